@@ -19,7 +19,6 @@ html_theme, html_title = "furo", f"fusec {release}"
 html_extra_path: list[str] = []
 highlight_language = "none"
 myst_heading_anchors = 3
-linkcheck_timeout, linkcheck_retries = 20, 2
 
 
 def setup(app: Sphinx) -> None:

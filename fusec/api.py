@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 from weakref import finalize
 
 from fusec import driver
+from fusec.call.chain import Chain
 from fusec.call.model import Model
 from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
@@ -20,7 +21,7 @@ from fusec.files import as_asked, fusions_of, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.keywords import Options, options_of
-from fusec.models.folder import is_model_folder, read_model_folder
+from fusec.models.folder import ModelFolder, check_calls, is_model_folder, read_model_folder
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import DEFAULT_TARGET, DUMP_KINDS, DUMP_STYLES, CompileOptions
 from fusec.rank import called
@@ -79,18 +80,25 @@ def dump(
     return text_of(choose("dump", {p.original.name: p for p in programs}, part), kind, style)
 
 
-def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program | Model:
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    build: bool = True,
+    calls: Mapping[str, Callable[..., Any]] | None = None,
+) -> Program | Model:
     """Return the fusion of a compiled folder, or an imported model, to be called on arrays.
 
     Sizes that the folder does not cover are built when a call brings them, unless `build` is False.
+    calls: functions for the external calls of a model by their names, as `aten.conv2d.default`;
+    each takes ATen's arguments, with arrays of the caller's framework, and returns such arrays.
     FusecError for a folder that is damaged, or was changed; EnvironmentProblem for another GPU's.
     """
     from fusec.commands.folder import package_of, read_folder
 
     if is_model_folder(folder):
-        found = read_model_folder(folder)
-        program = compile(str(found.fusion), build=build)
-        return Model(program, found.load_weights(), found.inputs, found.outputs)
+        return _model(read_model_folder(folder), calls or {}, build=build)
+    if calls:
+        raise FusecError(f"`{folder}` has no external calls: it is not an imported model")
     contents = read_folder(Path(folder))
     options = CompileOptions()
     if device_available() is None:
@@ -101,6 +109,29 @@ def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program | Mod
     make = _maker(contents.fusion, package.program.options) if build else None
     fusion = contents.fusion
     return Program(partition(fusion), variants_of(package), make, _evaluate(fusion))
+
+
+def _model(folder: ModelFolder, calls: Mapping[str, Callable[..., Any]], *, build: bool) -> Model:
+    """Return a model with its weights, and with functions for its external calls."""
+    needed = {call.target for call in folder.calls}
+    unknown = sorted({*calls} - needed)
+    if unknown:
+        raise FusecError(
+            f"`{folder.path}` has no external call `{unknown[0]}`",
+            help=f"it has {', '.join(sorted(needed)) or 'none'}",
+        )
+    if not needed <= {*calls}:
+        check_calls(folder)
+    programs = [compile(str(path), build=build) for path in folder.fusions]
+    program = programs[0]
+    if needed:
+        pending = iter(programs)
+        steps = [
+            next(pending) if isinstance(s, str) else (s, calls[s.target]) for s in folder.steps
+        ]
+        inputs = folder.types | {name: weight.type for name, weight in folder.weights.items()}
+        program = Chain(folder.name, steps, inputs, [n for n in folder.outputs if n is not None])
+    return Model(program, folder.load_weights(), folder.inputs, folder.outputs)
 
 
 def program_for(fusion: Fusion) -> Program:

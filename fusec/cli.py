@@ -92,8 +92,16 @@ def compile_command(
 @click.option(
     "-o", "--output", type=PATH, metavar="DIR", help="Folder to write (default: the model's name)."
 )
+@click.option(
+    "--external",
+    multiple=True,
+    metavar="OP",
+    help="Operation to be an external call, as aten.sort.default.",
+)
 @diagnosed
-def import_command(model: str, output: str | None, report: Report) -> int:
+def import_command(
+    model: str, output: str | None, external: tuple[str, ...], report: Report
+) -> int:
     """Import MODEL, a torch.export archive (.pt2): fusion.yaml and weights in a folder.
 
     PyTorch is not needed. The other commands accept the folder; see docs/models.md.
@@ -102,7 +110,7 @@ def import_command(model: str, output: str | None, report: Report) -> int:
 
     if output == "":
         raise FusecError("-o is empty")
-    return import_model(model, output, report)
+    return import_model(model, output, report, external)
 
 
 @cli.command("check", cls=FilesCommand)

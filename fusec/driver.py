@@ -22,10 +22,10 @@ from fusec.lowering import (
     verify,
 )
 from fusec.options import DEBUG_FLAGS, CompileOptions, environment
-from fusec.stages import Stage, Timings
+from fusec.stages import Stage, Timings, made_earlier
 
 if TYPE_CHECKING:
-    from fusec.codegen.render import KernelSource
+    from fusec.codegen.source import KernelSource
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.reference.nodes import Model
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fusec.run.device import Device, DeviceFacts
     from fusec.run.measure import Timing
     from fusec.run.spills import Build
-    from fusec.schedule.plan import KernelPlan
+    from fusec.schedule.plan import Guard, KernelPlan
 
 T = TypeVar("T")
 
@@ -86,6 +86,9 @@ class Compilation:
     @property
     def evaluated(self) -> Mapping[str, Fusion]:
         """Return the segments that the CPU evaluates, by name."""
+        known = made_earlier(self, "evaluated")
+        if known is not None:
+            return known
         parts = zip(self.segmented.segments, self.plans, strict=True)
         return {s.name: s.fusion for s, p in parts if p.host is not None and p.host.evaluated}
 
@@ -95,9 +98,24 @@ class Compilation:
 
         Equal kernels are one: the first of them, by the number of the segment.
         """
+        known = made_earlier(self, "kernels_launched")
+        if known is not None:
+            return known
         from fusec.codegen.equal import kernels_launched
 
         return kernels_launched(source for sources in self.sources for source in sources)
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        """Return the scheduler of each segment."""
+        known = made_earlier(self, "schedulers")
+        return tuple(s.scheduler for s in self.segmented.segments) if known is None else known
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """Return the conditions on sizes under which the program runs."""
+        known = made_earlier(self, "guards")
+        return self.posts.guards if known is None else known
 
     @property
     def kernel_sources(self) -> tuple[KernelSource, ...]:
@@ -141,8 +159,8 @@ class Compilation:
 
     def agrees(self, other: Compilation) -> bool:
         """Return whether two programs of one fusion run the same kernels in the same way."""
-        kinds, others = ([s.scheduler for s in p.segmented.segments] for p in (self, other))
-        return self.sources == other.sources and self.host == other.host and kinds == others
+        texts, others = ([[(s.name, s.text) for s in e] for e in p.sources] for p in (self, other))
+        return texts == others and self.host == other.host and self.schedulers == other.schedulers
 
 
 STAGES: tuple[Stage[Any], ...] = (
@@ -219,6 +237,34 @@ def plan(fusion: Fusion, options: CompileOptions) -> Compilation:
     return program
 
 
+def recalled(fusion: Fusion, options: CompileOptions) -> Compilation:
+    """Return a fusion's program with what an earlier process planned, if that is kept."""
+    from fusec.plan_cache.store import recall
+
+    return Compilation(fusion, options, **recall(fusion, options))
+
+
+def keep(program: Compilation, compiler: str = "") -> None:
+    """Keep what a program was planned as for later processes, where that can be.
+
+    compiler: as for `fusec.plan_cache.key.key_of`.
+    """
+    from fusec.plan_cache.records import Planned, kernels_of
+    from fusec.plan_cache.store import keep
+
+    fusion, posts = program.original, program.posts
+    if "schedulers" in program.made or program.evaluated or posts.checks:
+        return  # it comes from there, or holds what is no record: tensors, lines of the file
+    planned = Planned(
+        program.schedulers,
+        kernels_of(program.sources),
+        program.kernels_launched,
+        posts,
+        program.made.get("host"),
+    )
+    keep(fusion, program.options, planned, compiler)
+
+
 def build(
     program: Compilation, progress: Progress | None = None, make: Build | None = None
 ) -> Package:
@@ -226,17 +272,10 @@ def build(
 
     Where the compiler spills registers, it may be with other plans.
     """
-    from fusec.run.build import build as build_kernels
-    from fusec.run.cache import Cache
     from fusec.run.spills import build_plans
 
     options = program.options
-    cache = None if options.use_cache else Cache(None)
-    flags = DEBUG_FLAGS if environment("FUSEC_DEBUG") else ()
-    kernels_of = make or partial(
-        build_kernels, archs=options.targets, jobs=options.jobs, options=flags, cache=cache,
-        progress=progress,
-    )  # fmt: skip
+    kernels_of = make or _kernels_of(options, progress)
     first = program.plans, program.sources
     plans, sources, artifacts = program.timings.measure(
         "build", lambda: build_plans(*first, kernels_of, program.other_plans)
@@ -246,11 +285,54 @@ def build(
     return Package((program,), artifacts, options.targets)
 
 
+def _compiler() -> str:
+    """Return which compiler decides what spills, and how it is called; empty without one."""
+    from fusec.run.nvrtc import compiler_version
+
+    try:
+        return f"{compiler_version()} {' '.join(_flags())}"
+    except EnvironmentProblem:
+        return ""
+
+
+def _flags() -> tuple[str, ...]:
+    return DEBUG_FLAGS if environment("FUSEC_DEBUG") else ()
+
+
+def _kernels_of(options: CompileOptions, progress: Progress | None) -> Build:
+    """Return what builds kernels for the targets of some options."""
+    from fusec.run.build import build as build_kernels
+    from fusec.run.cache import Cache
+
+    cache = None if options.use_cache else Cache(None)
+    return partial(
+        build_kernels, archs=options.targets, jobs=options.jobs, options=_flags(), cache=cache,
+        progress=progress,
+    )  # fmt: skip
+
+
 def compile_fusion(
     fusion: Fusion, options: CompileOptions, progress: Progress | None = None
 ) -> Package:
-    """Return a fusion compiled for the first target of the options."""
-    return build(Compilation(fusion, replace(options, targets=options.targets[:1])), progress)
+    """Return a fusion compiled for the first target of the options.
+
+    An earlier process may have planned it: then its kernels are built, or loaded, as they were.
+    """
+    from fusec.plan_cache.store import recall
+    from fusec.run.build import Source
+
+    options = replace(options, targets=options.targets[:1])
+    compiler = _compiler()
+    known = recall(fusion, options, compiler) if compiler else {}
+    if "host" not in known:
+        package = build(Compilation(fusion, options), progress)
+        if compiler:
+            _ = package.program.host
+            keep(package.program, compiler)
+        return package
+    program = Compilation(fusion, options, **known)
+    sources = [Source.of(source) for source in program.kernel_sources]
+    return Package((program,), _kernels_of(options, progress)(sources), options.targets)
 
 
 def compile_targets(program: Compilation, progress: Progress | None = None) -> Package:

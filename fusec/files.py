@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -74,14 +74,30 @@ def _fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
         from fusec.models.folder import is_model_folder, read_model_folder
 
         if is_model_folder(path):
-            fusion_file = read_model_folder(path).fusion
-            return [with_planned_strides(read_file(fusion_file, dict(sizes)))]
+            found = _model_fusions(read_model_folder(path).fusions, sizes)
+            return [with_planned_strides(fusion) for fusion in found]
         raise FusecError(
             f"`{path}` is a directory, not a fusion file",
             help=f"name its files: `{os.path.join(path, '*.yaml')}`; of a compiled folder "
             "`fusec run` accepts the folder, other commands its `fusion.yaml`",
         )
     return [with_planned_strides(read_file(path, dict(sizes)))]
+
+
+def _model_fusions(files: Sequence[Path], sizes: Mapping[str, int]) -> list[Fusion]:
+    """Return the fusions of a model, each with the sizes that it has dims for."""
+    from fusec.parse import read_file
+
+    if not sizes or len(files) == 1:
+        return [read_file(file, dict(sizes)) for file in files]
+    known = {file: {d.name for d in read_file(file).dims} for file in files}
+    for name in sizes:
+        if not any(name in dims for dims in known.values()):
+            raise FusecError(f"no fusion of the model has a dim `{name}`")
+    return [
+        read_file(file, {n: size for n, size in sizes.items() if n in known[file]})
+        for file in files
+    ]
 
 
 class Names:

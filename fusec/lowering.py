@@ -12,19 +12,20 @@ from fusec.options import (
     ASKED,
     LOOPS_BY_PRICE,
     PEER_READS,
+    PLAN_DEFINITIONS,
     SCATTERED_SUMS,
     CompileOptions,
     ShouldMerge,
 )
 
 if TYPE_CHECKING:
-    from fusec.codegen.render import KernelSource
+    from fusec.codegen.source import KernelSource
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.resume import Resume
     from fusec.segment.segmented import Decision, SegmentedFusion
-    from fusec.shard.partition import Partition
+    from fusec.shard.divided import Partition
 
 Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
@@ -223,7 +224,8 @@ def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]
     from fusec.passes import NEEDED
     from fusec.passes.pipeline import one_of
 
-    known, choices = _pass_names(), [LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS]
+    known = _pass_names()
+    choices = [LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS, *PLAN_DEFINITIONS]
     if options.as_written:
         return [name for name in known[0] if name not in NEEDED], known[1], choices
     every = [name for group in (*known, choices) for name in group]
@@ -253,7 +255,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.schedule.registry import host_schedulers, schedulers
     from fusec.schedule.tuned import with_tuned
     from fusec.segment.offers import Offers
-    from fusec.segment.redefine import redefine
+    from fusec.segment.redefine import redefine, with_cheaper_plans
     from fusec.segment.repeat import segment_blocks
     from fusec.segment.search import segment as search
     from fusec.tuned import store_for
@@ -280,7 +282,10 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
         when = "never" if options.as_written else options.redefine
         return redefine(part, searched, all, gpu, when, _left_out(options)[2])
 
-    found = segment_blocks(fusion, redefined, searched) if whole else None
+    def resumed(part: Fusion, resume: Resume) -> SegmentedFusion:
+        return with_cheaper_plans(searched(part, resume), part, all, gpu, [])
+
+    found = segment_blocks(fusion, redefined, resumed) if whole else None
     found = found or redefined(fusion)
     stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
     chosen = with_tuned(with_overrides(found, gpu), gpu, stores)

@@ -20,6 +20,7 @@ ENVIRONMENT = {
     "it)",
     "FUSEC_DEBUG": "1: inter-block waits time out and trap instead of hanging",
     "FUSEC_HELPER": "0: disable the C launch helper",
+    "FUSEC_PLAN_CACHE": "0: plan every fusion again; built kernels stay cached",
     "FUSEC_RANK": "set by `fusec run --ranks`: the rank of a process",
     "FUSEC_RANKS": "set by `fusec run --ranks`: the number of ranks",
     "FUSEC_RANK_TIMEOUT": "seconds without progress after which a rank counts as hung (default: "
@@ -83,6 +84,12 @@ LOOPS_BY_PRICE = "loops_by_price"
 """That loops which pass slices around ranks are run only where that is cheaper; of --without."""
 SCATTERED_SUMS = "scattered_sums"
 """That sums over ranks are divided as their readers are, where that is cheaper; of --without."""
+TWO_PASS = "two_pass"
+"""Variances as two passes over rows on chip, instead of Welford's algorithm; of --without."""
+ONLINE = "online"
+"""Sums of exponentials in one pass with their maximum, instead of two passes; of --without."""
+PLAN_DEFINITIONS = (TWO_PASS, ONLINE)
+"""The alternative definitions that plans use, where fusions keep the nodes."""
 REDEFINITIONS = ("after", "before", "never")
 
 

@@ -13,6 +13,22 @@ from fusec.options import CompileOptions
 T = TypeVar("T")
 
 
+class Recorded:
+    """A value that an earlier process has made; read: decodes it."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        """Decode nothing yet."""
+        self.read = read
+
+
+def made_earlier(program: Staged, name: str) -> Any:
+    """Return a value that is made or recorded, decoded once; None where it is neither."""
+    found = program.made.get(name)
+    if isinstance(found, Recorded):
+        found = program.made[name] = found.read()
+    return found
+
+
 @dataclass
 class Timings:
     """Seconds by stage, in order; of: what goes through the stages, for logs."""
@@ -68,7 +84,7 @@ class Stage(Generic[T]):
     def __get__(self, program: Staged | None, owner: type) -> Stage[T] | T:
         if program is None:
             return self
-        if self.gives not in program.made:
+        if made_earlier(program, self.gives) is None:
             taken = [getattr(program, name) for name in self.takes]
             program.made[self.gives] = program.timings.measure(
                 self.name, lambda: self._verified(self.run(*taken, program.options))

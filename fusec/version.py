@@ -1,3 +1,7 @@
-"""The version of fusec."""
+"""The version of fusec, and when this process began to load it."""
+
+import time
 
 __version__ = "0.2.0"
+LOADED_NS = time.time_ns()
+"""Files that changed later may differ from what this process runs."""

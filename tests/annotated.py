@@ -225,14 +225,26 @@ def _transforms(
 # -- what is inferred
 
 
-def repeated(fusion: Fusion, rng: random.Random, most: int) -> Iterator[tuple[str, Fusion]]:
-    """Yield fusions with one annotation more, which says what is inferred, and its value's name."""
+def inferred(fusion: Fusion) -> dict[str, Sharding]:
+    """Return what is inferred of the values of which a fusion says nothing, where one can say it.
+
+    Slices whose number is a symbol cannot be said, nor divisions of what each reader has made.
+    """
     divided = partitioned(fusion)
     taken = {*fusion.shardings, *divided.several}
-    free = [
-        name for name, said in divided.values.items()
+    return {
+        name: said for name, said in divided.values.items()
         if name not in taken and all(p.parts.is_const for parts in said.dims for p in parts)
-    ]  # fmt: skip
-    for name in rng.sample(free, min(most, len(free))):
-        said = {**fusion.shardings, name: divided.values[name]}
-        yield name, replace(fusion, shardings=said)
+    }  # fmt: skip
+
+
+def repeated(fusion: Fusion, rng: random.Random, most: int) -> Iterator[tuple[str, Fusion]]:
+    """Yield fusions with one annotation more, which says what is inferred, and its value's name."""
+    found = inferred(fusion)
+    for name in rng.sample(list(found), min(most, len(found))):
+        yield name, replace(fusion, shardings={**fusion.shardings, name: found[name]})
+
+
+def repeated_all(fusion: Fusion) -> Fusion:
+    """Return a fusion that says all that is inferred."""
+    return replace(fusion, shardings={**fusion.shardings, **inferred(fusion)})

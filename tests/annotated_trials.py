@@ -13,12 +13,12 @@ import time
 import traceback
 import types
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from annotated import Drawn, draw, repeated
+from annotated import Drawn, draw, repeated, repeated_all
 from program_races import races
 from rank_threads import over_sockets
 
@@ -61,9 +61,7 @@ class Wrong(Exception):
 def trial(drawn: Drawn, seed: int = 0, *, plans: bool = False) -> Outcome:
     """Return what becomes of a program. plans: kernels are planned and written, too."""
     try:
-        fusion = executed(drawn.script) if drawn.script else read_text(
-            to_text(drawn.fusion), "drawn.yaml"
-        )  # fmt: skip
+        fusion = fusion_of(drawn)
         sizes = choose_sizes(fusion)
         dims = tuple(replace(d, default=sizes[d.name]) for d in fusion.dims)
         fusion = replace(fusion, dims=dims)
@@ -87,6 +85,13 @@ def _rule(error: FusecError) -> str:
 def _trace(error: Exception) -> str:
     text = error.render() if isinstance(error, FusecError) else ""
     return text + "\n" + "".join(traceback.format_exception(error))[-5000:]
+
+
+def fusion_of(drawn: Drawn) -> Fusion:
+    """Return the fusion of a program as a user would give it: read, or made by its script."""
+    if drawn.script:
+        return executed(drawn.script)
+    return read_text(to_text(drawn.fusion), "drawn.yaml")
 
 
 def executed(script: str) -> Fusion:
@@ -168,26 +173,21 @@ def _judged(
 
 
 def _check_repeated(fusion: Fusion, seed: int) -> None:
-    """Raise Wrong where an annotation that says what is inferred changes what a rank runs."""
+    """Raise Wrong where annotations that say what is inferred change what a rank runs."""
     if not fusion.shardings:
         return
-    before = lines_of(partition(fusion))
-    for name, again in repeated(fusion, random.Random(seed), 6):
-        after = lines_of(partition(again))
+    before = to_text(partition(fusion))
+    for name, again in _repeated(fusion, seed):
+        after = to_text(partition(again))
         if before != after:
-            lines = "\n".join([*before, "--", *after])
-            raise Wrong("repeated", f"`{name}`: {again.shardings[name]} changes\n{lines}")
+            said = again.shardings.get(name, "all of them")
+            raise Wrong("repeated", f"`{name}`: {said} changes\n{before}\n--\n{after}")
 
 
-def lines_of(fusion: Fusion) -> list[str]:
-    """Return what a rank runs: a line for each output, by what it is computed of."""
-    made = {i.value: f"{i.value.name}: {i.value.type}" for i in fusion.inputs}
-    for node in fusion.nodes:
-        operands = [made[o] if o in made else repr(o) for o in node.operands]
-        text = f"{node.op.name}({', '.join(operands)}; {dict(node.attributes)})"
-        for k, value in enumerate(node.outputs):
-            made[value] = f"{text if len(text) < 300 else hash(text)}.{k}"
-    return [f"{o.value.name} = {made[o.value]}: {o.value.type}" for o in fusion.outputs]
+def _repeated(fusion: Fusion, seed: int) -> Iterator[tuple[str, Fusion]]:
+    """Yield the fusion with all that is inferred, and with some of it alone."""
+    yield "all", repeated_all(fusion)
+    yield from repeated(fusion, random.Random(seed), 6)
 
 
 # -- shrinking

@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from zlib import crc32
 import paths  # noqa: F401
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 DRY = "FUSEC_GPU_DRY"
 """Set to run the GPU tests without a GPU; see gpu_check.DRY."""
 RECORD = "FUSEC_GPU_RECORD"
 """Path of the record to write, e.g. tests/gpu_record.json."""
-SHARED = "FUSEC_TESTS_SHARED"
-"""Set here: a folder that all processes of a run have; see cuda_on_cpu.SHARED."""
+SHARED, KEPT = "FUSEC_TESTS_SHARED", "FUSEC_TESTS_KEPT"
+"""Set here: folders that all processes of a run have, and all runs; see cuda_on_cpu."""
 TIMES = "FUSEC_TEST_TIMES"
 """Path of a file that gets the processor seconds of each test, its subprocesses' included."""
 TREES = "FUSEC_TREES"
@@ -29,8 +30,14 @@ TREES = "FUSEC_TREES"
 
 # No test depends on schedules that were measured on some machine, but those of these schedules.
 os.environ["FUSEC_TUNED"] = "0"
+# Tests replace parts of fusec, and look at what it plans: nothing is taken from other processes.
+os.environ["FUSEC_PLAN_CACHE"] = "0"
 # Small products take longer in two threads than in one, of which each test process has its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Integers of the package's modules would be among those that are drawn: to find them in all that is
+# imported takes seconds of each process, and what a test draws would depend on the tests before it.
+vars(providers)["_get_local_constants"] = lambda: providers._local_constants  # pyright: ignore
 
 # How long an example takes depends on what else the machine does; no test is about time.
 settings.register_profile("fusec", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,10 +58,13 @@ def missing_gpu() -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep byte code in pytest's cache where none is to be written beside the modules.
+    """Keep what kernels on the CPU share in pytest's cache, and byte code in some environments.
 
-    Else each process would compile all modules again, of which a run of the tests has hundreds.
+    Where no byte code is to be written beside the modules, each process would compile all of them
+    again, of which a run of the tests has hundreds.
     """
+    if hasattr(config, "cache"):
+        os.environ.setdefault(KEPT, str(config.cache.mkdir("cuda_on_cpu")))
     if sys.dont_write_bytecode and hasattr(config, "cache"):
         folder = str(config.cache.mkdir("bytecode"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -114,26 +124,60 @@ VARIANTS: dict[str, dict[str, int]] = json.loads(
 
 
 def _nightly(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests that run nightly: marked so, or variants beyond those that run by default.
-
-    Which variants run is drawn, by their names: the same ones in every run.
-    """
+    """Return the tests that run nightly: marked so, or variants beyond those of a default run."""
     found = [item for item in items if item.get_closest_marker("nightly") is not None]
-    variants: dict[tuple[str, str], list[pytest.Item]] = {}
+    variants: dict[tuple[str, str], dict[str, pytest.Item]] = {}
     for item in items:
         marked = any(item.get_closest_marker(name) for name in ("gpu", "nightly"))
         if hasattr(item, "callspec") and not marked:
-            test = item.nodeid.partition("::")[2].partition("[")[0]
-            variants.setdefault((item.path.name, test), []).append(item)
+            name = item.nodeid.partition("::")[2]
+            variants.setdefault((item.path.name, name.partition("[")[0]), {})[name] = item
     for (file, test), each in variants.items():
-        count = VARIANTS.get(file, {}).get(test, len(each))
-        found += sorted(each, key=_sampled)[count:]
+        found += [each[name] for name in _beyond(file, test, each)]
     return found
 
 
-def _sampled(item: pytest.Item) -> int:
-    """Return a number that a test's name gives, but not its folder."""
-    return crc32(f"{item.path.name}::{item.nodeid.partition('::')[2]}".encode())
+def _beyond(file: str, test: str, names: Iterable[str]) -> list[str]:
+    """Return the names of the variants of a test that do not run by default.
+
+    Which variants run is drawn, by the names of test and file: the same ones in every run.
+    """
+    ordered = sorted(names, key=lambda name: crc32(f"{file}::{name}".encode()))
+    return ordered[VARIANTS.get(file, {}).get(test, len(ordered)) :]
+
+
+def _excludes_gpu(config: pytest.Config) -> bool:
+    return config.getoption("markexpr") == "not gpu"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of GPU tests where `-m` excludes these: they are not even imported."""
+    if not collection_path.name.startswith("test_gpu_") or not _excludes_gpu(config):
+        return None
+    return True if "\npytestmark = pytest.mark.gpu\n" in collection_path.read_text() else None
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Any:
+    """Make no items of the variants that are left out below: more than half of all.
+
+    A test keeps one variant, by which it is left out as a whole: without any, it would run.
+    """
+    yield
+    calls: list[Any] = getattr(metafunc, "_calls", [])  # there is no public way to take some away
+    test = metafunc.definition
+    if not calls or "nightly" in metafunc.config.getoption("markexpr"):
+        return
+    left = ("gpu", "nightly") if _excludes_gpu(metafunc.config) else ("nightly",)
+    name = test.nodeid.partition("::")[2]
+    kept = [c for c in calls if not any(mark.name in left for mark in c.marks)]
+    if any(test.get_closest_marker(mark) for mark in left):
+        kept = []
+    elif test.get_closest_marker("gpu") is None:
+        drawn = {f"{name}[{c.id}]" for c in kept if all(mark.name != "gpu" for mark in c.marks)}
+        beyond = {*_beyond(test.path.name, name, drawn)}
+        kept = [c for c in kept if f"{name}[{c.id}]" not in beyond]
+    calls[:] = kept or calls[:1]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -63,6 +63,8 @@ PARTS = (
 FOLDER = TESTS / "device"
 SHARED = "FUSEC_TESTS_SHARED"
 """Names a folder that all processes of a run of the tests have; conftest.py sets it."""
+KEPT = "FUSEC_TESTS_KEPT"
+"""Names a folder that later runs of the tests have, too: in pytest's cache; conftest.py sets it."""
 HEADERS = ("cuda_on_cpu.h", "ptx_on_cpu.h", "fibers_on_cpu.h")
 SOURCES = tuple(f"{name}_on_cpu.cpp" for name in PARTS)
 INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
@@ -242,19 +244,23 @@ class Function:
 
 @cache
 def precompiled(compiler: str) -> tuple[Path, Path]:
-    """Return header and library of what kernels share, both compiled once for all processes.
+    """Return header and library of what kernels share, compiled once until they change.
 
     Nine tenths of the time of a small kernel would go into them.
     """
-    folder = shared_folder() / "cuda_on_cpu"
+    flags = (*FLAGS, *ACCESSES, *counting())
+    texts = {name: (FOLDER / name).read_text() for name in (*HEADERS, *SOURCES)}
+    version = subprocess.run([compiler, "--version"], check=True, capture_output=True).stdout
+    kept = Path(os.environ.get(KEPT) or shared_folder())
+    digest = sha256(repr((texts, flags, version, kept)).encode()).hexdigest()[:12]
+    folder = kept / f"cuda_on_cpu_{digest}"
     header, shared = folder / HEADERS[0], folder / "libcuda_on_cpu.so"
     with FileLock(f"{folder}.lock"):
         if shared.exists():
             return header, shared
         folder.mkdir(exist_ok=True)
-        for name in (*HEADERS, *SOURCES):
-            (folder / name).write_text((FOLDER / name).read_text())
-        flags = (*FLAGS, *ACCESSES, *counting())
+        for name, text in texts.items():
+            (folder / name).write_text(text)
         command = [compiler, *flags, "-x", "c++-header", str(header)]
         subprocess.run(command, check=True, cwd=folder)
         whole = folder / "whole.cpp"

@@ -84,6 +84,11 @@ class Export:
         self.specs.append({"user_input": {"arg": {"as_tensor": {"name": name}}}})
         return self._value(name, kind, shape)
 
+    def constant(self, name: str, kind: str, value: Any) -> None:
+        """Add an input of the user whose value the graph holds: `as_none`, `as_int`, ..."""
+        self.inputs.append({kind: value})
+        self.specs.append({"constant_input": {"name": name, "value": {kind: value}}})
+
     def weight(self, key: str, array: Any, *, buffer: bool = False) -> Tensor:
         """Add a parameter, or a buffer, of a name in the module."""
         name = f"{'b' if buffer else 'p'}_{key.replace('.', '_')}"
@@ -148,6 +153,8 @@ class Export:
                 return {"as_optional_tensors": [self.argument(v) for v in value]}  # pyright: ignore
             case list() if any(isinstance(v, bool) for v in value):  # pyright: ignore
                 return {"as_bools": value}
+            case list() if any(isinstance(v, float) for v in value):  # pyright: ignore
+                return {"as_floats": value}
             case list():
                 return {"as_ints": value}
             case _:

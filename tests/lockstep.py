@@ -27,7 +27,8 @@ from fusec.ops.communication import (
     slices_begun,
 )  # fmt: skip
 from fusec.reference.evaluate import evaluate, input_array, widen_input
-from fusec.shard.partition import Partition, partitioned
+from fusec.shard.divided import Partition
+from fusec.shard.partition import partitioned
 from fusec.shard.place import assemble, local_part, local_sizes
 
 POISON = 55

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -72,14 +72,23 @@ def races(program: HostProgram, sizes: Mapping[str, int]) -> list[Race]:
     issued += [_END, _END]
     found: dict[tuple[int, int], Race] = {}
     for name, accesses in memory.accesses.items():
-        for number, second in enumerate(accesses):
-            for first in accesses[:number]:
-                if not (first.writes or second.writes) or first.place == second.place:
-                    continue
-                if not clocks.before(first.place, second.place) and _overlap(first, second):
-                    pair = first.place, second.place
-                    found[pair] = Race(issued[pair[0]], issued[pair[1]], name)
+        for first, second in _near(accesses):
+            if not (first.writes or second.writes) or first.place == second.place:
+                continue
+            if not clocks.before(first.place, second.place) and _overlap(first, second):
+                pair = first.place, second.place
+                found[pair] = Race(issued[pair[0]], issued[pair[1]], name)
     return list(found.values())
+
+
+def _near(accesses: Iterable[_Access]) -> Iterator[tuple[_Access, _Access]]:
+    """Yield the pairs of accesses in order of place whose first and last bytes may overlap."""
+    open_: list[_Access] = []
+    for access in sorted((a for a in accesses if a.runs), key=lambda a: a.runs[0][0]):
+        open_ = [a for a in open_ if a.runs[-1][1] > access.runs[0][0]]
+        for other in open_:
+            yield (other, access) if other.place <= access.place else (access, other)
+        open_.append(access)
 
 
 _END = Synchronize(dim(0))

@@ -52,8 +52,8 @@ def user_texts() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "fusec").rglob("*.py")):
         if not path.is_relative_to(ROOT / "fusec" / "dev"):
             yield from _messages(path)
-    page = ROOT / "fusec" / "explain" / "page.html.j2"
-    yield from _lines(page, page.read_text(encoding="utf-8"))
+    for page in sorted((ROOT / "fusec" / "explain").glob("page*.html.j2")):
+        yield from _lines(page, page.read_text(encoding="utf-8"))
 
 
 def _prose(text: str) -> str:

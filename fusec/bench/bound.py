@@ -19,7 +19,7 @@ class BoundWork:
 
     def __init__(self, device: Device, work: Work, inputs: Inputs) -> None:
         """Load the kernels and allocate the outputs."""
-        self.device, self.inputs = device, inputs
+        self.device, self.work, self.inputs = device, work, inputs
         self._executable = Executable(device, work.host, work.cubins)
         self._arena = Arena(device, int(device.stream))
         self._record = Record(self._executable, work.sizes, self._arena)

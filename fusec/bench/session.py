@@ -17,6 +17,8 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.run.build import build
 from fusec.run.device import Device
+from fusec.run.execute import Executable
+from fusec.run.measure import Timing, measure
 from fusec.target import find
 
 OWN = "fusec"
@@ -67,6 +69,18 @@ class Session:
         limit = self.streams.limit(self.timer, work.read_bytes, work.written_bytes)
         times = self.timer.race([Contender(OWN, bound.issue), *peers], repeats)
         return Figures(work, bound.launches, limit, times)
+
+
+def launch_times(bound: BoundWork, repeats: int) -> Timing:
+    """Return the times of a work's launches, each alone as in `fusec run`, on inputs of its own."""
+    work, inputs = bound.work, bound.inputs
+    executable = Executable(bound.device, work.host, work.cubins)
+    inputs.fill()
+    try:
+        with executable.bind(inputs.arrays(), work.sizes) as each:
+            return measure(each, repeats)
+    finally:
+        executable.close()
 
 
 def reference_error(fusion: Fusion, bound: BoundWork, sizes: Mapping[str, int]) -> Error:

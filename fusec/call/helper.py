@@ -17,7 +17,7 @@ from typing import Any
 
 from fusec import trust
 from fusec.options import environment
-from fusec.run.cache import VARIABLE, cache_directory
+from fusec.run.entries import VARIABLE, cache_directory
 
 NAME = "fusec_helper"
 SOURCE = Path(__file__).with_name("helper.c")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet, finalize
 
 from fusec.diagnostics import OutOfMemory
-from fusec.hostir.placement import ALIGNMENT
+from fusec.hostir.arena import ALIGNMENT
 from fusec.run.device import Device
 from fusec.run.streams import Shared
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from fusec.call.chain import Chain
 from fusec.call.frameworks import kind_of
 from fusec.call.given import merge_arguments, require_all
 from fusec.call.interfaces import DeviceArray
@@ -23,18 +24,19 @@ class Model:
 
     def __init__(
         self,
-        program: Program,
+        program: Program | Chain,
         weights: Mapping[str, Array],
-        inputs: Sequence[str | None],
+        inputs: Sequence[str | Constant | None],
         outputs: Sequence[str | None],
     ) -> None:
         """Take a program of all inputs, and weights by their names.
 
-        inputs: those of a call, None for one that is not read. outputs: what a call returns.
+        inputs: those of a call, None for one that is not read, a constant for one that has to be
+        as it was when the model was exported. outputs: what a call returns.
         FusecError for a name that the program does not have.
         """
         for word, names, known in (
-            ("input", (*inputs, *weights), program.inputs),
+            ("input", (*(n for n in inputs if isinstance(n, str)), *weights), program.inputs),
             ("output", outputs, program.outputs),
         ):
             unknown = next((n for n in names if n is not None and n not in known), None)
@@ -71,13 +73,17 @@ class Model:
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Return the output, a tuple of several; None stands for one that is no tensor."""
-        names = [n for n in self._inputs if n is not None]
-        takes = f"`{self.name}` takes {', '.join(names) or 'nothing'}"
+        names = [n for n in self._inputs if isinstance(n, str)]
+        constants = {c.name: c.value for c in self._inputs if not isinstance(c, (str, type(None)))}
+        fixed = [f"{name}={value!r}" for name, value in constants.items()]
+        takes = f"`{self.name}` takes {', '.join((*names, *fixed)) or 'nothing'}"
         if len(arguments) > len(self._inputs):
             raise FusecError(f"got {len(arguments)} arguments, {takes}")
         pairs = zip(self._inputs, arguments, strict=False)
-        placed = {name: a for name, a in pairs if name is not None}
-        given = merge_arguments(placed, named, names, takes)
+        placed = {n if isinstance(n, str) else n.name: a for n, a in pairs if n is not None}
+        given = merge_arguments(placed, named, [*names, *constants], takes)
+        for name in constants.keys() & given.keys():
+            _check_constant(name, constants[name], given.pop(name))
         require_all(names, given, takes)
         found = self.program(stream=stream, **given, **self._weights_for(given))
         results = found if isinstance(found, tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]
@@ -98,6 +104,29 @@ class Model:
         if device not in self._on_gpu:
             self._on_gpu[device] = {n: _uploaded(a, device) for n, a in self.weights.items()}
         return self._on_gpu[device]
+
+
+def _check_constant(name: str, value: object, given: Any) -> None:
+    """Raise FusecError for an argument whose value is not the one that the graph has."""
+    if type(given) is not type(value) or given != value:
+        raise FusecError(
+            f"argument `{name}` is {given!r}, and the model was exported with {value!r}",
+            help="export the model again with the other value",
+        )
+
+
+class Constant(Protocol):
+    """An argument that is no tensor, and the value that it has to have."""
+
+    @property
+    def name(self) -> str:
+        """Return the argument's name."""
+        ...
+
+    @property
+    def value(self) -> object:
+        """Return None, a bool, a number or a text."""
+        ...
 
 
 def _uploaded(array: Array, index: int) -> DeviceArray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusec.diagnostics import Unsupported
+from fusec.hostir.arena import aligned
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -17,7 +18,7 @@ from fusec.hostir.instructions import (
     Unshare,
     writes,
 )
-from fusec.hostir.placement import aligned, placement
+from fusec.hostir.placement import placement
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.hostir.steps import Step
 from fusec.ir.evaluate import Sizes

@@ -20,7 +20,7 @@ from fusec.call.record import Record
 from fusec.call.variants import Variant
 from fusec.diagnostics import FusecError, OutOfMemory, Unsupported
 from fusec.generator import default_generator
-from fusec.hostir.placement import ALIGNMENT
+from fusec.hostir.arena import ALIGNMENT
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion
 from fusec.ops.draws import PARTS

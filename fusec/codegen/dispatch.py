@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from fusec.codegen.render import KernelSource, render
+from fusec.codegen.render import render
+from fusec.codegen.source import KernelSource
 from fusec.kernel.names import names_made
 from fusec.schedule.plan import Kernel, KernelPlan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
-from fusec.codegen.render import KernelSource
+from fusec.codegen.source import KernelSource
 
 
 def first_equal(sources: Sequence[KernelSource]) -> list[int]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from hashlib import sha256
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from fusec.codegen.layout import laid_out
+from fusec.codegen.source import KernelSource
 from fusec.kernel.alignment import WIDEST, alignments
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.device import NAMESPACE, header_of
@@ -57,38 +58,14 @@ ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler s
 """What the schedule of a kernel says that was built again for want of registers."""
 
 
-@dataclass(frozen=True)
-class KernelSource:
-    """The CUDA text of one kernel.
-
-    kernel: as planned, with the arguments that the text reads; alignments: by buffer, in bytes, of
-    what each address that it takes is a multiple; body: what the text is made of, None for a text
-    of others, to which no other is equal.
-    """
-
-    kernel: Kernel
-    text: str
-    alignments: Mapping[str, int] = field(compare=False)
-    body: Body | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def headers(self) -> tuple[str, ...]:
-        """Return the device headers that the text includes, sorted; none for a text of others."""
-        return () if self.body is None else self.body.headers
-
-    @property
-    def name(self) -> str:
-        """Return the kernel's name."""
-        return self.kernel.name
-
-    @cached_property
-    def digest(self) -> str:
-        """Return what kernels share whose texts differ in names and comments alone.
-
-        Of the text with numbers for the names that follow from those of the fusion, without what
-        its comments quote; empty for a text of others.
-        """
-        return "" if self.body is None else sha256(self.body.numbered().encode()).hexdigest()
+_TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "templates")
+_SETTINGS: dict[str, Any] = {
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "keep_trailing_newline": True,
+    "autoescape": False,
+}
+"""What decides how templates are compiled."""
 
 
 @cache
@@ -96,14 +73,14 @@ def environment() -> Environment:
     """Return the Jinja environment of the CUDA templates."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    from fusec.codegen.template_cache import TemplateCache
+
     found = Environment(
         loader=PackageLoader("fusec", "templates"),
+        bytecode_cache=TemplateCache(_TEMPLATES, _SETTINGS),
         undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
         finalize=_printed,
+        **_SETTINGS,
     )
     known: dict[str, object] = {
         "constant": _constant,
@@ -353,7 +330,8 @@ def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()
     own = (*first, *notes.nodes)
     body = Body(kernel.template, view, names, taken, first, included, own)
     kernel = replace(kernel, arguments=tuple(p.argument for p in taken))
-    return KernelSource(kernel, laid_out(body.text(printed)), _alignments(taken, nodes), body)
+    text = laid_out(body.text(printed))
+    return KernelSource(kernel, text, _alignments(taken, nodes), included, body)
 
 
 def _alignments(taken: Iterable[Parameter], nodes: Iterable[Node]) -> dict[str, int]:

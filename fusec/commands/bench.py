@@ -17,20 +17,28 @@ from fusec.files import fusions_of
 from fusec.options import CompileOptions, environment
 
 if TYPE_CHECKING:
+    from fusec.bench.bound import BoundWork
     from fusec.bench.counters import Beside
+    from fusec.bench.figures import Figures
     from fusec.bench.session import Session
+    from fusec.commands.run_page import RunPage
+    from fusec.driver import Package
     from fusec.ir.graph import Fusion
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """How a benchmark is done; out: a file for the results; counters: profile instead of time."""
+    """How a benchmark is done; out: a file for the results; counters: profile instead of time.
+
+    page: the HTML page to write.
+    """
 
     repeats: int
     verify: bool
     seed: int
     out: str | None
     counters: bool
+    page: RunPage | None = None
 
 
 def bench(path: str, options: CompileOptions, chosen: BenchOptions, report: Report) -> int:
@@ -41,6 +49,8 @@ def bench(path: str, options: CompileOptions, chosen: BenchOptions, report: Repo
     if chosen.out is not None and Path(chosen.out).is_dir():
         raise FusecError(f"--out {chosen.out}: is a directory")
     if chosen.counters:
+        if chosen.page is not None:
+            raise FusecError("--html shows times, --counters measures none", help="run both")
         find_profiler()
     reason = device_available()
     if reason is not None:
@@ -49,6 +59,8 @@ def bench(path: str, options: CompileOptions, chosen: BenchOptions, report: Repo
     report.facts["bench"] = record
     if chosen.out is not None:
         Path(chosen.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if chosen.page is not None:
+        chosen.page.write()
     return 0
 
 
@@ -76,7 +88,7 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
     from fusec.bench.data import Inputs
     from fusec.bench.figures import HEADINGS, line_of
     from fusec.bench.session import Session, reference_error
-    from fusec.bench.work import build
+    from fusec.bench.work import of_package
 
     lines: list[tuple[str, ...]] = [HEADINGS]
     rows: list[dict[str, Any]] = []
@@ -85,7 +97,8 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
             options, targets=session.options.targets
         )  # fmt: skip
         for fusion in _programs(path, options):
-            work = build(fusion, built_for)
+            package = driver.compile_fusion(fusion, built_for)
+            work = of_package(package, built_for.target)
             inputs = Inputs(session.device, fusion, work.sizes, chosen.seed)
             with (
                 activity(f"timing {fusion.name}", at_once=True),
@@ -95,6 +108,9 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
                 error = reference_error(fusion, bound, work.sizes) if chosen.verify else None
                 inputs.fill()
                 figures = session.figures(work, bound, repeats=chosen.repeats)
+                if chosen.page is not None:
+                    about = session.device.facts.text()
+                    _show(chosen.page, package, bound, figures, about)
             figures = replace(figures, error=error, not_compared="" if error else "--no-verify")
             lines.append(line_of(fusion.name, figures))
             rows.append(figures.as_dict(fusion.name))
@@ -102,6 +118,21 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
     print("\n".join(line.rstrip() for line in aligned(lines, left=(0, len(HEADINGS) - 1))))
     print(f"medians of {chosen.repeats} runs with a cold L2, on {record['device']}")
     return record
+
+
+def _show(page: RunPage, package: Package, bound: BoundWork, figures: Figures, device: str) -> None:
+    """Add a fusion to the page; the launches of several are timed one by one for it."""
+    from fusec.bench.session import launch_times
+    from fusec.run.measure import KernelTime, Timing
+
+    runs = len(figures.times[0].runs)
+    launches = package.program.host.launches
+    times = tuple(KernelTime(k.kernel, k.segment, figures.seconds) for k in launches)
+    if len(launches) > 1:
+        times = launch_times(bound, runs).kernels
+    timing = Timing(figures.seconds, times, runs)
+    about = (timing, device, figures.limit.seconds)
+    page.add(package.program, package, figures.work.sizes, *about)
 
 
 COUNTED = ("segment", "scheduler", "launches", "read MB", "predicted", "written MB", "predicted",

@@ -28,6 +28,12 @@ from fusec.options import CompileOptions
 @click.option("--no-verify", is_flag=True, help="Do not compare with the fp64 reference.")
 @click.option("--counters", is_flag=True, help="Measure memory traffic with the profiler instead.")
 @click.option("--out", type=PATH, metavar="FILE", help="Also write the results as JSON.")
+@click.option(
+    "--html",
+    type=PATH,
+    metavar="FILE",
+    help="Also write the page of `explain --html`, with the measured times and the limit.",
+)
 @diagnosed
 @compile_options
 def bench_command(
@@ -37,6 +43,7 @@ def bench_command(
     no_verify: bool,
     counters: bool,
     out: str | None,
+    html: str | None,
     options: CompileOptions,
     report: Report,
 ) -> int:
@@ -46,6 +53,8 @@ def bench_command(
     the bytes that it counts with those that were predicted.
     """
     from fusec.commands.bench import BenchOptions, bench
+    from fusec.commands.run_page import RunPage
 
-    chosen = BenchOptions(repeat, not no_verify, seed, out, counters)
+    page = None if html is None else RunPage(html)
+    chosen = BenchOptions(repeat, not no_verify, seed, out, counters, page)
     return bench(file, options, chosen, report)

@@ -128,7 +128,7 @@ def _facts(program: Compilation, covers: str) -> dict[str, Any]:
     return {
         "name": fusion.name,
         "operations": len(fusion.nodes),
-        "segments": [s.scheduler for s in program.segmented.segments],
+        "segments": list(program.schedulers),
         "outputs": [
             {"name": value.name, "type": str(value.type), "alias": into}
             for value, into in _outputs(fusion)
@@ -145,8 +145,9 @@ def check_file(path: str, options: CompileOptions, report: Report, *, times: boo
     buckets, options = options.buckets, replace(options, buckets={})
     for whole in fusions_of(path, options):
         report.warn(lint(whole))
-        for program in driver.Compilation(whole, options).parts:
+        for program in driver.recalled(whole, options).parts:
             _check(program, variants(program, buckets)[1:], report, times=times)
+            driver.keep(program)
     return 0
 
 
@@ -156,7 +157,7 @@ def _check(
     """Print what a fusion makes, in which segments, and which sizes a build covers."""
     from fusec.commands.lint import lint_strides
 
-    fusion, kinds = program.original, [plan.scheduler for plan in program.plans]
+    fusion, kinds = program.original, program.schedulers
     report.warn(lint_strides(program))
     for each in (program, *others):
         _ = each.sources  # what has no CUDA text is not said to be right
@@ -177,4 +178,4 @@ def _covers(program: Compilation) -> str:
     """Return which sizes a program is for."""
     from fusec.hostir.coverage import coverage
 
-    return coverage(program.posts.guards, program.local.dims)
+    return coverage(program.guards, program.local.dims)

@@ -7,8 +7,8 @@ from fusec.commands.diagnose import Report
 from fusec.commands.report import count
 from fusec.diagnostics import FusecError
 from fusec.explain.units import bytes_text
-from fusec.run.cache import cache_directory
 from fusec.run.cache_size import VARIABLE, clear, entries, size_limit
+from fusec.run.entries import cache_directory
 
 
 def show_cache(report: Report) -> int:
@@ -35,12 +35,12 @@ def show_cache(report: Report) -> int:
 
 
 def clear_cache(report: Report) -> int:
-    """Remove every kernel from the cache, and print how much that was."""
+    """Remove every kernel and plan from the cache, and print how much that was."""
     directory = cache_directory()
     try:
         removed, size = clear(directory)
     except OSError as error:
         raise FusecError(f"cannot clear `{directory}`: {error.strerror or error}") from None
     report.facts["removed"] = {"entries": removed, "bytes": size}
-    print(f"{count(removed, 'kernel')}, {bytes_text(size)} removed from {directory}")
+    print(f"{count(removed, 'file')}, {bytes_text(size)} removed from {directory}")
     return 0

@@ -150,6 +150,7 @@ def as_toml(target: Target, about: str) -> str:
     for name in (f.name for f in FIELDS):
         value = getattr(target, name)
         lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value!r}")
+    lines.append(f'cost_of = "{target.cost_of}"')
     if target.clusters:
         lines += ["", "[clusters]"]
         lines += [f"{blocks} = {count}" for blocks, count in target.clusters.items()]

@@ -10,7 +10,7 @@ import click
 from fusec.commands import completion
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.diagnostics import FusecError
-from fusec.pages.files import Page, examples, pages, root, search
+from fusec.pages.files import CONTENTS, Page, examples, pages, root, search
 
 _WIDTH = 100
 """Characters of a paragraph that a search prints."""
@@ -38,9 +38,12 @@ def list_pages(report: Report) -> int:
         "examples": [str(root() / path) for path in examples()],
     }
     print(f"in {root()}:")
-    for page in guides:
-        print(f"  {page.name:<16} {page.title}")
+    for section, names in CONTENTS.items():
+        print(section)
+        for page in (p for p in guides if p.name in names):
+            print(f"  {page.name:<16} {page.title}")
     print(f"  {'decisions/NNN':<16} {len(pages()) - len(guides)} design decisions")
+    print("Examples")
     print(f"  {'examples':<16} {len(examples())} fusion files")
     print("next:")
     for command, purpose in (

@@ -59,7 +59,7 @@ def _example(text: str, arguments: tuple[str, ...]) -> Iterator[str]:
 def errors_page() -> str:
     """Return docs/errors.md: every code in order."""
     parts = [
-        "# Errors\n",
+        "# Error codes: what a message means\n",
         "<!-- Generated from fusec/codes by `python -m fusec.commands.error_pages`. -->\n",
         "Errors of the kinds below print a code, as in `error[E0201]: undefined name`; codes are "
         "never reused.\n`fusec explain E0201` prints one entry.\n",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from fusec import driver
 from fusec.commands.diagnose import Report, told_to
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
+from fusec.models.folder import ModelFolder, is_model_folder, read_model_folder
 from fusec.options import CompileOptions
+
+if TYPE_CHECKING:
+    from fusec.explain.facts import Segmentation
 
 
 @dataclass(frozen=True)
@@ -54,21 +60,40 @@ def _explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) ->
     if chosen.html == "":
         raise FusecError("--html is empty", help="e.g. --html explain.html")
     counts = chosen.json or chosen.every
+    folder = read_model_folder(path) if is_model_folder(path) else None
     questions = Questions(ranges_of(chosen.ranges), chosen.exact, chosen.build, counts)
+    if folder is not None:
+        questions = replace(questions, modules=folder.modules)
     programs = [p.on((t,)) for p in driver.programs(path, options) for t in options.targets]
     found = [(explain(program, questions), program) for program in programs]
     records = [record for record, _ in found]
     if chosen.html is not None:
-        from fusec.explain.page import write_page
+        from fusec.explain.page import with_recorded, write_page
 
-        write_page(chosen.html, found)
+        write_page(chosen.html, [with_recorded(*each) for each in found])
     if chosen.json:
         texts = [record.json() for record in records]
         sys.stdout.write((texts[0] if len(texts) == 1 else f"[{','.join(texts)}]") + "\n")
     elif chosen.html is None:
         from fusec.explain.text import explanation
 
-        sys.stdout.write("\n".join(explanation(r, every=chosen.every) for r in records))
+        texts = [explanation(r, every=chosen.every) for r in records]
+        if folder is not None:
+            texts = [*_of_model(folder, records, every=chosen.every), *texts]
+        sys.stdout.write("\n".join(texts))
     else:
         print(visible(f"{chosen.html}: {', '.join(record.fusion for record in records)}"))
     return 0
+
+
+def _of_model(
+    folder: ModelFolder, records: Sequence[Segmentation], *, every: bool
+) -> Iterator[str]:
+    """Yield what is said of a whole model, for each target."""
+    from fusec.explain.model_text import model_explanation
+
+    counts = Counter(call.target for call in folder.calls)
+    calls = [f"{target} ({number})" for target, number in counts.items()]
+    for arch in dict.fromkeys(r.target["arch"] for r in records):
+        own = [r for r in records if r.target["arch"] == arch]
+        yield model_explanation(own, calls, every=every)

@@ -109,7 +109,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option(
         "--jobs", "-j", type=click.IntRange(1), help="Number of kernels built in parallel."
     )
-    @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
+    @click.option("--no-cache", is_flag=True, help="Plan and build every kernel again.")
     @click.option("--check-bounds", is_flag=True, help="Check data-dependent indices on the GPU.")
     @click.option(
         "--precise", is_flag=True, help="Disable fast-math approximations that feed 16-bit outputs."

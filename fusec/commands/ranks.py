@@ -24,6 +24,7 @@ from fusec.options import CompileOptions
 from fusec.run.links import Links
 from fusec.run.ranks import Ranks, from_environment, patience
 from fusec.run.rendezvous import meet
+from fusec.shard.partition import partitioned
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
@@ -49,6 +50,12 @@ def run_divided(
     fusion = _fusion_of(path, compile_options, given=ranks)
     if fusion is None or (fusion.mesh is None and ranks is None):
         return None
+    if options.page is not None:
+        raise Unsupported(
+            "--html of a run on several ranks",
+            help="--trace FILE.json shows when each rank ran, fusec explain FILE --html PAGE "
+            "predicts",
+        )
     own = from_environment()
     if own.size > 1 and ranks is not None and ranks != own.size:
         raise FusecError(f"--ranks {ranks}, but {own.by} started {own.size} ranks")
@@ -62,6 +69,7 @@ def run_divided(
     if ranks is None or ranks == 1:
         return _run_as(Ranks(), program, options, report)
     report.warn(lint(fusion))
+    partitioned(fusion)  # what cannot be divided is an error before ranks are started
     return launch(arguments, ranks, read, report)
 
 

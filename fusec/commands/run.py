@@ -43,7 +43,7 @@ from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Uns
 from fusec.driver import Compilation, Package
 from fusec.escape import visible
 from fusec.files import Names, as_asked, fusions_of, with_sizes
-from fusec.models.folder import is_model_folder
+from fusec.models.folder import check_calls, is_model_folder, read_model_folder
 from fusec.options import CompileOptions
 from fusec.stages import Timings
 
@@ -77,6 +77,8 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions, report:
     check_files(options)
     place = _place(options)
     code = _run(path, compile_options, options, place, report)
+    if options.page is not None:
+        options.page.write()
     report.facts["gpu"] = {"used": place.on_gpu, "reason": place.reason}
     if not place.on_gpu:
         print("not verified on a GPU" + (f": {place.reason}" if place.reason else ""))
@@ -89,6 +91,7 @@ def _run(
     path: str, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
 ) -> int:
     if is_model_folder(path):
+        check_calls(read_model_folder(path))
         options = with_weights(path, options)
     elif os.path.isdir(path):
         return _run_folder(Path(path), compile_options, options, place, report)
@@ -126,6 +129,11 @@ def _run_folder(
             "--schedule, --without, --with, --stop-after, --precise, --as-written and "
             "--check-bounds have no effect on a compiled folder",
             help="compile the fusion with them, or run the fusion file",
+        )
+    if options.page is not None and not place.builds:
+        raise FusecError(
+            "--html of a compiled folder with --device reference: its kernels are not loaded",
+            help="--device auto, or run the fusion file",
         )
     if options.trace is not None and not place.on_gpu:
         raise FusecError(
@@ -224,6 +232,7 @@ def _perform(
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     if package is not None:
         facts |= built_facts(package)
+    timing, device = None, ""
     if package is not None and place.on_gpu:
         found = timings.measure("run", lambda: _execute(package, inputs, sizes, options))
         outputs, timing, device, rates = found
@@ -236,6 +245,8 @@ def _perform(
             right, facts["verdict"] = judged.accepted, judged.facts
     elif package is not None:
         facts |= predicted_facts(print_prediction(package))
+    if options.page is not None and program is not None:
+        options.page.add(program, package, sizes, timing, device)
     if place.evaluates and program is not None and (options.trace or has_steps(program)):
         outputs = interpret(program, inputs, options.trace)
         if options.verify:

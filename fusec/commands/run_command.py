@@ -79,6 +79,12 @@ from fusec.options import REFERENCES, CompileOptions
     metavar="FILE.json",
     help="Write a trace of all steps for Chrome tracing or Perfetto.",
 )
+@click.option(
+    "--html",
+    type=PATH,
+    metavar="FILE",
+    help="Write the page of `explain --html`, with the measured times.",
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @click.option(
     "--ranks",
@@ -106,6 +112,7 @@ def run_command(
     allow_undecided: bool,
     values: int,
     trace: str | None,
+    html: str | None,
     times: bool,
     ranks: int | None,
     options: CompileOptions,
@@ -119,13 +126,15 @@ def run_command(
     from fusec.commands.ranks import run_divided
     from fusec.commands.run import run
     from fusec.commands.run_inputs import RunOptions
+    from fusec.commands.run_page import RunPage
     from fusec.commands.verify import Judging
     from fusec.reference.gpu import asked
 
     files = (inputs, outputs, expect)
     how = Judging(rtol, atol, allow_undecided, seed, verify_all)
     shown = (times, values, inputs_kind)
-    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how, trace)
+    page = None if html is None else RunPage(html)
+    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how, trace, page)
     arguments: list[str] = click.get_current_context().find_root().obj
     with asked(reference):
         code = run_divided(file, ranks, options, chosen, report, arguments)

@@ -15,6 +15,7 @@ from fusec.foreign import ARRAYS, check_file, memory_bytes
 from fusec.models.folder import read_model_folder
 
 if TYPE_CHECKING:
+    from fusec.commands.run_page import RunPage
     from fusec.ir.graph import Fusion
 
 SUFFIXES = (".safetensors", ".npz")
@@ -27,7 +28,7 @@ class RunOptions:
     device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files;
     times: print the time of each stage; values: print so many of each output; kind: of random
     inputs, reals or integers; judging: what counts as right; trace: a file for when each step ran;
-    fixed: inputs that are known, as the weights of a model.
+    page: the HTML page to write; fixed: inputs that are known, as the weights of a model.
     """
 
     device: str = "auto"
@@ -42,6 +43,7 @@ class RunOptions:
     kind: str = "reals"
     judging: Judging = field(default_factory=Judging)
     trace: str | None = None
+    page: RunPage | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -65,7 +67,9 @@ def check_files(options: RunOptions) -> None:
     for flag, name in given.items():
         if name is not None and Path(name).suffix not in SUFFIXES:
             raise FusecError(f"{flag} {name}: neither a .safetensors nor an .npz file")
-    for flag, name in (("--outputs", options.outputs), ("--trace", options.trace)):
+    page = None if options.page is None else options.page.path
+    written = {"--outputs": options.outputs, "--trace": options.trace, "--html": page}
+    for flag, name in written.items():
         if name is None:
             continue
         folder = Path(name).absolute().parent

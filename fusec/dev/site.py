@@ -12,29 +12,21 @@ from pathlib import Path
 from fusec import driver
 from fusec.activity import activity
 from fusec.driver import Compilation
-from fusec.explain.page import page
+from fusec.explain.page import page, with_recorded
 from fusec.explain.record import explain
 from fusec.explain.text import explanation
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 from fusec.options import CompileOptions
-from fusec.pages.files import GENERATED, examples, pages, root
+from fusec.pages.files import CONTENTS, GENERATED, examples, pages, root
 from fusec.pages.operations import describe, example_file
 from fusec.parse import read_text
 
-CONTENTS: Mapping[str, Sequence[str]] = {
-    "Start": ("tutorial", "how-to", "coming-from"),
-    "Fusions": ("files", "sharding", "generated/schedules", "generated/operations/index"),
-    "Use": ("commands", "generated/command-line", "calls", "models", "c", "ranks", "tuning"),
-    "Understand": (
-        "explain", "verification", "products", "attention", "grid-reduce", "host-programs", "bench",
-        "generated/gallery/index",
-    ),
-    "Reference": ("errors", "json", "query", "manifest", "trust", "stability"),
-    "Development": ("generated/decisions", "generated/changelog", "generated/contributing"),
+_GENERATED: Mapping[str, Sequence[str]] = {
+    "Fusions": ("operations/index",), "Use": ("command-line",), "Understand": ("gallery/index",),
+    "Development": ("decisions",),
 }  # fmt: skip
-"""The pages by section; a test compares them with the files."""
-
+"""Pages that only the site has, by section."""
 _TARGET = CompileOptions()
 _COMMANDS = """\
 # Command line
@@ -45,6 +37,16 @@ _COMMANDS = """\
    :nested: full
 ```
 """
+
+
+def contents() -> dict[str, list[str]]:
+    """Return the pages of the site by section, without endings; its index has the README."""
+    found: dict[str, list[str]] = {}
+    for section, names in CONTENTS.items():
+        guides = [n if (root() / "docs" / f"{n}.md").is_file() else f"generated/{n}" for n in names]
+        own = [f"generated/{name}" for name in _GENERATED.get(section, ())]
+        found[section] = [name for name in (*guides, *own) if name != "generated/readme"]
+    return found
 
 
 def write(folder: Path) -> None:
@@ -82,7 +84,7 @@ def _index() -> str:
     about = readme.partition("\n\n")[2].partition("\n\n")[0]
     parts = [f"# fusec\n\n{about}\n\nStart with the [tutorial](../tutorial.md), or find a task in "]
     parts.append("the [how-to index](../how-to.md).\n")
-    for section, names in CONTENTS.items():
+    for section, names in contents().items():
         entries = "\n".join(f"/{name}" for name in names)
         parts.append(f"\n```{{toctree}}\n:caption: {section}\n:maxdepth: 1\n\n{entries}\n```\n")
     return "".join(parts)
@@ -139,8 +141,8 @@ def _gallery() -> Iterator[tuple[str, str]]:
     for path in files:
         with activity(f"gallery: {path}"):
             programs = driver.programs(str(root() / path), _TARGET)
-            found = [(explain(program), program) for program in programs]
-            records = [record for record, _ in found]
+            found = [with_recorded(explain(program), program) for program in programs]
+            records = [each.record for each in found]
             doc = programs[0].original.doc.splitlines()[0] if programs[0].original.doc else ""
             kernels = sum(s.kernels for r in records for s in r.segments)
             rows.append(f"| [{path.stem}]({path.stem}.md) | {kernels} | {doc} |")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import floor, log10
 from typing import TYPE_CHECKING
 
 from fusec.explain.facts import Segmentation, SegmentFacts
+from fusec.explain.measured import MeasuredTimes, compared
 from fusec.explain.repeats import folded, kind_of
 from fusec.explain.units import bytes_text, time_text
 
@@ -26,7 +27,8 @@ LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 34.0
 class Bar:
     """Equal segments: their time and traffic; first: None of the rest.
 
-    time_part, traffic_part: relative to the longest bar.
+    measured: seconds, None unless all of them were measured. time_part, measured_part,
+    traffic_part: relative to the longest bar.
     """
 
     label: str
@@ -34,13 +36,15 @@ class Bar:
     count: int
     seconds: float
     bytes: int
+    measured: float | None = None
     time_part: float = 0.0
+    measured_part: float = 0.0
     traffic_part: float = 0.0
 
 
 @dataclass(frozen=True)
 class Block:
-    """A segment in the strip, in order of execution; share: of the predicted time.
+    """A segment in the strip, in order of execution; share: of the time of all.
 
     first: the first segment equal to it, whose colour it has.
     """
@@ -53,13 +57,17 @@ class Block:
 
 @dataclass(frozen=True)
 class Dot:
-    """A kind of segments in the roofline; radius by its part of the time."""
+    """A kind of segments in the roofline; radius by its part of the time.
+
+    y: by the measured time where there is one, with predicted_y, else by the predicted time.
+    """
 
     first: SegmentFacts
     x: float
     y: float
     radius: float
     title: str
+    predicted_y: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,8 @@ class Tick:
 class Roofline:
     """Operations per second over operations per byte, both logarithmic.
 
-    roofs: SVG paths with the names of the limits; idle: segments without arithmetic.
+    roofs: SVG paths with the names of the limits; idle: segments without arithmetic. measured:
+    whether any dot is.
     """
 
     dots: tuple[Dot, ...]
@@ -82,93 +91,138 @@ class Roofline:
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
     idle: int
+    measured: bool
 
 
 @dataclass(frozen=True)
 class Charts:
-    """The overview of a fusion."""
+    """The overview of a fusion; measured: whether the strip has measured times."""
 
+    measured: bool
     strip: tuple[Block, ...]
     bars: tuple[Bar, ...]
     roofline: Roofline | None
 
 
-def charts(record: Segmentation, estimates: Sequence[Estimate], target: Target) -> Charts:
+def charts(
+    record: Segmentation,
+    estimates: Sequence[Estimate],
+    target: Target,
+    measured: MeasuredTimes | None = None,
+) -> Charts:
     """Return the overview; estimates: of the segments, in order."""
-    whole = sum(s.seconds for s in record.segments) or 1.0
-    kinds: dict[object, SegmentFacts] = {}
-    strip = tuple(
-        Block(s, kinds.setdefault(kind_of(s), s), s.seconds / whole, _title(s))
-        for s in record.segments
+    times = measured or MeasuredTimes("")
+    return Charts(
+        times.cover(record),
+        tuple(_strip(record, times)),
+        tuple(bars_of(record.segments, times)),
+        _roofline(record, estimates, target, times),
     )
-    return Charts(strip, tuple(bars_of(record.segments)), _roofline(record, estimates, target))
 
 
-def _title(segment: SegmentFacts) -> str:
+def _strip(record: Segmentation, measured: MeasuredTimes) -> Iterator[Block]:
+    """Yield the segments with their parts of the measured time, else of the predicted time."""
+    kinds: dict[object, SegmentFacts] = {}
+    seconds = [s.seconds for s in record.segments]
+    if measured.cover(record):
+        seconds = [measured.segments[s.name] for s in record.segments]
+    whole = sum(seconds) or 1.0
+    for segment, own in zip(record.segments, seconds, strict=True):
+        first = kinds.setdefault(kind_of(segment), segment)
+        yield Block(segment, first, own / whole, _title(segment, measured))
+
+
+def _title(segment: SegmentFacts, measured: MeasuredTimes) -> str:
     moved = bytes_text(segment.bytes + segment.workspace_bytes)
-    return f"{segment.name} {segment.scheduler}: {time_text(segment.seconds)}, {moved}"
+    time, found = time_text(segment.seconds), measured.of(segment)
+    if found is not None:
+        time = compared(segment.seconds, found)
+    return f"{segment.name} {segment.scheduler}: {time}, {moved}"
 
 
-def bars_of(segments: Sequence[SegmentFacts]) -> list[Bar]:
+def bars_of(segments: Sequence[SegmentFacts], measured: MeasuredTimes | None = None) -> list[Bar]:
     """Return the kinds of segments with the most time first, the last ones together."""
+    times = measured or MeasuredTimes("")
     kinds: dict[object, list[SegmentFacts]] = {}
     for segment in segments:
         kinds.setdefault(kind_of(segment), []).append(segment)
-    bars = [_bar(f"{e[0].name} {e[0].scheduler}", e[0], e) for e in kinds.values()]
-    bars.sort(key=lambda bar: -bar.seconds)
+    bars = [_bar(f"{e[0].name} {e[0].scheduler}", e[0], e, times) for e in kinds.values()]
+    bars.sort(key=lambda bar: -_time(bar))
     if len(bars) > MOST_BARS + 1:
         rest = {kind_of(bar.first) for bar in bars[MOST_BARS:] if bar.first is not None}
         others = [s for s in segments if kind_of(s) in rest]
-        bars = [*bars[:MOST_BARS], _bar("other segments", None, others)]
-    longest = max((bar.seconds for bar in bars), default=0.0) or 1.0
+        bars = [*bars[:MOST_BARS], _bar("other segments", None, others, times)]
+    longest = max((max(bar.seconds, _time(bar)) for bar in bars), default=0.0) or 1.0
     most = max((bar.bytes for bar in bars), default=0) or 1
     return [
-        replace(bar, time_part=bar.seconds / longest, traffic_part=bar.bytes / most) for bar in bars
+        replace(
+            bar,
+            time_part=bar.seconds / longest,
+            measured_part=(bar.measured or 0.0) / longest,
+            traffic_part=bar.bytes / most,
+        )
+        for bar in bars
     ]
 
 
-def _bar(label: str, first: SegmentFacts | None, each: Sequence[SegmentFacts]) -> Bar:
+def _time(bar: Bar) -> float:
+    """Return the measured time, else the predicted one."""
+    return bar.seconds if bar.measured is None else bar.measured
+
+
+def _bar(
+    label: str, first: SegmentFacts | None, each: Sequence[SegmentFacts], times: MeasuredTimes
+) -> Bar:
     moved = sum(s.bytes + s.workspace_bytes for s in each)
-    return Bar(label, first, len(each), sum(s.seconds for s in each), moved)
+    found = [seconds for s in each if (seconds := times.of(s)) is not None]
+    measured = sum(found) if len(found) == len(each) else None
+    return Bar(label, first, len(each), sum(s.seconds for s in each), moved, measured)
 
 
 def _roofline(
-    record: Segmentation, estimates: Sequence[Estimate], target: Target
+    record: Segmentation, estimates: Sequence[Estimate], target: Target, measured: MeasuredTimes
 ) -> Roofline | None:
     """Return the roofline of the segments that compute something; None without any."""
     points: dict[int, tuple[float, float]] = {}
+    found: dict[int, float] = {}
     for number, (segment, estimate) in enumerate(zip(record.segments, estimates, strict=True)):
         operations = (estimate.flops + estimate.tensor_flops) * segment.iterations
         moved = segment.bytes + segment.workspace_bytes
         if operations > 0 and moved > 0 and segment.seconds > 0:
             points[number] = (operations / moved, operations / segment.seconds)
+            if seconds := measured.of(segment):
+                found[number] = operations / seconds
     if not points:
         return None
     shown = folded(record.segments)
     peaks = {"tensor cores": target.half_flops, "fp32": target.flops}
     low_x, high_x = (
         min(0.1, *(x for x, _ in points.values())),
-        max(1e3, *(x for x, _ in points.values())),
+        max(1e3, *(1.5 * x for x, _ in points.values())),
     )
-    low_y = min(target.bandwidth * low_x, *(y for _, y in points.values()))
-    frame = _Frame(low_x, high_x, low_y / 2, 1.5 * target.half_flops)
+    low_y = min(target.bandwidth * low_x, *found.values(), *(y for _, y in points.values()))
+    high_y = max(1.5 * target.half_flops, *found.values(), 0.0)
+    frame = _Frame(low_x, high_x, low_y / 2, high_y)
     whole = sum(s.seconds for s in record.segments)
     dots: list[Dot] = []
     for number, (x, y) in points.items():
         if shown[number] == number:
             segment = record.segments[number]
             alike = sum(s.seconds for k, s in enumerate(record.segments) if shown[k] == number)
+            reached = found.get(number)
             title = (
-                f"{segment.name} {segment.scheduler}: {x:.3g} operations/byte, "
-                f"{y / 1e12:.3g} TFLOP/s, {time_text(alike)}"
+                f"{_title(segment, measured)}, {x:.3g} operations/byte, "
+                f"{(y if reached is None else reached) / 1e12:.3g} TFLOP/s"
             )
             radius = 3 + 9 * (alike / whole) ** 0.5
-            dots.append(Dot(segment, frame.x(x), frame.y(y), radius, title))
+            place = (frame.x(x), frame.y(y if reached is None else reached), radius, title)
+            dots.append(Dot(segment, *place, None if reached is None else frame.y(y)))
     roofs = [("bandwidth", frame.line(low_x, target.bandwidth * low_x, target.half_flops))]
     roofs += [(name, frame.flat(peak / target.bandwidth, peak)) for name, peak in peaks.items()]
     dots.sort(key=lambda dot: -dot.radius)
     idle = len(record.segments) - len(points)
-    return Roofline(tuple(dots), tuple(roofs), frame.across(), frame.up(), idle)
+    marks = (frame.across(), frame.up())
+    return Roofline(tuple(dots), tuple(roofs), *marks, idle, measured=bool(found))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from fusec.explain.facts import Operation, Segmentation, SegmentFacts
+from fusec.explain.groups import Group, groups_of
 from fusec.explain.layout import Layout, Point, arrange, shelved
 from fusec.explain.repeats import Repeat, folded, repeats_of
 from fusec.explain.text import count, crossing_text
@@ -24,11 +25,11 @@ MOST_NODES = 160
 MOST_SEGMENTS = 250
 MOST_UNFOLDED = 12
 """Segments up to which each is drawn, also those of layers that repeat."""
-LARGE = 2400.0
-"""Height from which a picture has an overview without operations, in pixels."""
 PAD = 14.0
 HEAD = 44.0
 ROW = 34.0
+LABEL = 18.0
+"""Height of a label between segments."""
 PORT = 16.0
 """Between the ends of lines at one side of a segment."""
 
@@ -66,9 +67,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A segment: its frame, and what is inside; stands_for: numbers of it and its repeats."""
+    """A segment or a group: its frame, and what is inside.
 
-    id: int
+    name: of the segment, or of the group's part of the page, as `g3`. stands_for: the numbers of
+    the segments, and of their repeats.
+    """
+
+    name: str
     frame: Box
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
@@ -77,39 +82,70 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The whole picture in pixels; repeats: layers that are drawn once."""
+    """The whole picture in pixels; repeats: layers that are drawn once.
+
+    groups: those that are drawn as one box, by the name of their part of the page.
+    """
 
     segments: tuple[Drawn, ...]
     lines: tuple[Line, ...]
     width: float
     height: float
     repeats: tuple[Repeat, ...] = ()
+    groups: Mapping[str, Group] = field(default_factory=dict[str, Group])
 
 
-def draw(record: Segmentation, *, operations: bool = True) -> Drawing | None:
+def draw(record: Segmentation, *, operations: bool = True, groups: bool = False) -> Drawing | None:
     """Return the picture of a segmentation; None where there is too much to draw.
 
     Of many segments, layers that repeat are drawn once. operations: whether segments show what is
-    inside.
+    inside. groups: whether segments are drawn in groups, as many as fit a screen.
     """
     segments = record.segments
     folds = len(segments) > MOST_UNFOLDED
     repeats = repeats_of(segments) if folds else ()
     shown = folded(segments) if folds else {s.id: s.id for s in segments}
-    drawn = [s for s in segments if shown[s.id] == s.id]
-    if len(drawn) > MOST_SEGMENTS:
+    drawn = {s.id: s for s in segments if shown[s.id] == s.id}
+    if not groups and len(drawn) > MOST_SEGMENTS:
         return None
+    inside, gap = (_inside, 80.0) if operations and not groups else (_outside, 40.0)
+    boxes = groups_of(drawn) if groups else [Group(s.name, (s.id,)) for s in drawn.values()]
     alike: dict[int, list[int]] = {}
     for number, first in shown.items():
         alike.setdefault(first, []).append(number)
-    inside = _inside if operations else _outside
-    inner = {s.id: inside(s, record, tuple(alike[s.id])) for s in drawn}
+    inner = dict[int, Drawn]()
+    for group in boxes:
+        first, *others = group.members
+        stands_for = tuple(k for member in group.members for k in alike[member])
+        if others:
+            inner[first] = _grouped(group, [segments[k] for k in stands_for])
+        else:
+            inner[first] = inside(drawn[first], record, stands_for)
+    crossing = _contracted(*_crossing(record, shown), boxes)
+    return _arranged(inner, boxes, *crossing, gap, repeats)
+
+
+def _arranged(
+    inner: Mapping[int, Drawn],
+    groups: Sequence[Group],
+    between: Mapping[tuple[int, int], Sequence[str]],
+    moved: Mapping[tuple[int, int], int],
+    gap: float,
+    repeats: tuple[Repeat, ...],
+) -> Drawing:
+    """Return the picture of boxes, by their first members, and the tensors between them."""
     sizes: dict[Hashable, tuple[float, float]] = {k: _frame_size(d) for k, d in inner.items()}
-    between, moved = _crossing(record, shown)
-    outer = shelved(sizes, between, (40.0, 80.0 if operations else 40.0))
-    placed = tuple(_moved(inner[s.id], _corner(outer.places[s.id], sizes[s.id])) for s in drawn)
-    lines = _between(outer, between, moved)
-    return Drawing(placed, lines, outer.width + 2 * PAD, outer.height + 2 * PAD, repeats)
+    outer = shelved(sizes, between, (40.0, gap))
+    placed = tuple(_moved(d, _corner(outer.places[k], sizes[k])) for k, d in inner.items())
+    lines = _between(outer, between, moved, {g.members[0]: g.name for g in groups})
+    labels = (e.place.x + label_width(e.label) / 2 for e in lines if e.place is not None)
+    width = max([outer.width + PAD, *labels]) + PAD
+    joined = {_group_name(g): g for g in groups if len(g.members) > 1}
+    return Drawing(placed, lines, width, outer.height + 2 * PAD, repeats, joined)
+
+
+def _group_name(group: Group) -> str:
+    return f"g{group.members[0]}"
 
 
 def _crossing(
@@ -131,6 +167,22 @@ def _crossing(
     return between, moved
 
 
+def _contracted(
+    between: Mapping[tuple[int, int], list[str]],
+    moved: Mapping[tuple[int, int], int],
+    groups: Sequence[Group],
+) -> tuple[dict[tuple[int, int], list[str]], Counter[tuple[int, int]]]:
+    """Return the tensors between groups, each known by its first member; none inside of one."""
+    group = {member: g.members[0] for g in groups for member in g.members}
+    texts, sizes = dict[tuple[int, int], list[str]](), Counter[tuple[int, int]]()
+    for pair, own in between.items():
+        outer = (group[pair[0]], group[pair[1]])
+        if outer[0] != outer[1]:
+            texts.setdefault(outer, []).extend(own)
+            sizes[outer] += moved[pair]
+    return texts, sizes
+
+
 def _corner(middle: Point, size: tuple[float, float]) -> Point:
     return Point(middle.x - size[0] / 2 + PAD, middle.y - size[1] / 2 + PAD)
 
@@ -143,6 +195,7 @@ def _between(
     outer: Layout,
     between: Mapping[tuple[int, int], Sequence[str]],
     moved: Mapping[tuple[int, int], int],
+    names: Mapping[int, str],
 ) -> tuple[Line, ...]:
     """Return the lines between segments, apart where they leave and enter, each with its label."""
     ports: dict[tuple[tuple[int, int], int], float] = {}
@@ -163,10 +216,29 @@ def _between(
         way[-1] = Point(way[-1].x + ports[pair, 1], way[-1].y)
         what = texts[0].partition(" ")[0] if len(texts) == 1 else count(len(texts), "tensor")
         label = f"{what} {bytes_text(moved[pair])}"
-        title = f"s{pair[0]} to s{pair[1]}\n" + "\n".join(texts)
+        title = f"{names[pair[0]]} to {names[pair[1]]}\n" + "\n".join(texts)
         place = _along(way[-2], way[-1], share[pair])
         lines.append(Line(_path(way), "cross", title, pair[0] % HUES, label, place))
-    return tuple(lines)
+    return tuple(_with_labels_apart(lines))
+
+
+def label_width(label: str) -> float:
+    """Return the width of a label's pill, in pixels."""
+    return 7.3 * len(label) + 10
+
+
+def _with_labels_apart(lines: Sequence[Line]) -> Iterator[Line]:
+    """Yield lines whose labels do not cover one another: a later one moves to the right."""
+    taken: list[tuple[float, float, float]] = []
+    for line in sorted(lines, key=lambda line: (line.place.x, line.place.y) if line.place else ()):
+        assert line.place is not None
+        half = label_width(line.label) / 2
+        x = max(line.place.x, half + 2)
+        for middle, y, other in sorted(taken):
+            if abs(y - line.place.y) < LABEL and abs(middle - x) < other + half:
+                x = middle + other + half + 2
+        taken.append((x, line.place.y, half))
+        yield replace(line, place=replace(line.place, x=x))
 
 
 def _along(start: Point, end: Point, share: float) -> Point:
@@ -193,7 +265,20 @@ def _moved(drawn: Drawn, by: Point) -> Drawn:
 def _outside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, ...]) -> Drawn:
     """Return a segment as a frame with its name and figures."""
     del record
-    return Drawn(segment.id, _frame(segment, stands_for, 0.0, HEAD + 4), (), (), stands_for)
+    return Drawn(segment.name, _frame(segment, stands_for, 0.0, HEAD + 4), (), (), stands_for)
+
+
+def _grouped(group: Group, segments: Sequence[SegmentFacts]) -> Drawn:
+    """Return a group as a frame with its name, the number of its segments, and their figures."""
+    moved = sum(s.bytes + s.workspace_bytes for s in segments)
+    seconds = sum(s.seconds for s in segments)
+    figures = f"{count(len(segments), 'segment')}, {bytes_text(moved)}, {time_text(seconds)}"
+    short = group.name if len(group.name) <= LONGEST else f"{group.name[: LONGEST - 1]}…"
+    width = LETTER * 1.15 * max(len(short), len(figures)) + 2 * PAD
+    title = f"{group.name}: {', '.join(s.name for s in segments)}"
+    hue = group.members[0] % HUES
+    frame = Box("frame", 0.0, 0.0, width, HEAD + 4, (short, figures), title, hue)
+    return Drawn(_group_name(group), frame, (), (), tuple(s.id for s in segments))
 
 
 def _frame(segment: SegmentFacts, stands_for: tuple[int, ...], width: float, height: float) -> Box:
@@ -225,7 +310,7 @@ def _inside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, 
         for line, way in layout.ways.items()
     )
     lines = tuple(Line(_path(way), "data", _line_title(boxes, line), hue) for line, way in ways)
-    return Drawn(segment.id, frame, tuple(placed.values()), lines, stands_for)
+    return Drawn(segment.name, frame, tuple(placed.values()), lines, stands_for)
 
 
 def _line_title(boxes: Mapping[Hashable, Box], line: tuple[Hashable, Hashable]) -> str:

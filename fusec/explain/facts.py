@@ -157,7 +157,8 @@ class SegmentFacts:
     """A segment with its price; `time` holds the seconds of each resource used alone.
 
     iterations: how often it runs, of which bytes and seconds are the sums. host: how the host runs
-    it without kernels, if it does.
+    it without kernels, if it does. module: of an imported model, that of its GEMM or of most of its
+    operations.
     """
 
     id: int
@@ -190,6 +191,7 @@ class SegmentFacts:
     exchange: Exchange | None = None
     specialised: tuple[Specialised, ...] = ()
     host: str = ""
+    module: str = ""
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,36 @@ class Taken:
     subject: tuple[str, ...]
     because: str
     refusals: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModuleFacts:
+    """A module of an imported model: the segments in it and in modules below it, and their sums."""
+
+    module: str
+    segments: tuple[int, ...]
+    seconds: float
+    bytes: int
+    floor_bytes: int
+
+
+@dataclass(frozen=True)
+class Break:
+    """Two segments of a model that are not one kernel.
+
+    tensors: what crosses between them; bytes and seconds: what one kernel would save at most; fix:
+    what the author of the model can do, empty where nothing is known.
+    """
+
+    producer: str
+    consumer: str
+    producer_module: str
+    consumer_module: str
+    tensors: tuple[str, ...]
+    bytes: int
+    seconds: float
+    because: tuple[str, ...]
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -309,6 +341,8 @@ class Segmentation:
     decisions: tuple[Taken, ...]
     choices: tuple[Choice, ...] = ()
     exact: Exact | None = None
+    modules: tuple[ModuleFacts, ...] = ()
+    breaks: tuple[Break, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from fusec.codegen.counted import counts_of
-from fusec.codegen.render import KernelSource
+from fusec.codegen.source import KernelSource
 from fusec.explain.facts import InstructionFacts, KernelFacts, LevelFacts
 
 Counted = Mapping[str, InstructionFacts]

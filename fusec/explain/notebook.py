@@ -6,7 +6,7 @@ from dataclasses import replace
 from html import escape
 
 from fusec.driver import Compilation
-from fusec.explain.page import page
+from fusec.explain.page import page, with_recorded
 from fusec.explain.record import explain
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
@@ -18,6 +18,6 @@ HEIGHT = 640
 def embedded(fusion: Fusion) -> str:
     """Return the page of a fusion, with default options, in a frame that runs no script."""
     program = Compilation(replace(fusion, phases=()), CompileOptions())
-    text = escape(page([(explain(program), program)]), quote=True)
+    text = escape(page([with_recorded(explain(program), program)]), quote=True)
     style = f"width:100%;height:{HEIGHT}px;border:1px solid #8888"
     return f'<iframe sandbox srcdoc="{text}" style="{style}"></iframe>'

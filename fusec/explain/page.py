@@ -1,20 +1,28 @@
-"""A segmentation as one page that needs nothing else: the graph, the CUDA source, the reasons."""
+"""A segmentation as one page that needs nothing else: the graph, the CUDA source, the reasons.
+
+The page has one script, for search and zoom. A hash in its policy allows that script and no other.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fusec.diagnostics import FusecError
 from fusec.explain import refusals, text, units
 from fusec.explain.charts import HEIGHT, WIDTH, Charts, charts
-from fusec.explain.drawing import HUES, LARGE, Drawing, draw
+from fusec.explain.drawing import HUES, Drawing, draw, label_width
 from fusec.explain.facts import Crossing, Segmentation, SegmentFacts, Taken
+from fusec.explain.groups import Group
 from fusec.explain.highlight import highlighted
+from fusec.explain.measured import MeasuredTimes, compared, recorded
+from fusec.explain.modules import nested
 from fusec.segment.protocol import Estimate
 from fusec.target import find
 
@@ -25,7 +33,17 @@ if TYPE_CHECKING:
     from fusec.driver import Compilation
 
 
-Explained = tuple[Segmentation, "Compilation"]
+LARGE = 1200.0
+"""Height of a picture from which operations are not shown at first, in pixels."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"
+
+
+class Explained(NamedTuple):
+    """A fusion on a page; measured: times to show beside the predicted ones."""
+
+    record: Segmentation
+    program: Compilation
+    measured: MeasuredTimes | None = None
 
 
 @dataclass(frozen=True)
@@ -51,21 +69,44 @@ class Detail:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A drawing, and what its boxes are: `groups`, `segments` or `operations`."""
+
+    kind: str
+    drawing: Drawing
+
+
+@dataclass(frozen=True)
+class GroupDetail:
+    """What the page shows of a group of segments, repeats included."""
+
+    group: Group
+    anchor: str
+    details: tuple[Detail, ...]
+
+
+@dataclass(frozen=True)
 class View:
     """What the template shows of one fusion for one target.
 
-    full: the drawing with operations, where `drawing` has none because it is large.
+    pictures: the first one is shown until the reader selects another one.
     """
 
     record: Segmentation
     anchor: str
-    drawing: Drawing | None
-    full: Drawing | None
+    measured: MeasuredTimes | None
+    pictures: tuple[Picture, ...]
+    groups: tuple[GroupDetail, ...]
     charts: Charts
     details: tuple[Detail, ...]
     unfused: tuple[Taken, ...]
     saved: tuple[Taken, ...]
     others: tuple[Taken, ...]
+
+
+def with_recorded(record: Segmentation, program: Compilation) -> Explained:
+    """Return a fusion with the times that tuning has recorded for these sizes, if any."""
+    return Explained(record, program, recorded(record))
 
 
 def write_page(path: str, found: Sequence[Explained]) -> None:
@@ -88,11 +129,23 @@ def write_page(path: str, found: Sequence[Explained]) -> None:
 
 def page(found: Sequence[Explained]) -> str:
     """Return the page; every name and text in it is escaped."""
-    views = [_view(*each, f"f{number}") for number, each in enumerate(found)]
-    names = ", ".join(dict.fromkeys(record.fusion for record, _ in found))
-    template = _environment().get_template("page.html.j2")
+    views = [_view(each, f"f{number}") for number, each in enumerate(found)]
+    names = ", ".join(dict.fromkeys(each.record.fusion for each in found))
+    environment = _environment()
+    template = environment.get_template("page.html.j2")
     said = {"text": text, "units": units, "refusals": refusals, "plot": (WIDTH, HEIGHT)}
-    return template.render(views=views, title=names, hues=HUES, **said)
+    said |= {"label_width": label_width, "compared": compared, "nested": nested}
+    return template.render(views=views, title=names, hues=HUES, **_script(environment), **said)
+
+
+def _script(environment: Environment) -> dict[str, str]:
+    """Return the script of the page, and the policy that allows it."""
+    from markupsafe import Markup
+
+    assert environment.loader is not None
+    script = environment.loader.get_source(environment, "page.js")[0]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return {"script": Markup(script), "policy": Markup(POLICY.format(digest))}
 
 
 def _environment() -> Environment:
@@ -107,27 +160,53 @@ def _environment() -> Environment:
     )
 
 
-def _view(record: Segmentation, program: Compilation, anchor: str) -> View:
+def _view(explained: Explained, anchor: str) -> View:
+    record, program, measured = explained
     details = tuple(
         _detail(record, program, segment, f"{anchor}-{segment.name}") for segment in record.segments
     )
     rest = [d for d in record.decisions if d.action != "boundary"]
-    full = draw(record)
-    is_large = full is None or full.height > LARGE or bool(full.repeats)
-    overview = draw(record, operations=False) if is_large else None
+    pictures = tuple(_pictures(record))
+    groups = tuple(
+        GroupDetail(drawn.groups[each.name], f"{anchor}-{each.name}", _of(details, each.stands_for))
+        for drawn in (picture.drawing for picture in pictures)
+        for each in drawn.segments
+        if each.name in drawn.groups
+    )
     nothing = Estimate(bytes=0, ctas=0, kernels=0)
     estimates = [s.estimate or nothing for s in program.segmented.segments]
     return View(
         record,
         anchor,
-        overview if is_large else full,
-        full if is_large else None,
-        charts(record, estimates, find(program.options.target)),
+        measured,
+        pictures,
+        groups,
+        charts(record, estimates, find(record.target["arch"]), measured),
         details,
         tuple(d for d in record.decisions if d.action == "boundary"),
         tuple(d for d in rest if d.action in text.SAVING),
         tuple(d for d in rest if d.action not in text.SAVING),
     )
+
+
+def _of(details: Sequence[Detail], numbers: Sequence[int]) -> tuple[Detail, ...]:
+    return tuple(details[number] for number in sorted(numbers))
+
+
+def _pictures(record: Segmentation) -> Iterator[Picture]:
+    """Yield the pictures of a fusion, from the one with the fewest boxes on."""
+    full = draw(record)
+    small = full is not None and full.height <= LARGE and not full.repeats
+    if full is not None and (small or len(record.segments) == 1):
+        yield Picture("operations", full)
+        return
+    grouped, segments = draw(record, groups=True), draw(record, operations=False)
+    if grouped is not None and (grouped.groups or segments is None):
+        yield Picture("groups", grouped)
+    if segments is not None:
+        yield Picture("segments", segments)
+    if full is not None:
+        yield Picture("operations", full)
 
 
 def _detail(

@@ -65,7 +65,7 @@ def describe(
     return Segmentation(
         schema=SCHEMA,
         fusion=fusion.name,
-        target={"arch": target.arch, "device": target.device},
+        target={"arch": target.arch, "device": target.device, "cost_of": target.cost_of},
         mesh={} if fusion.mesh is None else dict(fusion.mesh.axes),
         sizes=dict(fusion.hints),
         aliases={v.name: i.value.name for v, i in fusion.effects.into.items()},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -34,13 +34,15 @@ EXACT_SECONDS = 60.0
 class Questions:
     """What is asked besides the segmentation: ranges of dims, the exact bound, real registers.
 
-    instructions: whether those of kernels are counted, which renders them.
+    instructions: whether those of kernels are counted, which renders them. modules: of an imported
+    model, their paths by the names of values.
     """
 
     ranges: Mapping[str, tuple[int, int]]
     exact: bool = False
     build: bool = False
     instructions: bool = False
+    modules: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def explain(program: Compilation, questions: Questions | None = None) -> Segmentation:
@@ -59,7 +61,19 @@ def explain(program: Compilation, questions: Questions | None = None) -> Segment
         record = replace(record, choices=tuple(c for each in found for c in each))
         if questions.exact:
             record = replace(record, exact=_exact(segmented.fusion, options, record.bytes))
+        if questions.modules:
+            record = _with_modules(record, program, questions.modules)
     return record
+
+
+def _with_modules(
+    record: Segmentation, program: Compilation, modules: Mapping[str, str]
+) -> Segmentation:
+    from fusec import target
+    from fusec.explain.modules import with_modules
+
+    gpu = target.find(program.options.target)
+    return with_modules(record, program.segmented, gpu, modules)
 
 
 Built = Mapping[tuple[str, str], "Artifact"]
@@ -184,7 +198,17 @@ def segmentation(
     options.setdefault("target", DEFAULT_TARGET)
     programs = _programs_of(fusion, options_of("segmentation", options))
     chosen = choose("segmentation", {p.original.name: p for p in programs}, part)
-    return explain(chosen, Questions(ranges or {}, exact, instructions=True))
+    asked = Questions(ranges or {}, exact, instructions=True, modules=_modules_of(fusion))
+    return explain(chosen, asked)
+
+
+def _modules_of(given: Any) -> Mapping[str, str]:
+    """Return the modules of an imported model's folder; none of anything else."""
+    from fusec.models.folder import is_model_folder, read_model_folder
+
+    if not isinstance(given, (str, PathLike)) or not is_model_folder(given):  # pyright: ignore[reportUnknownArgumentType]
+        return {}
+    return read_model_folder(given).modules  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _programs_of(given: Any, options: CompileOptions) -> Sequence[Compilation]:

@@ -62,8 +62,8 @@ class _Text:
         yield from _segment(segment)
         if self._every:
             for kernel in segment.occupancy:
-                yield from _rows("instructions", instructions(kernel))
-        yield from _rows("refused", self._texts(segment.refusals))
+                yield from rows("instructions", instructions(kernel))
+        yield from rows("refused", self._texts(segment.refusals))
 
     def boundaries(self) -> Iterator[str]:
         stayed = [d for d in self._record.decisions if d.action == "boundary"]
@@ -74,8 +74,8 @@ class _Text:
             over = [c for c in self._record.crossing if crosses(c, producer, consumer)]
             yield f"  {producer} -> {consumer}"
             for tensor in over:
-                yield from _row("tensor", crossing_text(tensor))
-            yield from _rows("because", self._reasons(decision))
+                yield from row("tensor", crossing_text(tensor))
+            yield from rows("because", self._reasons(decision))
             self._told.add(decision.refusals)
 
     def others(self) -> Iterator[str]:
@@ -86,8 +86,8 @@ class _Text:
         if rest:
             yield "Other decisions"
         for decision in rest:
-            yield from _row(decision.action, names(decision.subject))
-            yield from _rows("", self._reasons(decision))
+            yield from row(decision.action, names(decision.subject))
+            yield from rows("", self._reasons(decision))
 
     def rest(self) -> Iterator[str]:
         if self._left:
@@ -112,16 +112,19 @@ class _Text:
 def _overview(record: Segmentation) -> Iterator[str]:
     target = record.target
     yield f"{record.fusion} on {target['device']} ({target['arch']}): {summary(record)}"
-    yield from _row("ranks", ranks_text(record.mesh)) if record.mesh else ()
-    yield from _row("traffic", moved(record.bytes, record.floor_bytes))
-    yield from _row("peak memory", f"{bytes_text(record.peak_bytes)} (excluding inputs)")
-    yield from _row("time", f"{time_text(record.seconds)} predicted, {reached(record)}")
+    yield from row("ranks", ranks_text(record.mesh)) if record.mesh else ()
+    yield from row("traffic", moved(record.bytes, record.floor_bytes))
+    yield from row("peak memory", f"{bytes_text(record.peak_bytes)} (excluding inputs)")
+    yield from row("time", f"{time_text(record.seconds)} predicted, {reached(record)}")
+    if target["cost_of"] != target["arch"]:
+        fitted = f"its coefficients were fitted on another GPU, {target['cost_of']}"
+        yield from row("cost model", fitted)
     written = ", ".join(f"{output} into {given}" for output, given in record.aliases.items())
-    yield from _row("in place", written) if written else ()
-    yield from _row("saved", saved_text(record)) if record.saved else ()
+    yield from row("in place", written) if written else ()
+    yield from row("saved", saved_text(record)) if record.saved else ()
     sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
-    yield from _row("sizes", sizes) if sizes else ()
-    yield from _row("exact", exact_text(record)) if record.exact else ()
+    yield from row("sizes", sizes) if sizes else ()
+    yield from row("exact", exact_text(record)) if record.exact else ()
 
 
 def ranks_text(mesh: Mapping[str, int]) -> str:
@@ -182,24 +185,24 @@ def exact_text(record: Segmentation) -> str:
 def _segment(segment: SegmentFacts) -> Iterator[str]:
     pin = f", pinned as `{segment.pin}`" if segment.pin else ""
     yield f"{segment.name} {segment.scheduler}{pin}"
-    yield from _row("computes", computes(segment))
+    yield from row("computes", computes(segment))
     if segment.exchange:
-        yield from _row("collective", exchange(segment.exchange))
-        yield from _row("transport", carried(segment.exchange))
-    yield from _row("runs", runs(segment)) if segment.iterations > 1 else ()
-    yield from _row("traffic", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
-    yield from _row("time", time_of(segment))
-    yield from _row("host", segment.host) if segment.host else ()
+        yield from row("collective", exchange(segment.exchange))
+        yield from row("transport", carried(segment.exchange))
+    yield from row("runs", runs(segment)) if segment.iterations > 1 else ()
+    yield from row("traffic", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
+    yield from row("time", time_of(segment))
+    yield from row("host", segment.host) if segment.host else ()
     if segment.kernels:
-        yield from _row("kernels", launches(segment))
-        yield from _rows("occupancy", map(registers, segment.occupancy))
-        yield from _row("schedule", schedule(segment))
+        yield from row("kernels", launches(segment))
+        yield from rows("occupancy", map(registers, segment.occupancy))
+        yield from row("schedule", schedule(segment))
         if segment.tuned is not None and segment.tuned.reordered:
-            yield from _row("sum order", reordered(segment.tuned.reordered))
-        yield from _rows("orders", orders(segment))
-    yield from _rows("specialized", specialised(segment))
-    yield from _row("overridden", overridden(segment)) if segment.overrides else ()
-    yield from _row("alternatives", others) if (others := rivals(segment)) else ()
+            yield from row("sum order", reordered(segment.tuned.reordered))
+        yield from rows("orders", orders(segment))
+    yield from rows("specialized", specialised(segment))
+    yield from row("overridden", overridden(segment)) if segment.overrides else ()
+    yield from row("alternatives", others) if (others := rivals(segment)) else ()
 
 
 def specialised(segment: SegmentFacts) -> Iterator[str]:
@@ -341,11 +344,11 @@ def _saved(record: Segmentation) -> Iterator[str]:
     if taken or record.rematerialised:
         yield "Saved"
     for decision in taken:
-        yield from _row(decision.action, f"{names(decision.subject)}: {decision.because}")
+        yield from row(decision.action, f"{names(decision.subject)}: {decision.because}")
     for value in record.rematerialised:
         where = names([f"s{k}" for k in value.segments])
         shape = ", ".join(map(str, value.shape))
-        yield from _row(
+        yield from row(
             "recomputed",
             f"{value.name} {value.dtype}[{shape}] in {where}, saves "
             f"{bytes_text(value.saved_bytes)}: {value.because}",
@@ -359,7 +362,7 @@ def _choices(found: Iterable[Choice]) -> Iterator[str]:
             yield f"Choices over {choice.dim}"
             last = choice.dim
         where = f"{choice.first}..{choice.last}" if choice.first < choice.last else choice.first
-        yield from _row(str(where), choice_text(choice), label=max(LABEL, len(str(where)) + 1))
+        yield from row(str(where), choice_text(choice), label=max(LABEL, len(str(where)) + 1))
 
 
 def choice_text(choice: Choice) -> str:
@@ -372,12 +375,13 @@ def choice_text(choice: Choice) -> str:
     return f"{count(len(choice.segments), 'segment')}, {time}: {parts}"
 
 
-def _rows(name: str, texts: Iterable[str]) -> Iterator[str]:
+def rows(name: str, texts: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of several texts under one label."""
     for number, text in enumerate(texts):
-        yield from _row("" if number else name, text)
+        yield from row("" if number else name, text)
 
 
-def _row(name: str, text: str, *, label: int = LABEL) -> Iterator[str]:
+def row(name: str, text: str, *, label: int = LABEL) -> Iterator[str]:
     """Yield the lines of a labelled text; numbers stay with their units."""
     head = f"    {name:<{label - 2}} "
     kept = re.sub(r"(?<=\d) (?=(?:[um]?s|[kMGTP]?B|%)(?!\w))", GLUE, text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from fusec.codegen.equal import kernels_launched
-from fusec.codegen.render import KernelSource
+from fusec.codegen.source import KernelSource
 from fusec.hostir.alignment import aligned
 from fusec.hostir.instructions import (
     Alias,

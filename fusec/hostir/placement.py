@@ -6,16 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from fusec.diagnostics import InternalError
+from fusec.hostir.arena import aligned
 from fusec.hostir.instructions import Memset
 from fusec.hostir.lifetimes import lifetimes
 from fusec.hostir.packing import Block, least_size, pack, size_of
 from fusec.hostir.program import HostProgram
 from fusec.hostir.steps import steps_of
 from fusec.ops.checks import INDEX_ERRORS
-from fusec.schedule.plan import KernelPlan
-
-ALIGNMENT = 256
-"""Of every buffer in an arena, in bytes: as cuMemAlloc aligns."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +25,6 @@ class Placement:
     offsets: Mapping[str, int]
     size: int
     least: int
-
-
-def aligned(size: int) -> int:
-    """Return a size rounded up to whole units of the alignment."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def placement(
@@ -80,12 +72,6 @@ def blocks_of(
         first, last = min(s.first for s in spans), max(s.last for s in spans)
         blocks.append(Block(size, first, last, frozenset(beside[number])))
     return list(numbers), blocks
-
-
-def scratch_of(plan: KernelPlan, sizes: Mapping[str, int]) -> int:
-    """Return the bytes of a plan's workspaces, but of those that outlast its kernels."""
-    passing = (w for w in plan.workspaces if w.init != "zeroed once")
-    return sum(aligned(max(1, w.size.evaluate(sizes) * w.dtype.size)) for w in passing)
 
 
 def _workspaces(program: HostProgram) -> set[str]:

@@ -11,6 +11,7 @@ from fusec.ir.graph import Node, Value
 from fusec.ops.communication import (
     LEAVE,
     PEER_VIEWS,
+    PLACEMENT,
     RANK_SLICE,
     RECEIVE_SLICE,
     SEND_SLICE,
@@ -18,7 +19,6 @@ from fusec.ops.communication import (
     communicates,
     places,
 )
-from fusec.schedule.host import Placed
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.loops import loops
 from fusec.segment.segmented import Segment, SegmentedFusion
@@ -45,6 +45,10 @@ def alone(segment: Segment) -> Node | None:
 
 def is_copied(plan: KernelPlan) -> bool:
     """Return whether a part and the tensor that it is a part of have memory of their own."""
+    if plan.scheduler != PLACEMENT:
+        return False
+    from fusec.schedule.host import Placed
+
     return isinstance(plan.parameters, Placed) and plan.parameters.copied
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from fusec.diagnostics import Span
 
@@ -19,6 +20,10 @@ class Pin:
     scheduler: str | None = None
     span: Span | None = None
     open: bool = False
+
+    def renamed(self, names: Mapping[str, str]) -> Pin:
+        """Return the same of values that have other names."""
+        return replace(self, values=tuple(names.get(v, v) for v in self.values))
 
 
 Setting = bool | int | str
@@ -38,6 +43,10 @@ class Override:
     span: Span | None = None
     name_span: Span | None = None
     of_span: Span | None = None
+
+    def renamed(self, names: Mapping[str, str]) -> Override:
+        """Return the same of values that have other names."""
+        return replace(self, of=names.get(self.of, self.of))
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,21 @@ class Dim:
         """Return the names of all symbols."""
         return frozenset(s.name for s in self.atoms() if isinstance(s, Symbol))
 
+    @cached_property
+    def count(self) -> int:
+        """Return how many symbols and calls occur, those inside calls too."""
+        return sum(
+            1 if isinstance(atom, Symbol) else 1 + atom.left.count + atom.right.count
+            for monomial, _ in self.terms
+            for atom in monomial
+        )
+
+    @cached_property
+    def depth(self) -> int:
+        """Return how many calls are nested; 0 of a polynomial in symbols."""
+        calls = [a for monomial, _ in self.terms for a in monomial if isinstance(a, Call)]
+        return max((1 + max(c.left.depth, c.right.depth) for c in calls), default=0)
+
     def atoms(self) -> Iterable[Atom]:
         """Yield every symbol and call, those inside calls too."""
         for monomial, _ in self.terms:

@@ -248,7 +248,8 @@ class Fusion:
     a part, the inputs and outputs that one phase keeps for another. boundaries: `explicit` where
     groups end at `segment_set` alone. schedules: what the user sets of segments' schedules. mesh:
     the ranks that run it together. shardings: how values are divided over them and over streams, by
-    name, as far as it is said.
+    name, as far as it is said. as_defined: the names of alternative definitions that plans do not
+    use: what they would redefine is computed as written.
     """
 
     name: str
@@ -264,6 +265,7 @@ class Fusion:
     schedules: tuple[Override, ...] = ()
     mesh: Mesh | None = None
     shardings: Mapping[str, Sharding] = field(default_factory=dict[str, Sharding])
+    as_defined: frozenset[str] = frozenset()
     source: str = field(default="", compare=False)
 
     @property

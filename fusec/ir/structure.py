@@ -37,7 +37,16 @@ def structure_of(fusion: Fusion) -> tuple[Any, ...]:
     }
     dims = tuple(sorted((d.name, d.default, d.multiple_of) for d in fusion.dims))
     inputs = tuple(map(input_kind, fusion.inputs))
-    return inputs, tuple(nodes), outputs, dims, fusion.mesh, tuple(sorted(divided.items()))
+    places = tuple(sorted(divided.items()))
+    return (
+        inputs,
+        tuple(nodes),
+        outputs,
+        dims,
+        fusion.mesh,
+        places,
+        tuple(sorted(fusion.as_defined)),
+    )
 
 
 def _operand(operand: Value | Const, number: dict[Value, int]) -> Hashable:

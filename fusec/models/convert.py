@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.foreign import decoding
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
+from fusec.ir.graph import Type
+from fusec.models.external import add_call, is_custom, is_external
 from fusec.models.functional import functional
 from fusec.models.graph import Argument, ModelGraph, ModelInput, ModelNode, Ref
 from fusec.models.names import Namer
@@ -18,7 +19,6 @@ from fusec.models.rules.build import Build, Line, Texts, call_rule
 from fusec.ops.frameworks import Entry, find_dotted
 from fusec.parse import frameworks
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 GUARDS = frozenset({
     "_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
     "sym_constrain_range_for_size", "_functional_assert_async", "sym_size", "sym_stride",
@@ -42,17 +42,20 @@ class Converted:
     outputs: tuple[str, ...]
     aliases: dict[str, str]
     returned: tuple[str | None, ...]
-    types: dict[str, str]
-    """The types that the graph gives to values, as text by their names."""
+    types: dict[str, Type]
+    """The types that the graph gives to values, by their names."""
 
 
 MOST_ERRORS = 8
 """How many kinds of nodes without lines an error lists."""
 
 
-def converted(graph: ModelGraph) -> Converted:
-    """Return the op lines of a graph; FusecError names each kind of node that has none."""
-    build = _started(functional(graph))
+def converted(graph: ModelGraph, external: Collection[str] = ()) -> Converted:
+    """Return the op lines of a graph; FusecError names each kind of node that has none.
+
+    external: targets that may become external calls, besides those of `fusec.models.calls`.
+    """
+    build = _started(functional(graph), external)
     errors: dict[str, FusecError] = {}
     for node in build.graph.nodes:
         build.node = node
@@ -76,10 +79,10 @@ def _stand_in(build: Build, node: ModelNode) -> None:
             build.types[result.name] = result.type
 
 
-def _started(graph: ModelGraph) -> Build:
+def _started(graph: ModelGraph, external: Collection[str]) -> Build:
     """Return the lines of a graph before its first node."""
     namer = Namer(graph)
-    build = Build(graph, namer, ModelNode("", "", (), {}, ()))
+    build = Build(graph, namer, ModelNode("", "", (), {}, ()), external=frozenset(external))
     for entry in graph.inputs:
         build.texts[entry.name], build.types[entry.name] = namer.inputs[entry.name], entry.type
     return build
@@ -89,9 +92,16 @@ def _add(build: Build, node: ModelNode) -> None:
     """Write the lines of one node."""
     if _SUBGRAPHS in node.target:
         raise build.unsupported("it calls a subgraph", "export without control flow on data")
-    if node.operation in GUARDS or (not node.results and not node.target.startswith("aten.")):
+    if node.operation in GUARDS or not (
+        node.results or is_custom(node) or node.target.startswith("aten.")
+    ):
         return
-    texts = _texts(build, node)
+    try:
+        texts = _texts(build, node)
+    except Unsupported:
+        if not is_external(node, build.external):
+            raise
+        return add_call(build, node)
     if isinstance(texts, str):
         texts = [texts]
     for number, (result, text) in enumerate(zip(node.results, texts, strict=False)):
@@ -137,15 +147,13 @@ def _texts(build: Build, node: ModelNode) -> Texts:
     entry = find_dotted(node.target) if "." in node.target else None
     namespace = node.target.partition(".")[0]
     if entry is None and namespace not in ("aten", "prims"):
-        raise build.unsupported(
-            f"it is a custom operation of `{namespace}`",
-            "export the model with operations of PyTorch in its place",
-        )
+        raise build.unsupported(f"it is an operation of `{namespace}`")
     if entry is None:
         raise build.unsupported(
             "fusec has no such operation",
             "run `fusec ops` for those it has; export the model with "
-            "`.run_decompositions()` to divide an operation into smaller ones",
+            "`.run_decompositions()` to divide an operation into smaller ones, or import it with "
+            f"`--external {node.target}` to call a function of your own there",
         )
     if entry.kind == "unsupported" or not frameworks.is_exact(entry):
         raise build.unsupported(entry.note or "it is written otherwise in each case")
@@ -207,7 +215,7 @@ def _finished(build: Build) -> Converted:
     # The user's come first: outputs are of the kind of the first array.
     order = sorted(graph.inputs, key=lambda i: i.kind != "input")
     kept = tuple((build.texts[i.name], i) for i in order if build.texts[i.name] in used)
-    types = {build.texts[n]: str(t) for n, t in build.types.items() if n in build.texts}
+    types = {build.texts[n]: t for n, t in build.types.items() if n in build.texts}
     return Converted(graph, kept, lines, tuple(outputs), aliases, tuple(returned), types)
 
 
@@ -221,6 +229,6 @@ def _alive(lines: Sequence[Line], outputs: Sequence[str]) -> tuple[tuple[Line, .
         if used.isdisjoint(line.names):
             continue
         names = tuple(n if n in used else "_" for n in line.names)
-        kept.append(Line(names, line.expression, line.node))
-        used |= set(_WORD.findall(line.expression))
+        kept.append(replace(line, names=names))
+        used.update(line.reads)
     return tuple(reversed(kept)), used | set(outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError, Unsupported
@@ -13,6 +13,7 @@ from fusec.ir.graph import Type
 from fusec.models.archive import WHAT, Archive
 from fusec.models.graph import (
     Argument,
+    Constant,
     ModelGraph,
     ModelInput,
     ModelNode,
@@ -79,11 +80,12 @@ class _Reader:
         """Return the whole graph."""
         signature: Json = self.module["signature"]
         inputs = tuple(i for spec in signature["input_specs"] for i in self._input(spec))
+        constants = tuple(self._constants(signature["input_specs"]))
         buffers = {i.key: i.name for i in inputs}
         outputs = tuple(self._output(spec, buffers) for spec in signature["output_specs"])
         nodes = tuple(self._node(node) for node in self.body["nodes"])
         ranges = {n: r for n, r in self.ranges.items() if n in self.symbols}
-        return ModelGraph(name, self.path, inputs, nodes, outputs, self.symbols, ranges)
+        return ModelGraph(name, self.path, inputs, nodes, outputs, self.symbols, ranges, constants)
 
     @staticmethod
     def _ranges(constraints: Json) -> Iterator[tuple[str, tuple[int | None, int | None]]]:
@@ -142,12 +144,8 @@ class _Reader:
         if kind == "user_input":
             argument = data["arg"]
             if "as_tensor" not in argument:
-                if _is_symbol_or_none(argument):
-                    return
-                raise Unsupported(
-                    f"`{self.path}`: an input of the model is {next(iter(argument))}, not a tensor",
-                    help="export the model with the number as a constant",
-                )
+                self._check_number(argument)
+                return
             name = str(argument["as_tensor"]["name"])
             yield ModelInput(name, self._known_type(name), "input", name)
             return
@@ -156,12 +154,42 @@ class _Reader:
             "tensor_constant": "tensor_constant_name",
         }  # fmt: skip
         if kind == "constant_input":
-            return  # its value stands in the graph
+            return  # of `_constants`
         if kind not in keys:
             raise Unsupported(f"`{self.path}`: an input of the model is a {kind}")
         name = str(data["arg"]["name"])
         use = "buffer" if kind == "buffer" else "weight"
         yield ModelInput(name, self._known_type(name), use, str(data[keys[kind]]))
+
+    def _check_number(self, argument: Json) -> None:
+        """Raise Unsupported for an argument whose value the graph does not have."""
+        ((kind, value),) = argument.items()
+        if kind in _CONSTANTS:
+            return
+        content: Any = value if kind == "as_sym_int" else {}
+        name = content.get("as_name")
+        word = {"as_sym_int": "a dynamic integer"}.get(kind, kind.removeprefix("as_"))
+        raise Unsupported(
+            f"`{self.path}`: input{f' `{name}`' if name else ''} of the model is {word}, "
+            "not a tensor",
+            help="export the model with the number as a constant, or with a tensor in its place: "
+            "sizes of tensors may be dynamic",
+        )
+
+    @staticmethod
+    def _constants(specs: Sequence[Json]) -> Iterator[Constant]:
+        """Yield the user's arguments that are no tensors, with their values."""
+        place = 0
+        for spec in specs:
+            ((kind, data),) = spec.items()
+            if kind not in ("user_input", "constant_input"):
+                continue
+            value = data["value"] if kind == "constant_input" else data["arg"]
+            ((word, content),) = value.items()
+            if word in _CONSTANTS:
+                name = str(data.get("name", f"argument_{place}"))
+                yield Constant(name, place, _CONSTANTS[word](content))
+            place += 1
 
     def _output(self, spec: Json, buffers: Mapping[str, str]) -> ModelOutput:
         ((kind, data),) = spec.items()
@@ -251,8 +279,11 @@ def _is_symbol(text: str) -> bool:
     return text.startswith("s") and text.isalnum() and text.isascii()
 
 
-def _is_symbol_or_none(argument: Json) -> bool:
-    return any(kind in argument for kind in ("as_none", "as_sym_int", "as_int", "as_string"))
+_CONSTANTS: Mapping[str, Callable[[Any], bool | int | float | str | None]] = {
+    "as_none": lambda _: None, "as_bool": bool, "as_int": int, "as_float": float,
+    "as_string": str,
+}  # fmt: skip
+"""The kinds of arguments whose value the graph holds."""
 
 
 def _names(output: Json) -> Iterator[str]:

@@ -13,8 +13,8 @@ from fusec.models.graph import ModelNode, node_error
 from fusec.parse import read_text
 
 
-def fusion_text(model: Converted) -> tuple[str, Fusion]:
-    """Return the fusion file of a model, and the fusion that it is.
+def fusion_text(model: Converted, file: str = FUSION) -> tuple[str, Fusion]:
+    """Return the fusion file of a model, of a name, and the fusion that it is.
 
     FusecError names the node whose line is wrong, or whose type is not the one of the graph.
     """
@@ -25,7 +25,7 @@ def fusion_text(model: Converted) -> tuple[str, Fusion]:
             nodes[len(lines)] = node
     text = "\n".join(lines) + "\n"
     try:
-        fusion = read_text(text, FUSION)
+        fusion = read_text(text, file)
     except InternalError:
         raise
     except FusecError as error:
@@ -80,9 +80,8 @@ def _check_types(model: Converted, fusion: Fusion) -> None:
     """Raise FusecError for the first value whose type is not the one that the graph gives it."""
     nodes = {name: line.node for line in model.lines for name in line.names}
     for value in fusion.values:
-        expected = model.types.get(value.name)
-        if expected is None or str(value.type) == expected:
-            continue
+        known = model.types.get(value.name)
+        expected = str(value.type) if known is None else str(known)
         node = nodes.get(value.name)
         if node is not None and str(value.type) != expected:
             raise node_error(

@@ -85,6 +85,28 @@ class ModelInput:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """An argument of the user that is no tensor: the graph holds its value, as of the export.
+
+    place: its number among the user's arguments, of tensors and others; value: None, a bool, a
+    number or a text.
+    """
+
+    name: str
+    place: int
+    value: bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class WeightRecord:
+    """What is known of a weight: its name in the module, its type, the checksum of its bytes."""
+
+    key: str
+    type: str
+    crc32: int
+
+
+@dataclass(frozen=True)
 class ModelOutput:
     """An output: the tensor that it is, None for one that is no tensor; into: the input it updates.
 
@@ -109,6 +131,7 @@ class ModelGraph:
     ranges: Mapping[str, tuple[int | None, int | None]] = field(
         default_factory=dict[str, tuple[int | None, int | None]]
     )
+    constants: tuple[Constant, ...] = ()
 
 
 def items_of(argument: Argument) -> list[Argument] | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.models.archive import opened_archive
+from fusec.models.calls import Call
 from fusec.models.convert import Converted, converted
 from fusec.models.exported import exported_graph
-from fusec.models.fusion_text import fusion_text
+from fusec.models.parts import Part, parts_of, with_late_writes
 from fusec.models.recorded import recorded_graphs
 from fusec.models.weights import Weight, Weights
 from fusec.ops.names import MOST_LETTERS, is_name
@@ -23,29 +24,53 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9]+")
 
 @dataclass(frozen=True)
 class Imported:
-    """A model as a fusion: its lines, the file, and its weights by the names of inputs."""
+    """A model: its lines, its fusions and external calls, and its weights by names of inputs."""
 
     model: Converted
-    text: str
-    fusion: Fusion
+    steps: tuple[Part | Call, ...]
     weights: dict[str, Weight]
 
+    @property
+    def parts(self) -> list[Part]:
+        """Return the fusions; one, where there are no external calls."""
+        return [step for step in self.steps if isinstance(step, Part)]
 
-def imported(path: str) -> Iterator[Imported]:
-    """Yield the graphs of a file as fusions; FusecError names the node that cannot be one."""
+    @property
+    def calls(self) -> list[Call]:
+        """Return the external calls."""
+        return [step for step in self.steps if isinstance(step, Call)]
+
+    @property
+    def fusion(self) -> Fusion:
+        """Return the fusion of a model without external calls."""
+        (part,) = self.parts
+        return part.fusion
+
+    @property
+    def text(self) -> str:
+        """Return the fusion file of a model without external calls."""
+        (part,) = self.parts
+        return part.text
+
+
+def imported(path: str, external: Collection[str] = ()) -> Iterator[Imported]:
+    """Yield the graphs of a file as fusions; FusecError names the node that cannot be one.
+
+    external: further targets of ATen that become external calls.
+    """
     if os.path.isdir(path):
         raise FusecError(f"`{path}` is a directory, not an archive of torch.export")
     if Path(path).suffix == ".json":
         for graph in recorded_graphs(path):
-            model = converted(graph)
-            yield Imported(model, *fusion_text(model), {})
+            model = with_late_writes(converted(graph, external))
+            yield Imported(model, tuple(parts_of(model)), {})
         return
     with opened_archive(path) as archive:
-        model = converted(exported_graph(archive, _name_of(path)))
-        text, fusion = fusion_text(model)
+        model = with_late_writes(converted(exported_graph(archive, _name_of(path)), external))
+        steps = tuple(parts_of(model))
         stored = Weights(archive)
         weights = {n: stored.of(entry) for n, entry in model.inputs if entry.kind != "input"}
-        yield Imported(model, text, fusion, weights)
+        yield Imported(model, steps, weights)
 
 
 def _name_of(path: str) -> str:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.foreign import Name, decoding, map_safetensors, not_a
+from fusec.ir.dim import dim
 from fusec.ir.dtype import DTYPES, DType
 from fusec.ir.evaluate import Array
 from fusec.models.archive import WHAT, Archive
 from fusec.models.exported import SCALAR_TYPES
-from fusec.models.graph import ModelInput
+from fusec.models.graph import ModelInput, WeightRecord, type_of
 from fusec.run.arrays import SAFETENSORS
 
 _NAMES = {name: word for word, name in SAFETENSORS.items()}
@@ -69,18 +71,20 @@ class Weights:
                     help="save the model with plain tensors as its weights",
                 )
             meta = data["tensor_meta"]
-            found = self._weight(self._archive.bytes_of(folder + str(data["path_name"])), meta)
-            shape = tuple(e.value for e in entry.type.shape or ())
-            if (found.dtype, found.shape) != (entry.type.dtype, shape):
+            dtype = DTYPES[SCALAR_TYPES[int(meta["dtype"])]]
+            shape = tuple(_integer(s) for s in meta["sizes"])
+            if type_of(dtype, list(map(dim, shape))) != entry.type:
                 raise ValueError(
-                    f"weight `{entry.key}` is {found.dtype}{list(found.shape)}, and {entry.type} "
-                    "in the graph"
+                    f"weight `{entry.key}` is {dtype}{list(shape)}, and {entry.type} in the graph"
                 )
-            return found
+            stored = self._archive.bytes_of(folder + str(data["path_name"]))
+            return self._weight(stored, dtype, shape, meta)
 
-    def _weight(self, data: memoryview, meta: Mapping[str, Any]) -> Weight:
-        dtype = DTYPES[SCALAR_TYPES[int(meta["dtype"])]]
-        shape, strides = (tuple(_integer(s) for s in meta[k]) for k in ("sizes", "strides"))
+    @staticmethod
+    def _weight(
+        data: memoryview, dtype: DType, shape: tuple[int, ...], meta: Mapping[str, Any]
+    ) -> Weight:
+        strides = tuple(_integer(s) for s in meta["strides"])
         if len(strides) != len(shape):
             raise ValueError("strides and sizes differ in number")
         offset, count = _integer(meta["storage_offset"]), math.prod(shape)
@@ -133,18 +137,32 @@ def safetensors_of(weights: Mapping[str, Weight]) -> Iterator[bytes | memoryview
         yield weight.data
 
 
-def mapped_weights(path: Name, names: Iterable[str]) -> dict[str, Array]:
-    """Return arrays of a safetensors file where the system has mapped it; they are read-only."""
+def mapped_weights(path: Name, records: Mapping[str, WeightRecord]) -> dict[str, Array]:
+    """Return arrays of a safetensors file where the system has mapped it; they are read-only.
+
+    FusecError for a weight that is missing, of another type, or damaged: each is read once.
+    """
     entries = map_safetensors(path)
     found: dict[str, Array] = {}
-    for name in names:
+    for name, record in records.items():
         if name not in entries:
-            raise FusecError(f"`{path}` has no weight `{name}`", help="import the model again")
+            raise FusecError(f"`{path}` has no weight `{name}`", help=_AGAIN)
         kind, shape, data = entries[name]
         if kind not in SAFETENSORS:
             raise FusecError(f"`{path}`: tensor `{name}` has unknown dtype {kind}")
         dtype = DTYPES[SAFETENSORS[kind]]
+        own = str(type_of(dtype, list(map(dim, shape))))
+        if own != record.type:
+            reason = f"weight `{name}` is {own}, expected {record.type}"
+            raise FusecError(f"`{path}`: {reason}", help=_AGAIN)
         if math.prod(shape) * dtype.size != len(data):
             raise FusecError(f"`{path}`: tensor `{name}` is not of its shape")
+        if crc32(data) != record.crc32:
+            raise FusecError(
+                f"`{path}` is damaged: weight `{name}` has another checksum", help=_AGAIN
+            )
         found[name] = np.ndarray(shape, dtype.numpy, data)
     return found
+
+
+_AGAIN = "import the model again"

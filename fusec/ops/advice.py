@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 from typing import Any, cast
 
 from fusec.diagnostics import FusecError, Instead
-from fusec.ir.dim import Dim, Shape, dim, minimum, product
+from fusec.ir.dim import Call, Dim, Shape, dim, minimum, product, symbol
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, DimFact, Operand, Value
 from fusec.ir.op import OpDef
@@ -80,6 +80,8 @@ def advised(
     hints = {name: fact.default for name, fact in dims.items()}
     help = help or _of_defaults([*values.values()], declared, hints, words)
     help = help or _of_quotients([*values.values()], dims, words)
+    help = help or _of_minima([*values.values()], hints, words)
+    help = help or _of_equal_defaults([*values.values()], hints, words)
     if help:
         return error.changed(help=help)
     instead = _in_order(values) or _of_halves(values, dims, words)
@@ -103,6 +105,42 @@ def _of_defaults(
                     line = words.input(value, _sizes(value, axis, str(size)))
                     why = f"{number} equals {size} only at the default sizes"
                     return f"{why}: write {line}"
+    return None
+
+
+def _of_minima(values: Sequence[Value], hints: Mapping[str, int], words: Wording) -> str | None:
+    """Return how to declare a dim that is never less than the extent that a slice of it has."""
+    for left, right in permutations(values, 2):
+        for axis in range(-min(left.rank, right.rank), 0):
+            cut, wanted = left.shape[axis], right.shape[axis]
+            atoms = cut.terms[0][0] if len(cut.terms) == 1 else ()
+            (call,) = atoms if len(atoms) == 1 else (None,)
+            if not isinstance(call, Call) or call.function != "min":
+                continue
+            for whole, part in ((call.left, call.right), (call.right, call.left)):
+                if part == wanted and cut == minimum(part, whole) and str(whole) in hints:
+                    spare = next(n for n in ("P", "R", "P_2", "P_3") if n not in hints)
+                    more = max(whole.evaluate(hints) - wanted.evaluate(hints), 0)
+                    why = f"a slice has {cut} elements, as dims are dynamic"
+                    longer = words.sum(str(whole), wanted, spare, more)
+                    return f"{why}: where {whole} is never less, {longer}"
+    return None
+
+
+def _of_equal_defaults(
+    values: Sequence[Value], hints: Mapping[str, int], words: Wording
+) -> str | None:
+    """Return how to declare a dim as another one of the same default, which it meets."""
+    order = [*hints]
+    for left, right in combinations(values, 2):
+        for axis in range(-min(left.rank, right.rank), 0):
+            names = {str(left.shape[axis]), str(right.shape[axis])}
+            if len(names) < 2 or not names <= hints.keys():
+                continue
+            first, second = sorted(names, key=order.index)
+            if hints[first] == hints[second]:
+                why = f"{first} and {second} are equal only at the default sizes"
+                return f"{why}: {words.derived(second, symbol(first))}"
     return None
 
 

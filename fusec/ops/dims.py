@@ -95,7 +95,17 @@ def _expand_unflatten(
 ) -> Operand:
     shape, known = tensor_shape("unflatten", arg), product(s for s in sizes if s != -1)
     parts = [builder.bindings.size(floordiv(shape[dim], known)) if s == -1 else s for s in sizes]
-    return builder.apply("reshape", arg, new_shape=[*shape[:dim], *parts, *shape[dim + 1 :]])
+    try:
+        return builder.apply("reshape", arg, new_shape=[*shape[:dim], *parts, *shape[dim + 1 :]])
+    except FusecError as error:
+        constant = [k for k, s in enumerate(sizes) if s.is_const]
+        same = known.evaluate(builder.hints) == shape[dim].evaluate(builder.hints)
+        if -1 in sizes or not same or not constant or shape[dim].is_const:
+            raise
+        texts = ["-1" if k == constant[-1] else str(s) for k, s in enumerate(sizes)]
+        why = f"{known} equals {shape[dim]} only at the default sizes"
+        instead = Instead(arguments={"sizes": f"[{', '.join(texts)}]"}, why=why)
+        raise error.changed(instead=instead, operation="") from None
 
 
 @composite(expand=_expand_unflatten)
@@ -183,7 +193,11 @@ def _expand_split(
             notes=[described([arg])],
         )
     if len(split_size) == 1:
-        return _parts(builder, arg, dim, _equal_parts("split", builder, extent, split_size[0]))
+        try:
+            lengths = _equal_parts("split", builder, extent, split_size[0])
+        except FusecError as error:
+            raise _in_chunks(error, builder, extent, split_size[0], dim) from None
+        return _parts(builder, arg, dim, lengths)
     total = builder.bindings.size(sum(split_size, start=split_size[0] * 0))
     if total != extent:
         default = extent.evaluate(builder.hints)
@@ -226,6 +240,25 @@ def _equal_parts(name: str, builder: GraphBuilder, extent: Dim, length: Dim) -> 
             f"`{extent}` as a multiple of a named part",
         )
     return [length] * count.value
+
+
+def _in_chunks(
+    error: FusecError, builder: GraphBuilder, extent: Dim, length: Dim, axis: int
+) -> FusecError:
+    """Return the error of a split with the chunks to write that it is at the default sizes."""
+    whole, part = extent.evaluate(builder.hints), length.evaluate(builder.hints)
+    if part < 1 or whole % part:
+        return error
+    count = whole // part
+    declared = multiple(builder.dims, extent, count)
+    exact = builder.bindings.size(floordiv(extent, count)) * count == extent
+    instead = Instead(
+        f"chunk({{arg}}, {count}, {axis})",
+        why=f"{part} is {extent} // {count} at the default sizes",
+        declares=None if exact else declared,
+        also="" if exact or declared is None else declared.text(builder.words),
+    )
+    return error.changed(instead=instead)
 
 
 @composite(expand=_expand_split, many=True)

@@ -45,11 +45,15 @@ def not_ours(
         )
     forms = " or ".join(f"`{e}`" for e in entry.expressions)
     text = f"write {written}" if written else f"the form is {forms}"
+    note = entry.note
+    if written and note.startswith("results: ") and "," not in written.partition("=")[0]:
+        note = ""  # one result, which is named
+    whose = "" if entry.namespace == "models" else f"{entry.framework}'s name, not "
     return FusecError(
-        f"`{name}` is {entry.framework}'s name, not an operation of fusec",
+        f"`{name}` is {whose or 'not '}an operation of fusec",
         span=span,
         notes=[f"it is {entry.title}"] if written and entry.kind != "same" else (),
-        help=text + (f"; {entry.note}" if entry.note else ""),
+        help=text + (f"; {note}" if note else ""),
         code=FOREIGN_NAME,
     )
 
@@ -60,8 +64,7 @@ def without_place(entry: Entry, arguments: str) -> FusecError:
     only = (
         entry.note.removeprefix("results: ") if entry.conditions and any(entry.conditions) else ""
     )
-    forms = " or ".join(f"`{e}`" for e in entry.expressions)
-    help = f"fusec has it {only}" if only.startswith(("of ", "by ")) else f"other calls are {forms}"
+    help = f"fusec has it {only}" if only.startswith(("of ", "by ")) else None
     return Unsupported(what, notes=[f"it is {entry.title}"], help=help)
 
 

@@ -146,11 +146,13 @@ def _infer_squeeze(operands: Operands, attributes: Attributes) -> tuple[Type, ..
         if extent != one:
             ones = [k for k, e in enumerate(shape) if e == 1]
             why = f"dim {ones[0]} alone has extent 1" if ones else ""
+            one = Instead(arguments={"dims": str(ones)}, why=why) if len(ones) == 1 else None
+            none = Instead("set({arg})", why="PyTorch leaves a dim that is not 1 as it is")
             raise FusecError(
                 f"`squeeze` of a dim of extent {extent}, not 1",
                 notes=[described(operands)],
                 help="`select` takes one element of a dim, `flatten` joins two",
-                instead=Instead(arguments={"dims": str(ones)}, why=why) if len(ones) == 1 else None,
+                instead=one or (None if ones else none),
             )
     return (Type(dtype_of(operands[0]), without_axes(shape, attributes["dims"])),)
 

@@ -23,7 +23,10 @@ def described(operands: Sequence[Operand]) -> str:
 
 _RESHAPE = "reshape, or declare both with one dim"
 _HALVES = f"{_RESHAPE}; `D // 2` and `D - D // 2` are equal if D is declared with `multiple_of: 2`"
-_COMPUTED = "a slice `x[:R]` of D elements has min(R, D); if D is never less, declare it as R + P"
+_COMPUTED = (
+    "a slice has no more elements than its tensor: where that is never shorter, declare its extent "
+    "as that of the slice plus another dim"
+)
 
 
 def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Operand]) -> Dim:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_TOP = ("README", "CHANGELOG", "CONTRIBUTING")
+CONTENTS: Mapping[str, Sequence[str]] = {
+    "Start": ("readme", "tutorial", "how-to", "coming-from"),
+    "Fusions": ("files", "sharding", "schedules"),
+    "Use": ("commands", "calls", "models", "c", "ranks", "tuning"),
+    "Understand": (
+        "explain", "verification", "products", "attention", "grid-reduce", "host-programs", "bench",
+    ),
+    "Reference": ("errors", "json", "query", "manifest", "trust", "stability"),
+    "Development": ("changelog", "contributing"),
+}  # fmt: skip
+"""The pages besides decisions by section, in the order in which they are listed."""
+_TOP = ("readme", "changelog", "contributing")
+"""Pages that lie beside the folder `docs`, in files with names in capitals."""
 _PACKAGE = Path(__file__).parents[1]
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _PARAGRAPHS = re.compile(r"\n(?:\s*\n|(?=[-|#]))")
@@ -62,17 +74,21 @@ def root() -> Path:
 
 @cache
 def pages() -> Mapping[str, Page]:
-    """Return the pages by name: guides, the README and its kind, then decisions by number."""
+    """Return the pages by name: as CONTENTS lists them, then decisions by number."""
     folder = root()
-    guides = [Page(p.stem, p) for p in sorted((folder / "docs").glob("*.md"))]
-    generated = [Page(name, None) for name in GENERATED]
-    top = [Page(name.lower(), folder / f"{name}.md") for name in _TOP]
+    listed = [Page(name, _path_of(name)) for names in CONTENTS.values() for name in names]
     decisions = [
         Page(f"decisions/{p.name.partition('-')[0]}", p)
         for p in sorted((folder / "docs" / "decisions").glob("[0-9]*.md"))
     ]
-    found = (*guides, *generated, *top, *decisions)
+    found = (*listed, *decisions)
     return {page.name: page for page in found if page.path is None or page.path.is_file()}
+
+
+def _path_of(name: str) -> Path | None:
+    if name in GENERATED:
+        return None
+    return root() / (f"{name.upper()}.md" if name in _TOP else f"docs/{name}.md")
 
 
 def examples() -> list[Path]:
@@ -83,10 +99,10 @@ def examples() -> list[Path]:
 
 
 def search(words: str) -> Iterator[Match]:
-    """Yield the paragraphs that contain every word, in any case; headings and guides first."""
+    """Yield the paragraphs with every word, in any case; headings, then the how-to index first."""
     wanted = words.lower().split()
     found = [m for page in pages().values() for m in _matches(page, wanted)]
-    yield from sorted(found, key=lambda match: not match.text.startswith("#"))
+    yield from sorted(found, key=lambda m: (not m.text.startswith("#"), m.page.name != "how-to"))
 
 
 def _matches(page: Page, wanted: list[str]) -> Iterator[Match]:

@@ -7,7 +7,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, get_args
 
-from fusec.schedule.registry import PlanningScheduler, schedulers
+from fusec.schedule.registry import PlanningScheduler, families
 from fusec.schedule.space import Field, Parameters
 
 _HEAD = """\
@@ -24,7 +24,7 @@ and the schedules with predicted times; `fusec tune FILE` measures them ([tuning
 @cache
 def records() -> Mapping[str, tuple[type[Parameters], ...]]:
     """Return the parameter records of each scheduler that has parameters to set."""
-    found = {s.name: tuple(r for r in _records(s) if r.free) for s in schedulers()}
+    found = {s.name: tuple(r for r in _records(s) if r.free) for s in families()}
     return {name: kinds for name, kinds in found.items() if kinds}
 
 
@@ -42,7 +42,7 @@ def fields_of(scheduler: str) -> dict[str, Field]:
 def schedules_page() -> str:
     """Return the page as Markdown."""
     sections = [_HEAD]
-    for scheduler in schedulers():
+    for scheduler in families():
         if scheduler.name in records():
             sections.append("\n".join(_section(scheduler)))
     return "\n".join(sections)

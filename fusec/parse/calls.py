@@ -26,13 +26,15 @@ from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, Shape, mod
 from fusec.ir.dtype import BOOL, DTYPES, DType
-from fusec.ir.graph import Const, Operand, Value
+from fusec.ir.graph import Const, Operand, Type, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import LISTS, Miscounted, bind, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
 from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
+from fusec.ops.names import UNUSED
+from fusec.ops.shapes import Unequal
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
@@ -43,7 +45,7 @@ from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
 from fusec.parse.subscripts import steps_of
-from fusec.parse.taken import as_calls
+from fusec.parse.taken import as_calls, is_counting
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -58,6 +60,7 @@ from fusec.parse.trees import (
     String,
     Subscript,
     Tree,
+    integer_literal,
 )
 
 _FALSE = frozenset({"no", "false", "off", "0", "n", "f", ""})
@@ -73,7 +76,7 @@ class Calls:
         self._source, self._builder, self._scope = source, builder, scope
         self.sizes = Sizes(source, builder, scope, self._nested)
         self.inputs: list[Value] = []
-        self.words = OurWords(source, scope, self.inputs, lambda: builder.hints)
+        self.words = OurWords(source, scope, self.inputs, lambda: builder.hints, self._type_of)
 
     def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
         """Return what an op line computes: results under the names of `labels`, sizes or numbers.
@@ -95,6 +98,8 @@ class Calls:
     ) -> Sequence[Operand | Dim]:
         if isinstance(tree, CallTree) and not self.sizes.is_function(tree):
             return self._call(tree, labels())
+        if isinstance(tree, Items) and len(tree.items) == len(line.names):
+            return [self.sizes.of(item) for item in tree.items]
         is_size = not isinstance(tree, CallTree) and self.sizes.is_size(tree)
         if len(line.names) > 1:
             what = "size" if is_size else "result"
@@ -109,6 +114,26 @@ class Calls:
         if not isinstance(tree, (Infix, Prefix)):
             raise FusecError("expected a value", span=self._span(tree))
         return [self._expression(tree, labels)]
+
+    def says_nothing(self, line: OpLine) -> bool:
+        """Return whether a line names sizes by the names that they have."""
+        trees = line.tree.items if isinstance(line.tree, Items) else (line.tree,)
+        pairs = [*zip(line.names, trees, strict=False)]
+        named = [(n, t) for n, t in pairs if n.text != UNUSED]
+        return (
+            bool(named)
+            and len(trees) == len(line.names)
+            and all(
+                isinstance(t, Name) and t.text == n.text and self._scope.is_dim(n.text)
+                for n, t in named
+            )
+        )
+
+    def _type_of(self, tree: Tree) -> Type | None:
+        """Return the type of an expression, which leaves nothing in the graph; None if wrong."""
+        found: list[Type] = []
+        self._builder.works(lambda: found.append(self._builder.resolve(self._value(tree)).type))
+        return found[0] if found else None
 
     def _span(self, tree: Tree | Name) -> Span:
         return self._source.span(tree.start, tree.end)
@@ -148,7 +173,7 @@ class Calls:
                 place=lambda about: self._argument_span(op, given, about),
             )  # fmt: skip
         except FusecError as error:
-            error = self.words.mended(tree, op, given, error)
+            error = self._with_dims(self.words.mended(tree, op, given, error))
             raise self.words.named(tree, error).at(span) from None
         for result in results:
             check_terms((*result.shape, *filter(None, [result.type.dim])), span)
@@ -180,6 +205,9 @@ class Calls:
             help=signature(op),
             code=MISSING_ARGUMENT,
         )
+        theirs = self.words.reordered(op, tree, error)
+        if theirs is not error:
+            return theirs
         if param.kind != "axis":
             return self.words.with_size(tree, tree, op, error)
         word = Name(param.name, tree.start, tree.start)
@@ -393,13 +421,38 @@ class Calls:
                 error = error.changed(help=needing_integers(tree))
             op, trees = ops.TABLE[name], frameworks.parts_of(tree)
             given = {p.name: part for p, part in zip(op.operands, trees, strict=False)}
-            raise self.words.mended(tree, op, given, error).at(span) from None
+            raise self._with_dims(self.words.mended(tree, op, given, error)).at(span) from None
         return result
+
+    def _with_dims(self, error: FusecError) -> FusecError:
+        """Return an error of extents that are equal at the default sizes with the line to write."""
+        is_guess = error.guess is not None or not isinstance(error, Unequal)
+        return error if is_guess else self.words.with_dims(error, self._builder.hints)
+
+    def _one_of(self, tree: Subscript) -> Operand | None:
+        """Return the result that `topk(x, 2)[1]` selects; None of subscripts of values."""
+        if not isinstance(tree.base, CallTree) or len(tree.keys) > 1:
+            return None
+        place, count = integer_literal(tree.keys[0]), self.words.count_of(tree.base)
+        if place is None or count < 2 or not -count <= place < count:
+            return None
+        results = self._call(tree.base, None)
+        return results[place] if len(results) == count else None
 
     def _subscript(self, tree: Subscript, names: Sequence[str] | None) -> Operand:
         span = self._span(tree)
+        one = self._one_of(tree) if names is None else None
+        if one is not None:
+            return one
         value = self._builder.resolve(self._value(tree.base))
-        shape, keys = value.type.shape or (), [self._key(key) for key in tree.keys]
+        rows = len(tree.keys) > 1 and is_counting(tree.keys[0])  # of a dim, in order
+        shape, read = value.type.shape or (), tree.keys[1:] if rows else tree.keys
+        keys: list[Any] = [*([[]] if rows else []), *map(self._key, read)]
+        call = self._as_call(tree, value, keys)
+        if isinstance(call, Subscript):
+            return self._subscript(call, names)
+        if isinstance(call, CallTree):
+            return self._call(call, names)[0]
         try:
             what = f"it is {value.type}"
             steps = steps_of(keys, len(shape), shape.__getitem__, what, self._divides(shape))
@@ -422,46 +475,39 @@ class Calls:
 
         return is_multiple
 
-    def _indexed(
-        self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError
-    ) -> FusecError:
-        """Return an error of a subscript with the call to write for one tensor as index."""
+    def _as_call(self, tree: Subscript, value: Operand, keys: Sequence[Any]) -> Tree | None:
+        """Return the call that a subscript by tensors of integers, or by a list, is."""
+        shape = value.type.shape or ()
+        made = as_calls(tree, shape, keys)
         axes = [k for k, key in enumerate(keys) if key != slice(None)]
         index = keys[axes[0]] if len(axes) == 1 else None
-        rank = len(value.type.shape or ())
-        made = as_calls(tree, value.type.shape or (), keys)
-        if made is not None:
-            return self.words.with_part(tree, made, error, "")
-        if isinstance(index, Value) and index.shape and index.dtype.is_float:
-            help = f"an index is an integer or a mask: `{index.name}` is {index.type}"
-            return error.changed(help=help)
-        if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
-            zero = Literal(0, tree.start, tree.start)
-            parts = (tree.keys[0], tree.base, zero)
-            if index.shape != (value.type.shape or ())[: len(index.shape)]:
-                return error
-            if len(index.shape) < rank:
-                news = [Literal(None, tree.start, tree.start)] * (rank - len(index.shape))
-                whole = [Range(None, None, None, tree.start, tree.start)] * len(index.shape)
-                mask = Subscript(tree.keys[0], (*whole, *news), tree.start, tree.end)
-                parts = (mask, tree.base, zero)
-            name = Name("where", tree.start, tree.start)
-            given = tuple(Argument(None, part) for part in parts)
-            made = CallTree(name, given, tree.start, tree.end)
-            why = "a mask selects no elements: `where` has 0 in the place of the others"
-            return self.words.with_part(tree, made, error, why)
-        if not isinstance(index, Value) or not index.shape or not index.type.dtype.is_integer:
-            return error
+        if made is not None or not isinstance(index, Value) or not index.shape:
+            return made
         several = len(index.shape) > 1
-        if several and (axes[0] or rank != 2):
-            return error
+        if not index.dtype.is_integer or (several and (axes[0] or len(shape) != 2)):
+            return None
         parts = (tree.keys[axes[0]], tree.base) if several else (tree.base, tree.keys[axes[0]])
         given = [Argument(None, part) for part in parts]
         if not several:
             given.append(Argument(None, Literal(axes[0], tree.start, tree.start)))
         name = Name("embedding_fwd" if several else "index_select", tree.start, tree.start)
-        made = CallTree(name, tuple(given), tree.start, tree.end)
-        return self.words.with_part(tree, made, error, "of an index of integers")
+        return CallTree(name, tuple(given), tree.start, tree.end)
+
+    def _indexed(
+        self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError
+    ) -> FusecError:
+        """Return an error of a subscript with the call to write for a mask as index."""
+        axes = [k for k, key in enumerate(keys) if key != slice(None)]
+        index = keys[axes[0]] if len(axes) == 1 else None
+        rank = len(value.type.shape or ())
+        if isinstance(index, Value) and index.shape and index.dtype.is_float:
+            help = f"an index is an integer or a mask: `{index.name}` is {index.type}"
+            return error.changed(help=help)
+        if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
+            if index.shape != (value.type.shape or ())[: len(index.shape)]:
+                return error
+            return self.words.masked(tree, rank - len(index.shape), len(index.shape), error)
+        return error
 
     def _key(self, tree: Tree) -> Any:
         """Return an entry of a subscript as Python has it: an integer, a slice, None or `...`."""
@@ -488,6 +534,8 @@ class Calls:
 
     def _attribute(self, tree: Tree, op: OpDef, param: Param) -> Any:
         if isinstance(tree, Literal):
+            if isinstance(tree.value, float) and param.kind in _SIZE_KINDS:
+                raise self._fractional(tree, op, param)
             # `none` is also a word: reduction=none, approximate=none.
             return "none" if tree.value is None and param.kind == "str" else tree.value
         if isinstance(tree, Items):
@@ -522,6 +570,18 @@ class Calls:
                 code=ARGUMENT_KIND,
             )
         return self.sizes.of(tree)
+
+    def _fractional(self, tree: Literal, op: OpDef, param: Param) -> FusecError:
+        """Return the error of a float where an integer is needed, with the integer if it is one."""
+        error = FusecError(
+            f"`{param.name}` of `{op.name}` must be an integer, got {tree.value}",
+            span=self._span(tree),
+            code=ARGUMENT_KIND,
+        )
+        if not isinstance(tree.value, float) or not tree.value.is_integer():
+            return error
+        whole = Literal(int(tree.value), tree.start, tree.end)
+        return self.words.with_part(tree, whole, error, "sizes are integers")
 
     def _dtype(self, tree: Tree, op: OpDef, param: Param) -> DType:
         if not isinstance(tree, (Name, String)):

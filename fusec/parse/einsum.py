@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Sequence
 
 from fusec.diagnostics import FusecError
@@ -25,6 +27,37 @@ def einsum(
     return frameworks.substituted(frameworks.parsed(text), given, at)
 
 
+def in_letters(equation: str) -> str:
+    """Return an equation of einops, whose indices are words, with a letter for each of them."""
+    words = dict.fromkeys(re.findall(r"\w+", equation))
+    letters = iter(c for c in string.ascii_letters if c not in words)
+    short = {w: w if len(w) == 1 else next(letters) for w in words}
+    return re.sub(r"\w+", lambda word: short[word[0]], equation)
+
+
+def _without_dots(equation: str, ranks: Sequence[int | None]) -> str:
+    """Return an equation with letters for `...`, where the ranks of its operands are known."""
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if "..." not in equation or len(terms) != len(ranks) or not arrow:
+        return equation
+    letters = [c for c in string.ascii_uppercase if c not in equation]
+    counts: list[int] = []
+    for term, rank in zip(terms, ranks, strict=True):
+        if "..." in term and rank is None:
+            return equation
+        counts.append(0 if "..." not in term else (rank or 0) - len(term.replace("...", "")))
+    most = max(counts)
+    if min(counts) < 0 or most > len(letters):
+        return equation
+
+    def of(term: str, count: int) -> str:
+        return term.replace("...", "".join(letters[most - count : most]))
+
+    made = ",".join(map(of, terms, counts))
+    return f"{made}->{of(output, most)}"
+
+
 def expression_of(
     equation: str, ranks: Sequence[int | None], called: Sequence[str] = ()
 ) -> tuple[str, list[str]] | None:
@@ -33,6 +66,7 @@ def expression_of(
     called: what errors call operands, empty for those without a name.
     """
     count = len(ranks)
+    equation = _without_dots(equation, ranks)
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != count:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fusec.ops import TABLE
 
 if TYPE_CHECKING:
-    from fusec.parse.expressions import Parser
+    from fusec.parse.cursor import Cursor
 
 STATEMENTS = {
     "import": "remove the line: `math.sqrt(2)` and PyTorch's names are known without an import",
@@ -29,7 +29,7 @@ STATEMENTS = {
 """Statements of Python, `print` among them, and what a file has for them."""
 
 
-def _too_many(parser: Parser) -> str | None:
+def _too_many(parser: Cursor) -> str | None:
     """Return what to write where a call is closed too early, or twice."""
     text, at = parser.source.text, parser.token.start
     start = text.rfind("\n", 0, at) + 1
@@ -49,7 +49,7 @@ def _too_many(parser: Parser) -> str | None:
     return f"one `)` too many: write `{mended.removeprefix('- ').rstrip()}`"
 
 
-def _unparenthesized(parser: Parser) -> str | None:
+def _unparenthesized(parser: Cursor) -> str | None:
     """Return what to write for `relu x`."""
     text, at = parser.source.text, parser.token.start
     words = re.search(r"(\w+)\s+\Z", text[:at])
@@ -61,7 +61,7 @@ def _unparenthesized(parser: Parser) -> str | None:
     return f"operations are called: write `{before.lstrip().removeprefix('- ')}{words[1]}({rest})`"
 
 
-def _scalar(parser: Parser) -> str | None:
+def _scalar(parser: Cursor) -> str | None:
     """Return what to write for `eps: f32 1e-5`."""
     line = parser.source.text[: parser.token.start].rpartition("\n")[2]
     found = re.fullmatch(r"\s*(\w+):\s+(\w+)\s+", line)
@@ -70,7 +70,7 @@ def _scalar(parser: Parser) -> str | None:
     return f"a default stands after `=`: write `{found[1]}: {found[2]} = {parser.token.text}`"
 
 
-def _comma(parser: Parser) -> str | None:
+def _comma(parser: Cursor) -> str | None:
     """Return what to write for a comma after a value: at its end, or in a number."""
     if parser.token.text != ",":
         return None
@@ -86,7 +86,7 @@ def _comma(parser: Parser) -> str | None:
     return f"decimals have a point: write `{number[1]}.{rest[1]}`"
 
 
-def _comment(parser: Parser) -> str | None:
+def _comment(parser: Cursor) -> str | None:
     """Return the help where words follow a `//`, as in C."""
     line = parser.source.text[: parser.token.start].rpartition("\n")[2]
     if "//" in line and parser.token.kind == "name":
@@ -94,14 +94,14 @@ def _comment(parser: Parser) -> str | None:
     return None
 
 
-def _second_line(parser: Parser) -> str | None:
+def _second_line(parser: Cursor) -> str | None:
     line = parser.source.text[: parser.token.start].rpartition("\n")[2]
     if not line.strip() and parser.token.kind == "name":
         return "a new op begins with `- `"
     return None
 
 
-def _converted(parser: Parser) -> str | None:
+def _converted(parser: Cursor) -> str | None:
     """Return what to write for `x as f32` and `(f32)x`."""
     text, at = parser.source.text, parser.token.start
     line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip().removeprefix("- ")
@@ -117,6 +117,6 @@ def _converted(parser: Parser) -> str | None:
 _KNOWN = (_second_line, _converted, _too_many, _comma, _comment, _unparenthesized, _scalar)
 
 
-def help_after(parser: Parser) -> str | None:
+def help_after(parser: Cursor) -> str | None:
     """Return what to write where a token follows at which the line ought to end."""
     return next((help for told in _KNOWN if (help := told(parser)) is not None), None)

@@ -41,6 +41,8 @@ from fusec.parse.trees import (
 T = TypeVar("T")
 OPAQUE = object()
 """What stands for the value of an argument that is no literal."""
+_OF_TYPES = frozenset({"ndim", "integers", "complex"})
+"""What conditions of expressions ask of the type of the first argument."""
 
 _FIRST = ("input", "self", "x", "a", "arg")
 _SYNONYMS = {"axis": "dim", "dim": "axis", "keepdim": "keepdims", "keepdims": "keepdim"}
@@ -115,33 +117,32 @@ def instantiate(
     }
     ignored = IGNORED | frozenset({"self"} if entry.namespace == "torch.Tensor" else ())
     explicit = {n for n in given if n not in ignored and not _is(values[n], known[n].default)}
-    first = entry.parameters[0].name if entry.parameters else ""
-    type = type_of(given[first]) if first in given else None
+    types = _Types(entry, given, type_of)
     for text, conditions in entry.forms:
         tree = parsed(text)
-        if not all(_holds(condition, values, type) for condition in conditions):
+        if not all(_holds(condition, values, types) for condition in conditions):
             continue
-        if not explicit <= {*names_in(tree), *(re.split("[=:]", c)[0] for c in conditions)}:
+        if not explicit <= {*names_in(tree), *map(_subject, conditions)}:
             continue
         found = _instance(tree, values, explicit | (set(given) & {"self"}))
         if found is not None:
             return found
-    raise _misfit(entry, explicit, values, type)
+    raise _misfit(entry, explicit, values, types)
 
 
 def _misfit(
-    entry: Entry, explicit: set[str], values: Mapping[str, Any], type: Type | None
+    entry: Entry, explicit: set[str], values: Mapping[str, Any], types: _Types
 ) -> FusecError:
     """Return the error of a call that no expression of its entry is."""
     possible = [
         (text, conditions)
         for text, conditions in entry.forms
-        if all(_holds(condition, values, type) for condition in conditions)
+        if all(_holds(condition, values, types) for condition in conditions)
     ]
     if not possible:
-        asked = {re.split("[=:<>]", c)[0] for _, conditions in entry.forms for c in conditions}
+        asked = {word for _, conditions in entry.forms for word in map(_subject, conditions)}
         first = entry.parameters[0].name
-        if "ndim" in asked and type is None and not isinstance(values[first], list):
+        if "ndim" in asked and types.of("") is None and not isinstance(values[first], list):
             help = "give the first argument a name on a line above"
             return Unsupported(
                 f"`{entry.name}` of {entry.framework} of an expression: its shape is not known yet",
@@ -156,6 +157,18 @@ def _misfit(
     return without_place(entry, _listed(sorted(left or explicit), values))
 
 
+def names_asked(entry: Entry) -> frozenset[str]:
+    """Return the parameters that expressions of an entry use, and their conditions ask for."""
+    used = (n for text in entry.expressions for n in names_in(parsed(text)))
+    asked = (_subject(c) for conditions in entry.conditions for c in conditions)
+    return frozenset((*used, *asked))
+
+
+def _subject(condition: str) -> str:
+    """Return what a condition is on: an argument, or a word of `_OF_TYPES`."""
+    return re.split("[=:<>]", condition)[0]
+
+
 def _listed(names: Sequence[str], values: Mapping[str, Any]) -> str:
     """Return arguments with their values, as in `mode=nearest`."""
     known = {n: values.get(n, OPAQUE) for n in names}
@@ -164,17 +177,34 @@ def _listed(names: Sequence[str], values: Mapping[str, Any]) -> str:
     )
 
 
-def _holds(condition: str, values: Mapping[str, Any], type: Type | None) -> bool:
+class _Types:
+    """The types of the arguments of a call, found as conditions ask for them."""
+
+    def __init__(
+        self, entry: Entry, given: Mapping[str, T], type_of: Callable[[T], Type | None]
+    ) -> None:
+        """Find the types of `given` by `type_of`."""
+        self._first = entry.parameters[0].name if entry.parameters else ""
+        self._found = cache(lambda name: type_of(given[name]) if name in given else None)
+
+    def of(self, name: str) -> Type | None:
+        """Return the type of an argument, of the first one for no name; None if not known."""
+        return self._found(name or self._first)
+
+
+def _holds(condition: str, values: Mapping[str, Any], types: _Types) -> bool:
     """Return whether a condition of an expression holds; one on a type that is not known does not.
 
-    values: the arguments. type: that of the first one.
+    values: the arguments.
     """
-    name, sign, wanted = re.fullmatch(r"(\w+)(>=|<=|=|:|)(.*)", condition).groups()  # pyright: ignore[reportOptionalMemberAccess]
-    if name == "integers":
-        return type is not None and not type.dtype.is_float and not type.dtype.is_complex
+    subject, sign, wanted = re.fullmatch(r"([\w.]+)(>=|<=|=|:|)(.*)", condition).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    owner, _, name = subject.rpartition(".")
+    if name in _OF_TYPES and name not in values:
+        type = types.of(owner)
+        if type is None or name != "ndim":
+            return type is not None and _is_of_kind(type, name)
+        values = {**values, name: len(type.shape or ())}
     value = values.get(name, OPAQUE)
-    if name == "ndim":
-        value = OPAQUE if type is None or type.shape is None else len(type.shape)
     if sign == ":":
         return wanted == "any" or not isinstance(value, list)
     limit = values[wanted] if wanted in values else entry_value(wanted)
@@ -185,6 +215,12 @@ def _holds(condition: str, values: Mapping[str, Any], type: Type | None) -> bool
     if not isinstance(value, int) or not isinstance(limit, int):
         return False
     return value >= limit if sign == ">=" else value <= limit
+
+
+def _is_of_kind(type: Type, kind: str) -> bool:
+    """Return whether a type is of integers, or of complex numbers."""
+    is_complex = type.dtype.is_complex
+    return is_complex if kind == "complex" else not type.dtype.is_float and not is_complex
 
 
 def _is(value: Any, default: Any) -> bool:

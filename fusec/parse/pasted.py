@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
 
-from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.codes.shapes import AXIS_RANGE
 from fusec.diagnostics import FusecError, Span, Unsupported
-from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import BOOL, DTYPES, DType
+from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Type, Value
 from fusec.ops import TABLE
 from fusec.ops.frameworks import find_bare
 from fusec.ops.frameworks.entry import LIKE, PAIRS, PARTS
 from fusec.parse import frameworks
+from fusec.parse.constants import (
+    CONSTANTS,
+    MODULES,
+    counted,
+    dtype_called,
+    folded,
+    is_device,
+    number_said,
+    tensor_type,
+    total,
+)
+from fusec.parse.densities import density
 from fusec.parse.einops import einops
-from fusec.parse.einsum import einsum
-from fusec.parse.expressions import ASSIGNED, CALLED, is_condition
+from fusec.parse.einsum import einsum, in_letters
+from fusec.parse.elements import updated
+from fusec.parse.expressions import ASSIGNED, CALLED
+from fusec.parse.extents import listed_sizes, product_of
+from fusec.parse.lists import folded_list
 from fusec.parse.modules import Modules
-from fusec.parse.numbers import number_in
 from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.scope import Scope
 from fusec.parse.translation import part_of
 from fusec.parse.trees import (
     Argument,
     CallTree,
-    Infix,
     Items,
     Literal,
     Name,
@@ -41,15 +51,15 @@ from fusec.parse.trees import (
     Tree,
     integer_literal,
 )
+from fusec.parse.uses import names_used, receiver_of, with_receiver
 
-_MODULES = frozenset({"math", "torch", "np", "numpy", "jnp"})
-_CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan}
-_FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "log10": math.log10,
-    "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,
-    "ceil": math.ceil,
-}  # fmt: skip
 _JOINING = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
+_OF_SHAPES = frozenset({"size", "dim", "numel", "nelement", "transpose", "squeeze"})
+"""Methods that are known from the shape of a tensor."""
+_TENSORS = frozenset({"tensor", "as_tensor", "LongTensor", "array"})
+"""Functions that make a tensor of a list."""
+_OF_MODES = frozenset({"dropout", "batch_norm", "instance_norm"})
+"""Functions that differ in training and in evaluation."""
 _WITH_CORRECTION = frozenset({"var", "std", "var_mean", "std_mean"})
 _SPLITTING = {
     "tensor_split": "chunk", "hsplit": "chunk", "vsplit": "chunk", "dsplit": "chunk",
@@ -67,12 +77,14 @@ class Pasted:
         span: Callable[[Tree], Span],
         inputs: Sequence[Value],
         hints: Callable[[], Mapping[str, int]],
+        inferred: Callable[[Tree], Type | None],
     ) -> None:
         """Ask `scope` for the types of values, and `span` where expressions stand.
 
-        hints: returns the default sizes of dims.
+        hints: returns the default sizes of dims. inferred: returns the type of an expression, None
+        where that is not known.
         """
-        self._scope, self._span = scope, span
+        self._scope, self._span, self._inferred = scope, span, inferred
         self._modules = Modules(self._value, span, inputs, hints)
         self.first: Tree | None = None
         """The first part that was rewritten, and that op lines do not have, since this was None."""
@@ -99,25 +111,18 @@ class Pasted:
         found = self._rewritten(tree)
         if found is not None:
             self.first = before
+            if _is_read(tree):
+                return self.of(found)
             self._note(tree)
-            return self._quietly(found)
+            return self.quietly(found)
         parts = [self.of(part) for part in frameworks.parts_of(tree)]
-        made = _folded(frameworks.rebuilt(tree, parts))
-        if (
-            isinstance(made, Infix)
-            and made.operator == "+"
-            and all(isinstance(part, Items) for part in parts)
-        ):
-            self._note(tree)
-            listed = [item for part in parts if isinstance(part, Items) for item in part.items]
-            return Items(tuple(listed), tree.start, tree.end)
-        return made
+        return folded(folded_list(frameworks.rebuilt(tree, parts)))
 
     def _note(self, tree: Tree) -> None:
         if self.first is None or tree.start < self.first.start:
             self.first = tree
 
-    def _quietly(self, tree: Tree) -> Tree:
+    def quietly(self, tree: Tree) -> Tree:
         """Return what was rewritten with its own parts rewritten too, at the place noted."""
         noted, self.first = self.first, None
         done = self.of(tree)
@@ -148,7 +153,6 @@ class Pasted:
                     unused = Name("_", line.names[0].start, line.names[0].start)
                     names = [unused] * count
                     names[at] = line.names[0]
-                    self._note(tree)
                     return replace(line, names=tuple(names), tree=tree.base)
         if isinstance(tree, Name) and tree.text in DTYPES:
             self._note(line.tree)  # a dtype is no value that the line could name
@@ -160,7 +164,7 @@ class Pasted:
     def count_of(self, call: CallTree) -> int:
         """Return how many results a call has; 0 where that is not known before it is read."""
         name = call.name.text.rpartition(".")[2]
-        op, arguments = TABLE.get(_SPLITTING.get(name, name)), _with_receiver(call)
+        op, arguments = TABLE.get(_SPLITTING.get(name, name)), with_receiver(call)
         if op is None:
             return 0
         if op.name in ("chunk", "split", "unbind"):
@@ -181,11 +185,12 @@ class Pasted:
 
     def _type_of(self, tree: Tree) -> Type | None:
         value = self._value(tree)
-        return None if value is None else value.type
+        return self._inferred(tree) if value is None else value.type
 
     def _shape(self, name: Tree | str) -> list[Dim] | None:
-        value = self._value(name)
-        return None if value is None or value.type.shape is None else list(value.type.shape)
+        tree = Name(name, 0, 0) if isinstance(name, str) else name
+        type = self._type_of(tree)
+        return None if type is None or type.shape is None else list(type.shape)
 
     def _holds_values(self, tree: Tree) -> bool:
         values = [self._value(name.partition(".")[0]) for name in names_used(tree)]
@@ -196,96 +201,65 @@ class Pasted:
     def _accepted(self, tree: Tree) -> Tree | None:
         """Return constants and types, which op lines may name as Python does; None of others."""
         if isinstance(tree, CallTree):
-            return _number_said(tree)
+            return number_said(tree)
         if not isinstance(tree, Name):
             return None
         owner, _, name = tree.text.rpartition(".")
         value = self._value(owner)
         if value is not None:
             return replace(tree, text=value.type.dtype.name) if name == "dtype" else None
-        if owner not in _MODULES or self._scope.knows(owner):
+        if owner not in MODULES or self._scope.knows(owner):
             return None
-        if name in _CONSTANTS:
-            return Literal(_CONSTANTS[name], tree.start, tree.end)
-        dtype = _dtype(name)
+        if name in CONSTANTS:
+            return Literal(CONSTANTS[name], tree.start, tree.end)
+        dtype = dtype_called(name)
         return None if dtype is None else replace(tree, text=dtype.name)
 
     def _rewritten(self, tree: Tree) -> Tree | None:
         if isinstance(tree, Items) and is_comprehension(tree):
             return repeated(tree, self._span)
         if isinstance(tree, CallTree) and tree.name.text == ASSIGNED:
-            return self._updated(tree)
+            return updated(tree, self._value, self._span)
         if isinstance(tree, CallTree) and tree.name.text == CALLED:
             return self._modules.call(tree)
+        if isinstance(tree, CallTree) and tree.name.text in (".shape", ".ndim", ".dtype"):
+            base = tree.arguments[0].value
+            type = self._type_of(base) if len(tree.arguments) == 1 else None
+            return None if type is None else _of_type(tree.name.text[1:], type, tree)
         if isinstance(tree, Name):
             return self._attribute(tree)
         if isinstance(tree, Subscript):
             return self._part(tree)
         return self._call(tree) if isinstance(tree, CallTree) else None
 
-    def _updated(self, tree: CallTree) -> Tree:
-        """Return `x[key] = value` as what gives the changed tensor: `where`, or `update_slice`."""
-        base, *keys, value = (a.value for a in tree.arguments)
-        shape, given = self._shape(base) or [], [self._value(key) for key in keys]
-        mask = given[0]
-        is_mask = len(keys) == 1 and (
-            is_condition(keys[0]) or (mask is not None and mask.dtype is BOOL)
-        )
-        name = Name("where" if is_mask else "update_slice", tree.start, tree.start)
-        if is_mask:
-            arguments = tuple(Argument(None, part) for part in (keys[0], value, base))
-            return CallTree(name, arguments, tree.start, tree.end)
-        parts = [_bounds(key, size, tree) for key, size in zip(keys, shape, strict=False)]
-        parts += [
-            (Literal(0, tree.start, tree.end), frameworks.size_tree(e, tree))
-            for e in shape[len(keys) :]
-        ]
-        known = [part for part in parts if part is not None]
-        if not shape or len(keys) > len(shape) or len(known) < len(parts):
-            raise FusecError(
-                "op lines cannot assign to elements: tensors are immutable",
-                span=self._span(tree.name),
-                help="`y = where(mask, value, x)` changes elements, and "
-                "`y = update_slice(x, source, start_indices)` a slice",
-                code=UNEXPECTED_TOKEN,
-            )
-        starts = Items(tuple(low for low, _ in known), tree.start, tree.end)
-        if isinstance(value, Literal) and isinstance(base, Name):
-            extents = Items(tuple(extent for _, extent in known), tree.start, tree.end)
-            dtype = self._value(base)
-            word = Name("dtype", tree.start, tree.start)
-            kind = Name("" if dtype is None else dtype.dtype.name, tree.start, tree.start)
-            full = (Argument(None, extents), Argument(None, value), Argument(word, kind))
-            value = CallTree(replace(name, text="full"), full, tree.start, tree.end)
-        arguments = tuple(Argument(None, part) for part in (base, value, starts))
-        return CallTree(name, arguments, tree.start, tree.end)
-
     def _attribute(self, tree: Name) -> Tree | None:
         owner, _, name = tree.text.rpartition(".")
         value = self._value(owner)
-        if value is None:
-            return None
-        shape = value.type.shape or ()
-        if name == "shape":
-            return _listed(shape, tree)
-        return Literal(len(shape), tree.start, tree.end) if name == "ndim" else None
+        if value is not None and name == "weight":
+            return replace(tree, text=owner, end=tree.end)  # a table or matrix, not a module
+        return None if value is None else _of_type(name, value.type, tree)
 
     def _part(self, tree: Subscript) -> Tree | None:
         """Return an entry of a shape, or one of the results of `max` and `min` along a dim."""
         base, key = tree.base, tree.keys[0]
+        if any(_is_tensor_of_list(k) for k in tree.keys):
+            return replace(tree, keys=tuple(map(_list_of_tensor, tree.keys)))
         if len(tree.keys) > 1:
             return None
+        row = _row(base, key)
+        if row is not None:
+            return row
         if isinstance(base, CallTree) and isinstance(key, Literal) and key.value in (0, 1):
             return self._result(base, int(key.value or 0))
         shape = self._shape_said(base)
         if shape is None:
             return None
-        key = self._quietly(key)
+        key = self.quietly(key)
         if isinstance(key, Range):
             bounds = [integer_literal(b) for b in (key.low, key.high, key.step)]
             given = [b for b in (key.low, key.high, key.step) if b is not None]
             if sum(b is not None for b in bounds) == len(given):
-                return _listed(shape[slice(*bounds)], tree)
+                return listed_sizes(shape[slice(*bounds)], tree)
         at = integer_literal(key)
         known = at is not None and -len(shape) <= at < len(shape)
         if at is not None and not known:
@@ -303,8 +277,12 @@ class Pasted:
         """Return the shape that `x.shape` and `x.size()` are."""
         if isinstance(tree, Name) and tree.text.endswith(".shape"):
             return self._shape(tree.text.removesuffix(".shape"))
-        if isinstance(tree, CallTree) and tree.name.text.endswith(".size") and not tree.arguments:
-            return self._shape(tree.name.text.removesuffix(".size"))
+        if isinstance(tree, CallTree) and tree.name.text == ".shape":
+            return self._shape(tree.arguments[0].value)
+        if isinstance(tree, CallTree) and tree.name.text.endswith(".size"):
+            receiver = receiver_of(tree)
+            alone = len(with_receiver(tree)) == 1
+            return self._shape(receiver) if alone and receiver is not None else None
         return None
 
     def _call(self, tree: CallTree) -> Tree | None:
@@ -313,11 +291,20 @@ class Pasted:
             return replace(tree, arguments=arguments)
         owner, _, name = tree.name.text.rpartition(".")
         values = [a.value for a in tree.arguments]
+        if name == "einsum" and len(values) > 1 and isinstance(values[-1], String):
+            tree = replace(tree, arguments=(tree.arguments[-1], *tree.arguments[:-1]))
+            values = [
+                String(in_letters(values[-1].text), values[-1].start, values[-1].end),
+                *values[:-1],
+            ]  # einops has the equation last, and words for indices
         if name == "einsum" and values and isinstance(values[0], String):
             try:
-                shapes = [self._shape(v) for v in values[1:]]
+                operands = values[1:]
+                if len(operands) == 1 and isinstance(operands[0], Items):
+                    operands = [*operands[0].items]
+                shapes = [self._shape(v) for v in operands]
                 ranks = [None if shape is None else len(shape) for shape in shapes]
-                return einsum(values[0].text, values[1:], tree, ranks)
+                return einsum(values[0].text, operands, tree, ranks)
             except FusecError as error:
                 raise error.at(self._span(tree)) from None
         if (
@@ -328,10 +315,10 @@ class Pasted:
             return Literal(limit, tree.start, tree.end)
         summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)
         if summed and isinstance(values[0], Items) and values[0].items:
-            return _total(values[0])
+            return total(values[0])
         if name in ("rearrange", "reduce"):
             return einops(tree, self._type_of, self._size)
-        if name == "arange" and (made := _counted(tree)) is not None:
+        if name == "arange" and (made := counted(tree)) is not None:
             return made
         if name in _JOINING and (joined := self._joined(tree)) is not None:
             return joined
@@ -341,9 +328,13 @@ class Pasted:
                 span=self._span(tree),
                 help="`where(condition, x, 0)` keeps the shape",
             )
+        if name == "index_select" and (made := self._selected(tree)) is not None:
+            return made
+        if name in ("log_prob", "entropy") and (made := density(tree)) is not None:
+            return made
         if name in PAIRS and self._is_of_two(tree):
             named = replace(tree.name, text=PAIRS[name][0])
-            return replace(tree, name=named, arguments=_with_receiver(tree))
+            return replace(tree, name=named, arguments=with_receiver(tree))
         if tree.name.text in (".values", ".indices") and isinstance(values[0], CallTree):
             place = int(name == "indices")
             found = self._result(values[0], place)
@@ -355,8 +346,8 @@ class Pasted:
 
     def _result(self, call: CallTree, place: int) -> Tree | None:
         """Return one result of a function of several that are an operation each."""
-        owner, dot, name = call.name.text.rpartition(".")
-        if name in PARTS and dot:
+        _, dot, name = call.name.text.rpartition(".")
+        if name in PARTS and (dot or name == "divmod"):
             text, entry = PARTS[name][place], find_bare(name)
             if text is None or entry is None:
                 raise Unsupported(
@@ -364,12 +355,12 @@ class Pasted:
                     span=self._span(call.name),
                     help=f"`{name}(x, dim)` returns the values alone",
                 )
-            called = replace(call, arguments=_with_receiver(call))
+            called = replace(call, arguments=with_receiver(call))
             return part_of(entry, text, called, self._type_of)
-        if not dot or name not in PAIRS or len(_with_receiver(call)) < 2:
+        if not dot or name not in PAIRS or len(with_receiver(call)) < 2:
             return None
         word = name if place == 0 else PAIRS[name][1]
-        return replace(call, name=replace(call.name, text=f"{owner}{dot}{word}"))
+        return replace(call, name=replace(call.name, text=word), arguments=with_receiver(call))
 
     def _limit(self, values: list[Tree], name: str) -> float | None:
         """Return the number that `torch.finfo(dtype).min` is."""
@@ -379,7 +370,7 @@ class Pasted:
             return None
         said = inner.arguments[0].value
         named = self._accepted(said) or said
-        dtype = _dtype(named.text) if isinstance(named, Name) else None
+        dtype = dtype_called(named.text) if isinstance(named, Name) else None
         if dtype is None or not dtype.is_float:
             return None
         return dtype.largest if name == "max" else -dtype.largest
@@ -388,7 +379,8 @@ class Pasted:
         """Return arguments without `*` and Python's keywords; None where there are none."""
         made: list[Argument] = []
         name = tree.name.text.rpartition(".")[2]
-        before = len(_with_receiver(tree)) - len(tree.arguments)
+        before = len(with_receiver(tree)) - len(tree.arguments)
+        words = {a.keyword.text for a in tree.arguments if a.keyword}
         for argument in tree.arguments:
             word, value = argument.keyword.text if argument.keyword else "", argument.value
             given = value.value if isinstance(value, Literal) else None
@@ -398,16 +390,22 @@ class Pasted:
                 value = Literal(int(given), value.start, value.end)
                 made.append(Argument(None, value))
                 continue
+            of_mode = isinstance(value, Name) and value.text.endswith(".training")
+            if of_mode and name in _OF_MODES:
+                continue  # files are of one mode: that of training, where there is a choice
             if isinstance(value, Prefix) and value.operator == "*":
-                listed = self._quietly(value.operand)
+                listed = self.quietly(value.operand)
                 if not isinstance(listed, Items):
                     return None
                 made += [Argument(None, item) for item in listed.items]
+            elif word == "unbiased" and "correction" in words:
+                continue  # PyTorch has one or the other
             elif word == "unbiased" and isinstance(value, Literal) and argument.keyword:
                 number = Literal(int(bool(value.value)), value.start, value.end)
                 made.append(Argument(replace(argument.keyword, text="correction"), number))
             else:
                 made.append(argument)
+        made = [_of_python(argument, name, before + k) for k, argument in enumerate(made)]
         same = len(made) == len(tree.arguments) and all(map(is_, made, tree.arguments))
         return None if same else tuple(made)
 
@@ -428,9 +426,37 @@ class Pasted:
         listed = Argument(None, Items(tuple(tensors), tensors[0].start, tensors[-1].end))
         return replace(tree, arguments=(listed, *tree.arguments[len(tensors) :]))
 
+    def _tiled(self, tree: CallTree) -> Tree | None:
+        """Return `x.tile(2)` with a repeat for each dim; None of one that has them."""
+        x, *rest = (a.value for a in with_receiver(tree))
+        listed = rest[0] if len(rest) == 1 and isinstance(rest[0], Items) else None
+        given = [*listed.items] if listed is not None else rest
+        shape = self._shape(x)
+        if shape is None or not given or len(given) >= len(shape):
+            return None
+        ones = [Literal(1, tree.start, tree.start)] * (len(shape) - len(given))
+        repeats = Items((*ones, *given), tree.start, tree.end)
+        name = Name("repeat", tree.start, tree.start)
+        return CallTree(name, (Argument(None, x), Argument(None, repeats)), tree.start, tree.end)
+
+    def _selected(self, tree: CallTree) -> Tree | None:
+        """Return `x.index_select(1, torch.tensor([0, 2]))` as a subscript; None of other calls."""
+        values = [a.value for a in with_receiver(tree) if a.keyword is None]
+        if len(values) != 3:
+            return None
+        base, *rest = values
+        axes = [integer_literal(v) for v in rest]
+        axis = next((a for a in axes if a is not None), None)
+        index = rest[1] if axes[0] is not None else rest[0]
+        shape = self._shape(base) if _is_tensor_of_list(index) else None
+        if shape is None or axis is None or not -len(shape) <= axis < len(shape):
+            return None
+        whole = [Range(None, None, None, tree.start, tree.start)] * (axis % len(shape))
+        return Subscript(base, (*whole, _list_of_tensor(index)), tree.start, tree.end)
+
     def _is_of_two(self, tree: CallTree) -> bool:
         """Return whether a call of `max` or `min` is the elementwise one of two tensors."""
-        arguments = _with_receiver(tree)
+        arguments = with_receiver(tree)
         plain = len(arguments) == 2 and not any(a.keyword for a in arguments)
         return plain and all(self._holds_values(a.value) for a in arguments)
 
@@ -438,24 +464,24 @@ class Pasted:
         if not owner and name == "len" and len(values) == 1:
             shape = self._shape(values[0])
             return frameworks.size_tree(shape[0], tree) if shape else None
-        shape = self._shape(owner)
-        if shape is not None and name in ("size", "dim", "numel", "nelement") and not values:
-            if name == "size":
-                return _listed(shape, tree)
-            return (
-                frameworks.size_tree(_product(shape), tree)
-                if name != "dim"
-                else Literal(len(shape), tree.start, tree.end)
-            )
-        receiver = _receiver(tree)
+        receiver = receiver_of(tree)
         rest = values if owner else values[1:]
-        known = None if receiver is None else self._shape(receiver)
+        asked = receiver is not None and name in _OF_SHAPES and not rest
+        known = self._shape(receiver) if asked and receiver is not None else None
+        if known is not None and (made := _of_shape(name, known, tree)) is not None:
+            return made
         if name == "transpose" and known is not None and receiver is not None and not rest:
             return frameworks.reversed_dims(receiver, len(known), tree)  # NumPy's method
+        arguments = with_receiver(tree)
+        if name == "squeeze" and known is None and len(arguments) == 1:
+            receiver, rest = arguments[0].value, []
+            known = self._shape(receiver)
         if name == "squeeze" and known is not None and not rest:
             ones = [axis for axis, size in enumerate(known) if size == 1]
             made = frameworks.parsed(f"squeeze(x, {ones})" if ones else "x")
             return frameworks.substituted(made, {"x": receiver}, tree) if receiver else None
+        if name == "tile" and (made := self._tiled(tree)) is not None:
+            return made
         if name in ("cuda", "cpu", "numpy") and receiver is not None and not rest:
             return receiver
         if receiver is None or not rest:
@@ -463,12 +489,18 @@ class Pasted:
         other = self._value(rest[0])
         if name in LIKE and other is not None:
             like = Name(other.type.dtype.name, rest[0].start, rest[0].end)
-            second = like if name == "type_as" else _listed(other.type.shape or (), rest[0])
+            second = like if name == "type_as" else listed_sizes(other.type.shape or (), rest[0])
             arguments = (Argument(None, receiver), Argument(None, second))
             return replace(tree, name=replace(tree.name, text=LIKE[name]), arguments=arguments)
+        if name == "type" and len(rest) == 1 and (dtype := tensor_type(rest[0])) is not None:
+            called = Argument(None, Name(dtype, rest[0].start, rest[0].end))
+            return replace(tree, arguments=(*tree.arguments[: len(values) - 1], called))
+        if name == "to" and len(rest) > 1 and is_device(rest[0]):
+            kept = tree.arguments[: len(values) - len(rest)]
+            return replace(tree, arguments=(*kept, *tree.arguments[len(kept) + 1 :]))
         if name != "to" or len(rest) != 1:
             return None
-        if _is_device(rest[0]):
+        if is_device(rest[0]):
             return receiver
         if other is None:
             return None
@@ -476,129 +508,78 @@ class Pasted:
         return replace(tree, arguments=(*tree.arguments[: len(values) - 1], dtype))
 
 
-def _counted(tree: CallTree) -> Tree | None:
-    """Return `arange(0, 1, 0.25)` as multiples of the step; None of one of integers."""
-    plain = [number_in(a.value) for a in tree.arguments if a.keyword is None]
-    numbers = [n for n in plain if n is not None]
-    if (
-        len(numbers) < len(plain)
-        or not 1 <= len(numbers) <= 3
-        or all(isinstance(n, int) for n in numbers)
-    ):
-        return None
-    start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-    if step == 0 or (count := math.ceil((end - start) / step)) < 1:
-        return None
-    text = f"cast(arange({count}), f32)" + (f" * {step}" if step != 1 else "")
-    text += f" + {start}" if start > 0 else f" - {-start}" if start < 0 else ""
-    return frameworks.substituted(frameworks.parsed(text), {}, tree)
+def _of_type(name: str, type: Type, at: Tree) -> Tree | None:
+    """Return the attribute `shape`, `ndim` or `dtype` of a tensor."""
+    shape = type.shape or ()
+    if name == "shape":
+        return listed_sizes(shape, at)
+    if name == "dtype":
+        return Name(type.dtype.name, at.start, at.end)
+    return Literal(len(shape), at.start, at.end) if name == "ndim" else None
 
 
-def _total(listed: Items) -> Tree:
-    """Return the sum of the values of a list, as Python's `sum` adds them."""
-    whole = listed.items[0]
-    for item in listed.items[1:]:
-        whole = Infix("+", whole, item, listed.start, listed.end, listed.start)
-    return whole
+def _of_shape(name: str, shape: Sequence[Dim], at: Tree) -> Tree | None:
+    """Return what `x.size()`, `x.dim()` or `x.numel()` is; None of other methods."""
+    if name == "size":
+        return listed_sizes(shape, at)
+    if name in ("numel", "nelement"):
+        return frameworks.size_tree(product_of(shape), at)
+    return Literal(len(shape), at.start, at.end) if name == "dim" else None
 
 
-def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
-    """Return where a key of an assignment begins, and how many elements it has."""
-    if isinstance(key, Range) and key.step is None:
-        low = key.low or Literal(0, at.start, at.end)
-        high = key.high or frameworks.size_tree(size, at)
-        start, end = integer_literal(low), integer_literal(high)
-        if (start or 0) < 0 or (end or 0) < 0:
-            return None
-        if start is not None and end is not None:
-            return low, Literal(end - start, at.start, at.end)
-        return low, high if start == 0 else Infix("-", high, low, at.start, at.end, at.start)
-    number = integer_literal(key)
-    return (key, Literal(1, at.start, at.end)) if number is not None and number >= 0 else None
+def _is_tensor_of_list(tree: Tree) -> bool:
+    """Return whether an expression is `torch.tensor([0, 2])`."""
+    if not isinstance(tree, CallTree) or tree.name.text.rpartition(".")[2] not in _TENSORS:
+        return False
+    return bool(tree.arguments) and isinstance(tree.arguments[0].value, Items)
 
 
-def _folded(tree: Tree) -> Tree:
-    """Return the number that a function of Python's gives of numbers; other trees as they are."""
-    if not isinstance(tree, CallTree):
+def _list_of_tensor(tree: Tree) -> Tree:
+    """Return the list of `torch.tensor([0, 2])`; other expressions as they are."""
+    if not isinstance(tree, CallTree) or not _is_tensor_of_list(tree):
         return tree
-    owner, _, name = tree.name.text.rpartition(".")
-    numbers = [number_in(a.value) for a in tree.arguments]
-    known = [n for n in numbers if n is not None]
-    if owner not in ("math", "np") or name not in _FUNCTIONS or len(known) != len(numbers):
-        return tree
-    try:
-        made = _FUNCTIONS[name](*known)
-        # NumPy's floor and ceil are floats, those of math are integers.
-        return Literal(float(made) if owner == "np" else made, tree.start, tree.end)
-    except (TypeError, ValueError, OverflowError):
-        return tree
-
-
-_STATIC = frozenset({"shape", "dtype", "device", "ndim", "size", "dim", "numel", "nelement"})
-"""Attributes and methods of a tensor that do not read its elements."""
-
-
-def values_read(tree: Tree) -> Sequence[str]:
-    """Return the names of values whose elements an expression reads."""
-    parts = [name.split(".") for name in names_used(tree)]
-    return [words[0] for words in parts if len(words) < 2 or words[1] not in _STATIC]
-
-
-def names_used(tree: Tree) -> Sequence[str]:
-    """Return the names that an expression uses, those of methods and functions with owners too."""
-    own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
-    if isinstance(tree, Name):
-        own = [tree.text]
-    return [*own, *(name for part in frameworks.parts_of(tree) for name in names_used(part))]
-
-
-def _number_said(tree: CallTree) -> Literal | None:
-    """Return the number of `float("-inf")`; None of other calls."""
-    said = tree.arguments[0].value if len(tree.arguments) == 1 else None
-    text = said.text.strip().lower() if isinstance(said, String) else ""
-    if tree.name.text != "float" or text.lstrip("+-") not in ("inf", "infinity", "nan"):
-        return None
-    return Literal(float(text), tree.start, tree.end)
-
-
-def _dtype(name: str) -> DType | None:
-    try:
-        return dtypes.find({"float": "float32", "long": "int64", "half": "float16"}.get(name, name))
-    except FusecError:
-        return None
-
-
-def _is_device(tree: Tree) -> bool:
-    """Return whether an expression is a device of PyTorch: all tensors are on the GPU."""
-    if isinstance(tree, String):
-        return tree.text.partition(":")[0] in ("cuda", "cpu")
-    if isinstance(tree, CallTree):
-        return tree.name.text == "torch.device"
-    return isinstance(tree, Name) and (tree.text == "device" or tree.text.endswith(".device"))
-
-
-def _listed(shape: Sequence[Dim], at: Tree) -> Items:
-    return Items(tuple(frameworks.size_tree(size, at) for size in shape), at.start, at.end)
-
-
-def _product(shape: Sequence[Dim]) -> Dim:
-    whole = shape[0]
-    for size in shape[1:]:
-        whole = whole * size
-    return whole
-
-
-def _receiver(tree: CallTree) -> Tree | None:
-    """Return what a method is called of."""
-    owner, dot, _ = tree.name.text.rpartition(".")
-    if not dot:
-        return None
-    if owner:
-        return Name(owner, tree.name.start, tree.name.start + len(owner))
     return tree.arguments[0].value
 
 
-def _with_receiver(tree: CallTree) -> tuple[Argument, ...]:
-    owner = tree.name.text.rpartition(".")[0]
-    receiver = _receiver(tree) if owner and owner not in (*_MODULES, "F") else None
-    return (*([] if receiver is None else [Argument(None, receiver)]), *tree.arguments)
+_TOLD = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *_JOINING})
+"""Calls that change what a value is, or where: they are told, not read."""
+
+
+def _is_read(tree: Tree) -> bool:
+    """Return whether an expression of Python's is read as the one that it is equal to.
+
+    Others are told: what a module, an attribute or a mode means is not in the file.
+    """
+    if isinstance(tree, Name):
+        return not tree.text.endswith(".weight")
+    if not isinstance(tree, CallTree):
+        return True
+    modes = (a.value for a in tree.arguments)
+    of_mode = any(isinstance(v, Name) and v.text.endswith(".training") for v in modes)
+    return not of_mode and tree.name.text.rpartition(".")[2] not in _TOLD
+
+
+_PYTHON_TYPES = {"float": "f64", "int": "i64"}
+"""Python's types, as PyTorch and NumPy take them."""
+
+
+def _of_python(argument: Argument, function: str, place: int) -> Argument:
+    """Return an argument that is a type of Python's as the dtype that it is; others as they are."""
+    word, value = argument.keyword.text if argument.keyword else "", argument.value
+    is_dtype = word == "dtype" or (function in ("to", "type", "astype") and place == 1)
+    if not is_dtype or not isinstance(value, Name) or value.text not in _PYTHON_TYPES:
+        return argument
+    return replace(argument, value=replace(value, text=_PYTHON_TYPES[value.text]))
+
+
+def _row(base: Tree, key: Tree) -> Tree | None:
+    """Return `x.unbind(1)[0]` as `select(x, 0, 1)`; None of other subscripts."""
+    if not isinstance(base, CallTree) or base.name.text.rpartition(".")[2] != "unbind":
+        return None
+    x, *rest = (a.value for a in with_receiver(base))
+    axis = 0 if not rest else integer_literal(rest[0])
+    if integer_literal(key) is None or axis is None:
+        return None
+    return frameworks.substituted(
+        frameworks.parsed(f"select(x, key, {axis})"), {"x": x, "key": key}, base
+    )

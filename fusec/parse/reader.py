@@ -6,9 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from fusec.codes.calls import NESTED_RESULTS
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, DIM_AS_VALUE, NO_OUTPUTS
 from fusec.codes.document import (
     COLON_IN_OP_LINE,
@@ -27,9 +28,9 @@ from fusec.ops.names import UNUSED, label_of
 from fusec.parse import fields, frameworks
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
-from fusec.parse.expressions import Divided, Parser
 from fusec.parse.fields import Problems
-from fusec.parse.pasted import values_read
+from fusec.parse.lines import line_text
+from fusec.parse.op_lines import Divided, OpLineParser
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
@@ -40,6 +41,7 @@ from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.traps import colon_help, without_dash
 from fusec.parse.trees import Name, OpLine
+from fusec.parse.uses import values_read
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (
@@ -48,6 +50,8 @@ FIELDS = (
 )  # fmt: skip
 _WITH_ENTRIES = ("mesh", "dims", "inputs", "shardings", "segments", "phases", "schedules")
 """The fields that hold names of the file."""
+_MOST_GUESSES = 4
+"""How many parts of a line are mended one after another, for a line to write."""
 _NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
 
 
@@ -63,6 +67,19 @@ def read_text(
 ) -> Fusion:
     """Return the fusion that `text` describes; `file` is the name that errors show."""
     return _Reader(source_of_text(text, file), overrides).read()
+
+
+@dataclass(frozen=True)
+class _GoneOn:
+    """Whether it is known what a wrong line is meant to define.
+
+    count: how many results the line to write has, 0 where it has as many as are named. error: what
+    is wrong with the line to write.
+    """
+
+    known: bool
+    count: int = 0
+    error: FusecError | None = None
 
 
 class _Reader:
@@ -234,14 +251,14 @@ class _Reader:
             joined = _joined_line(item)
             if joined is not None:
                 raise joined
-            return Parser(item.source, *item.body).op_line()
+            return OpLineParser(item.source, *item.body).op_line()
         return None
 
     def _line_with_colon(self, item: Mapping) -> OpLine:
         """Return the op line of which YAML makes a mapping, as one that says how to write it."""
         error = _became_mapping(item)
         try:
-            line = Parser(item.source, item.start, item.end).op_line()
+            line = OpLineParser(item.source, item.start, item.end).op_line()
         except Divided:
             raise
         except FusecError:
@@ -273,6 +290,8 @@ class _Reader:
             static = calls.words.static(line) if plain is None else None
             if static is not None:
                 raise static
+            if plain is not None and calls.says_nothing(plain):
+                return  # `B, H = x.shape` of a tensor [B, H]
             twice, made = self._names_given_again(line, spans), None
             try:
                 overwriting = calls.words.overwriting(line, below) if line.told is None else None
@@ -282,19 +301,15 @@ class _Reader:
                 if twice or plain is None:
                     made, error = calls.words.python(line, twice)
                     raise error
-                results = calls.line(plain, lambda: self._labels(line, builder))
+                read = plain
+                results = calls.line(read, lambda: self._labels(read, builder))
             except FusecError as error:
-                guess = error.guess
-                made = made if guess is None else guess.line
-                undo = builder.assume(None if guess is None else guess.declares)
-                gone_on, count = self._go_on(line, made, builder, calls)
-                if not gone_on:
-                    undo()
-                if guess is not None and not gone_on and count <= len(line.names):
-                    raise error.changed(help=guess.otherwise) from None
-                raise self._with_all_named(line, count, builder, calls) or error from None
-            for name, span, result in zip(line.names, spans, results, strict=True):
+                error, gone = self._meant(line, made, error, builder, calls)
+                gone_on = gone.known
+                raise self._with_all_named(line, error, gone.count, builder, calls) from None
+            for name, result in zip(read.names, results, strict=True):
                 if name.text != UNUSED:
+                    span = self.source.span(name.start, name.end)
                     self.scope.define(name.text, result, span)
 
     def _names_given_again(self, line: OpLine, spans: Sequence[Span]) -> MappingOf[str, FusecError]:
@@ -306,42 +321,72 @@ class _Reader:
             try:
                 self.scope.check_new(name.text, "value", span)
             except FusecError as error:
-                if not isinstance(self.scope.meaning(name.text), Value):
+                if not isinstance(self.scope.meaning(name.text), (Value, Const)):
                     raise
                 twice[name.text] = error
         return twice
 
     def _with_all_named(
-        self, line: OpLine, count: int, builder: GraphBuilder, calls: Calls
-    ) -> FusecError | None:
+        self, line: OpLine, error: FusecError, count: int, builder: GraphBuilder, calls: Calls
+    ) -> FusecError:
         """Return the error of a line with a name for each result, so that its help has them too.
 
         count: how many the line to write has, 0 where it has as many as are named.
         """
         if count <= len(line.names):
-            return None
+            return error
         unused = [Name(UNUSED, n.start, n.start) for n in line.names[:1]]
-        named = replace(line, names=(*line.names, *unused * (count - len(line.names))))
+        names = (*line.names, *unused * (count - len(line.names)))
         try:
+            ours = calls.words.line_in_ours(line) if calls.words.plain(line) is None else line
+            named = replace(ours, names=names, told=None)
             calls.line(named, lambda: [builder.fresh_name(f"unused_{k}") for k in range(count)])
-        except FusecError as error:
-            return None if isinstance(error, Miscounted) else error
+        except FusecError as again:
+            return error if isinstance(again, Miscounted) else again
         except Skip:
-            pass
-        return None
+            return error
+        return error if ours is line else error.changed(help=f"write {line_text(named)}")
+
+    def _meant(
+        self,
+        line: OpLine,
+        made: OpLine | None,
+        error: FusecError,
+        builder: GraphBuilder,
+        calls: Calls,
+    ) -> tuple[FusecError, _GoneOn]:
+        """Define what a wrong line is meant to, and return its error with the line to write.
+
+        A line that is a guess is tried; what is wrong with it is mended too, a few times.
+        """
+        gone = _GoneOn(False)
+        for _ in range(_MOST_GUESSES):
+            guess = error.guess
+            undo = builder.assume(None if guess is None else guess.declares)
+            gone = self._go_on(line, made if guess is None else guess.line, builder, calls)
+            if gone.known:
+                return error, gone
+            undo()
+            if guess is None or gone.count > len(line.names):
+                return error, gone
+            again = gone.error
+            if again is not None and again.code is NESTED_RESULTS:
+                help = ": ".join(filter(None, (guess.otherwise, again.diagnostic.help)))
+                return error.changed(help=help), gone
+            if again is None or again.guess is None:
+                return error.changed(help=guess.otherwise), gone
+            error = error.changed(help=again.diagnostic.help, guess=again.guess)
+        return error, gone
 
     def _go_on(
         self, line: OpLine, made: OpLine | None, builder: GraphBuilder, calls: Calls
-    ) -> tuple[bool, int]:
-        """Define what a wrong line is meant to, and return whether it is known: others read it.
-
-        Where the line to write has more results than names, return their number too, else 0.
-        """
+    ) -> _GoneOn:
+        """Define what a wrong line is meant to, and return whether it is known: others read it."""
         try:
             ours = made or calls.words.line_in_ours(line)
             results = calls.line(ours, lambda: self._labels(ours, builder))
             if len(results) != len(ours.names):
-                return False, 0
+                return _GoneOn(False)
             for name in line.names[len(results) :]:
                 self.scope.poison(name.text, self.source.span(name.start, name.end))
             for names in (line.names, ours.names):
@@ -350,10 +395,12 @@ class _Reader:
                         span = self.source.span(name.start, name.end)
                         self.scope.define(name.text, result, span)
         except Miscounted as error:
-            return False, error.results
-        except (FusecError, Skip, ValueError):
-            return False, 0
-        return True, 0
+            return _GoneOn(False, error.results)
+        except FusecError as error:
+            return _GoneOn(False, error=error)
+        except (Skip, ValueError):
+            return _GoneOn(False)
+        return _GoneOn(True)
 
     def _labels(self, line: OpLine, builder: GraphBuilder) -> list[str]:
         """Return the names of the results, one of its own for each `_`."""

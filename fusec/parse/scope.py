@@ -152,6 +152,9 @@ class Scope:
                 code=USED_BEFORE_DEFINITION,
             )
         owner, _, rest = name.partition(".")
+        if owner == "self" and rest == "training":
+            help = "a file is of one mode: write what it computes in training, or in evaluation"
+            return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
         if owner == "self" and rest:
             known = rest if rest in self._meanings else None
             help = f"write `{rest}`" if known else f"declare `{rest}` under `inputs:`, and write it"

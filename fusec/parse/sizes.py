@@ -14,7 +14,8 @@ from fusec.parse.scope import Scope
 from fusec.parse.source import Source
 from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, Tree
 
-MAX_TERMS = 256
+MAX_TERMS, MAX_ATOMS, MAX_DEPTH = 256, 1024, 32
+"""Limits of a size: its terms, the dims and functions in it, and functions of functions."""
 FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "min": minimum, "max": maximum, "ceildiv": ceildiv, "floordiv": floordiv, "mod": mod,
 }  # fmt: skip
@@ -26,9 +27,14 @@ _DIVIDES = ("//", "%", "ceildiv", "floordiv", "mod")
 
 
 def check_terms(sizes: Iterable[Dim], span: Span) -> None:
-    """Raise FusecError for sizes that grow out of hand: squaring a sum doubles its degree."""
-    if any(len(size.terms) > MAX_TERMS for size in sizes):
-        raise FusecError("the size has too many terms", span=span)
+    """Raise FusecError for sizes that grow out of hand: each square doubles the degree."""
+    help = "declare a dim of its own for a part of it under `dims:`"
+    for size in sizes:
+        if len(size.terms) > MAX_TERMS or size.count > MAX_ATOMS:
+            raise FusecError("the size has too many terms", span=span, help=help)
+        if size.depth > MAX_DEPTH:
+            message = f"the size has functions nested deeper than {MAX_DEPTH} levels"
+            raise FusecError(message, span=span, help=help)
 
 
 class NotASize(FusecError):
@@ -122,8 +128,13 @@ class Sizes:
         if name in _DIVIDES and right.evaluate(self._builder.hints) == 0:
             at = "" if right == 0 else f": `{right}` is 0 at the default sizes"
             raise FusecError(f"division by zero{at}", span=self._span(tree), code=ZERO_DIVISION)
-        check_terms((left, right), self._span(tree))
-        return function(left, right)
+        span = self._span(tree)
+        check_terms((left, right), span)
+        if name == "*" and len(left.terms) * len(right.terms) > 16 * MAX_TERMS:
+            raise FusecError("the size has too many terms", span=span)
+        made = function(left, right)
+        check_terms((made,), span)
+        return made
 
     def _call(self, tree: CallTree) -> Dim:
         name = tree.name.text

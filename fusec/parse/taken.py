@@ -35,7 +35,12 @@ def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any]) -> Tree | None:
     lists = [k for k, key in enumerate(tree.keys) if isinstance(key, Items)]
     if len(lists) == 1:
         return _of_list(tree, lists[0])
-    counted = len(keys) == 2 and _counts(tree.keys[0])
+    counted = len(keys) >= 2 and is_counting(tree.keys[0])
+    if counted and not any(isinstance(key, Value) for key in keys[1:]):
+        first = Range(None, None, None, tree.start, tree.start)
+        return Subscript(tree.base, (first, *tree.keys[1:]), tree.start, tree.end)
+    if len(keys) > 2:
+        return None
     index = keys[1] if counted else None
     if not isinstance(index, Value) or not index.dtype.is_integer or len(index.shape) != 1:
         return None
@@ -53,7 +58,7 @@ def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any]) -> Tree | None:
     return frameworks.substituted(made, {"x": tree.base, "i": tree.keys[1]}, tree)
 
 
-def _counts(tree: Tree) -> bool:
+def is_counting(tree: Tree) -> bool:
     """Return whether an expression is `arange` of one argument."""
     if not isinstance(tree, CallTree) or tree.name.text.rpartition(".")[2] not in _COUNTING:
         return False

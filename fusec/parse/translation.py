@@ -43,12 +43,11 @@ def translated(entry: Entry, called: CallTree, type_of: TypeOf) -> Tree:
         positional[0] = CallTree(name, arguments, called.start, called.end)
     if entry.name == "where" and entry.namespace == "torch":
         positional[1:] = _in_single_precision(positional[1:])
-    mean = frameworks.parsed(entry.expressions[0]) if entry.kind == "other" else None
-    is_mean = isinstance(mean, CallTree) and mean.name.text == "mean"
     is_loss = entry.name.endswith("_loss") or entry.name == "kl_div"
-    if isinstance(mean, CallTree) and is_mean and is_loss and "reduction" in keywords:
-        entry, keywords = _reduced(entry, mean, keywords)
+    if entry.kind == "other" and is_loss and "reduction" in keywords:
+        entry, keywords = _reduced(entry, keywords)
     given = frameworks.bind(entry, positional, keywords, _listed)
+    given = {name: _one_size(value, name, entry) for name, value in given.items()}
     made = frameworks.instantiate(entry, given, value_of, type_of)
     return _with_extents(frameworks.substituted(made, given, called), type_of)
 
@@ -58,9 +57,10 @@ def part_of(entry: Entry, text: str, called: CallTree, type_of: TypeOf) -> Tree:
     positional = [a.value for a in called.arguments if a.keyword is None]
     keywords = {a.keyword.text: a.value for a in called.arguments if a.keyword is not None}
     given = frameworks.bind(entry, positional, keywords, _listed)
-    used = frameworks.names_in(frameworks.parsed(text))
+    one = entry.of(text)
+    used = frameworks.names_asked(one)
     known = {name: value for name, value in given.items() if name in used}
-    made = frameworks.instantiate(entry.of(text), known, value_of)
+    made = frameworks.instantiate(one, known, value_of, type_of)
     return _with_extents(frameworks.substituted(made, known, called), type_of)
 
 
@@ -97,21 +97,34 @@ def _with_extents(tree: Tree, type_of: TypeOf) -> Tree:
     return frameworks.size_tree(shape[axis], tree)
 
 
-def _reduced(
-    entry: Entry, mean: CallTree, keywords: Mapping[str, Tree]
-) -> tuple[Entry, dict[str, Tree]]:
+def _one_size(tree: Tree, name: str, entry: Entry) -> Tree:
+    """Return the size that all of `(2, 2)` are, where an expression is of one size for all dims."""
+    asked = any(c in (f"{name}:one", f"{name}=kernel_size") for cs in entry.conditions for c in cs)
+    sizes = {value_of(item) for item in tree.items} if isinstance(tree, Items) else set[Any]()
+    if not asked or len(sizes) != 1 or not isinstance(tree, Items):
+        return tree
+    return tree.items[0]
+
+
+def _reduced(entry: Entry, keywords: Mapping[str, Tree]) -> tuple[Entry, dict[str, Tree]]:
     """Return the entry of a loss that is a mean with the reduction of a call instead."""
-    word = value_of(keywords["reduction"])
-    inner = frameworks.text_of(mean.arguments[0].value, {})
-    by = entry.parameters[0].name
-    texts = {
-        "mean": f"mean({inner})", "sum": f"sum({inner})", "none": inner, None: inner,
-        "batchmean": f"sum({inner}) / size({by}, 0)",
-    }  # fmt: skip
-    if word not in texts or (word == "batchmean" and entry.name != "kl_div"):
-        return entry, dict(keywords)
+    word, by = value_of(keywords["reduction"]), entry.parameters[0].name
+    texts: list[str] = []
+    for text, conditions in entry.forms:
+        mean = frameworks.parsed(text)
+        if not isinstance(mean, CallTree) or mean.name.text != "mean":
+            return entry, dict(keywords)
+        inner = frameworks.text_of(mean.arguments[0].value, {})
+        reduced = {
+            "mean": f"mean({inner})", "sum": f"sum({inner})", "none": inner, None: inner,
+            "batchmean": f"sum({inner}) / size({by}, 0)",
+        }  # fmt: skip
+        if word not in reduced or (word == "batchmean" and entry.name != "kl_div"):
+            return entry, dict(keywords)
+        condition = "{" + ", ".join(conditions) + "} " if conditions else ""
+        texts.append(condition + reduced[word])
     rest = {k: v for k, v in keywords.items() if k != "reduction"}
-    return entry.of(texts[word]), rest
+    return entry.of(" | ".join(texts)), rest
 
 
 def _listed(trees: Sequence[Tree]) -> Tree:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fusec.ops.frameworks import method_entry
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.parse import frameworks
-from fusec.parse.pasted import values_read
 from fusec.parse.trees import CallTree, Literal, Name, Tree
+from fusec.parse.uses import values_read
 
 
 @dataclass(frozen=True)

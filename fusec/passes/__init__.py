@@ -39,7 +39,7 @@ def _pass(run: Callable[[Fusion], Fusion]) -> Pass[Fusion]:
     def with_overrides(fusion: Fusion) -> Fusion:
         return carry_overrides(fusion, run(fusion))
 
-    return Pass(run.__name__, with_overrides, (run.__doc__ or "").partition("\n")[0])
+    return Pass(run.__name__, with_overrides)
 
 
 PIPELINE: tuple[Pass[Fusion], ...] = tuple(

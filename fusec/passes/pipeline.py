@@ -24,7 +24,6 @@ class Pass(Generic[T]):
 
     name: str
     run: Callable[[T], T]
-    doc: str
 
 
 Observer = Callable[[Pass[T], T, T, float], None]

@@ -114,6 +114,20 @@ class Rewriter:
         )
         return self._nodes[-1].outputs
 
+    def put(self, near: Node, nodes: Iterable[Node]) -> tuple[Value, ...]:
+        """Append nodes that together make the results of `near`, and return these."""
+        pin = self.pin_of.get(near.output.name)
+        for node in nodes:
+            for value in node.outputs:
+                if pin is not None and value not in near.outputs:
+                    self._joined[value.name] = pin
+            self._append(replace(node, origin=near.origin or near.output.name))
+        return near.outputs
+
+    def fresh(self, name: str) -> str:
+        """Return a name that no value has yet, like `name`."""
+        return fresh_name(self._names, name)
+
     # -- the walk
 
     def visit(self, node: Node, rule: Rule) -> None:

@@ -29,6 +29,7 @@ from fusec.ir.evaluate import (
     storage,
 )
 from fusec.ir.graph import Operand
+from fusec.reference.rivals import Rivals
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class Estimate:
     element, as weights have that are divided by one sum; `common` holds what it makes of the value.
     What makes an estimate anew may remove it. shared: how `common` is made up, where one error
     is known with its sign in every element; what makes an estimate anew may leave that out, too.
+    rivals: of positions whose variance is infinite, which others may be found in their place.
     """
 
     value: Array
@@ -100,6 +102,7 @@ class Estimate:
     most: Array | None = None
     factor: Array | None = None
     shared: Shared | None = None
+    rivals: Rivals | None = None
 
     @property
     def exact(self) -> bool:

@@ -81,4 +81,5 @@ def on_the_host(estimate: Estimate) -> Estimate:
         shared = Shared(host(shared.variance), host(shared.slope), host(shared.rest))
     names = ("value", "independent", "common", "part", "most", "factor")
     arrays: dict[str, Any] = {name: host(getattr(estimate, name)) for name in names}
-    return replace(estimate, **arrays, alike=alike, shared=shared)
+    rivals = None if estimate.rivals is None else estimate.rivals.on_the_host()
+    return replace(estimate, **arrays, alike=alike, shared=shared, rivals=rivals)

@@ -14,6 +14,7 @@ from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
 from fusec.reference.estimate import LIMIT, Estimate, Shared, add, ulp
+from fusec.reference.rivals import Rivals
 from fusec.reference.shared import fit
 
 LOST = 2.0**-520
@@ -39,8 +40,8 @@ class Judged:
         return replace(self, wrong=host(self.wrong), errors=host(self.errors))
 
     def limit(self, expected: Estimate) -> Array:
-        """Return how far elements may be off."""
-        return expected.reach
+        """Return how far elements may be off; positions are right or wrong."""
+        return np.zeros(()) if expected.rivals is not None else expected.reach
 
 
 def remaining(expected: Estimate, shared: Shared) -> Array:
@@ -70,6 +71,8 @@ def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
     value, variance = expected.value, expected.variance
     if expected.rounds_to is not None:
         return _judge_rounded(found, expected, expected.rounds_to)
+    if expected.rivals is not None and variance is not None:
+        return _judge_positions(found, expected, expected.rivals, variance)
     errors = distance(found, value)
     if variance is None:
         wrong = errors > 0
@@ -83,6 +86,18 @@ def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
         ratios = np.where(np.isfinite(errors) & (errors > 0), errors / sigma, 0.0)
     ratio = float(np.max(ratios, initial=0.0))
     return Judged(wrong, errors, _open(sigma), ratio if not np.isnan(ratio) else np.inf)
+
+
+def _judge_positions(
+    found: Array, expected: Estimate, rivals: Rivals, variance: Array
+) -> Judged:  # fmt: skip
+    """Compare positions: where errors decide, each may be that of one of its rivals."""
+    lost = np.broadcast_to(np.isinf(variance), found.shape)
+    right, is_open = rivals.judged(found)
+    errors = np.where(lost & right, 0.0, distance(found, expected.value))
+    wrong = errors > 0
+    count = int(np.count_nonzero(lost & is_open))
+    return Judged(wrong, errors, count, np.inf if wrong.any() else 0.0)
 
 
 def _limit(expected: Estimate, sigma: Array) -> Array:

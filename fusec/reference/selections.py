@@ -2,8 +2,9 @@
 
 - Movement and indexing move errors with the values. What is repeated (expanded, gathered)
   has its errors in common. An index that may be another one: nothing is known of what it reads.
-- A position (argmax, argsort, top-k) is unknown where two elements lie within their errors of one
-  another: a kernel may order them the other way round. Equal exact elements do not count.
+- A position (argmax, argsort, top-k) is one of several where elements lie within their errors of
+  one another (`rivals`): a kernel may order them the other way round. Equal exact elements do not
+  count. Nothing is known of what such a position reads.
 - The k-th value in order lies between the k-th of all lower and the k-th of all upper ends.
 - Random numbers have the same bits everywhere; only the arithmetic on them rounds.
 """
@@ -32,7 +33,7 @@ from fusec.reference.estimate import (
     result,
     rounding,
 )
-from fusec.reference.order import as_terms
+from fusec.reference.rivals import Rivals, in_rows, rivals_in_order, rivals_of_extremum
 from fusec.reference.sums import Rules
 
 Attributes = Mapping[str, Any]
@@ -195,23 +196,34 @@ def _sort(
     x, dim = operands[0], attributes["dim"]
     results = apply_reference(node.op, [x.value], attributes)
     positions = results[-1]
-    unsure = spread = None
+    unsure = spread = rivals = None
     if not x.exact:
         reach = np.broadcast_to(LIMIT * x.sigma, x.value.shape)
         met = _overlapping(x.value, reach, dim)
         lost = np.take_along_axis(met, positions, axis=dim)
-        unsure = np.where(lost, inf, 0.0) if lost.any() else None
+        if lost.any():
+            unsure, rivals = np.where(lost, inf, 0.0), _in_order(node, x.value, reach, attributes)
         if len(results) == 2:
             up, down = (
                 apply_reference(node.op, [x.value + s * reach], attributes)[0] for s in (1, -1)
             )
             change = np.maximum(distance(up, results[0]), distance(down, results[0])) / LIMIT
             spread = known(np.square(change))
-    placed = Estimate(settle(node, node.outputs[-1], positions), unsure, None, x.ancestors)
+    held = settle(node, node.outputs[-1], positions)
+    placed = Estimate(held, unsure, None, x.ancestors, rivals=rivals)
     if len(results) == 1:
         return (placed,)
     held = settle(node, node.outputs[0], results[0])
     return Estimate(held, spread, None, x.ancestors), placed
+
+
+def _in_order(node: Node, x: Array, reach: Array, attributes: Attributes) -> Rivals:
+    """Return the rivals of the positions that order elements."""
+    reach, dim, ends = reach * MARGIN, attributes["dim"], list[Array]()
+    for end in (x - reach, x + reach):
+        order = apply_reference(node.op, [end], attributes)[-1]
+        ends.append(np.take_along_axis(end, order, axis=dim))
+    return rivals_in_order(x, reach, dim, (ends[0], ends[1]))
 
 
 def _overlapping(x: Array, reach: Array, axis: int) -> Array:
@@ -239,21 +251,18 @@ def _position(
     held = settle(node, node.output, positions)
     if x.exact or not x.value.size:
         return (Estimate(held),)
-    sign = _SIGN[node.op.combine]
-    rows = _rows(x.value, attributes["dims"]) * sign
+    sign, dims = _SIGN[node.op.combine], attributes["dims"]
+    rows = in_rows(x.value, dims) * sign
     reach = np.broadcast_to(LIMIT * x.sigma * MARGIN, x.value.shape)
-    reach = _rows(reach, attributes["dims"])
-    at = positions.reshape(-1, 1)
-    least = np.take_along_axis(rows - reach, at, 1)
-    rivals = rows + reach > least
-    np.put_along_axis(rivals, at, False, 1)
-    lost: Any = rivals.any(axis=1).reshape(positions.shape)
-    return (Estimate(held, np.where(lost, inf, 0.0) if lost.any() else None, None, x.ancestors),)
-
-
-def _rows(x: Array, dims: Sequence[int]) -> Array:
-    """Return the reduced elements as rows."""
-    return np.moveaxis(as_terms(x, dims), 1, 2).reshape(-1, as_terms(x, dims).shape[1])
+    at, reaches = positions.reshape(-1, 1), in_rows(reach, dims)
+    least = np.take_along_axis(rows - reaches, at, 1)
+    met = rows + reaches > least
+    np.put_along_axis(met, at, False, 1)
+    lost: Any = met.any(axis=1).reshape(positions.shape)
+    if not lost.any():
+        return (Estimate(held, None, None, x.ancestors),)
+    rivals = rivals_of_extremum(x.value, reach, dims, sign)
+    return (Estimate(held, np.where(lost, inf, 0.0), None, x.ancestors, rivals=rivals),)
 
 
 def _random(

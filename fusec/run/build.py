@@ -15,7 +15,7 @@ from fusec.run.headers import headers_for, with_included
 from fusec.run.nvrtc import FLAGS, Compiled, compile_cuda, compiler_version
 
 if TYPE_CHECKING:
-    from fusec.codegen.render import KernelSource
+    from fusec.codegen.source import KernelSource
 
 
 @dataclass(frozen=True)

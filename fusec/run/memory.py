@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fusec.hostir.placement import aligned
+from fusec.hostir.arena import aligned
 from fusec.ir.evaluate import Array
 
 POISON = 0xFF

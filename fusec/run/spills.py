@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fusec.run.build import Artifact, Source
 
 if TYPE_CHECKING:
-    from fusec.codegen.render import KernelSource
+    from fusec.codegen.source import KernelSource
     from fusec.schedule.plan import KernelPlan
 
 SPILL_LIMIT = 256

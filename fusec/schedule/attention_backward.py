@@ -28,11 +28,10 @@ from fusec.schedule.attention_backward_choice import (
 )
 from fusec.schedule.attention_backward_maps import tensor_maps
 from fusec.schedule.attention_backward_price import seconds
-from fusec.schedule.attention_backward_problem import PRODUCTS, Backward, find_backward
+from fusec.schedule.attention_backward_problem import Backward, find_backward
 from fusec.schedule.attention_backward_values import find_query_values
 from fusec.schedule.attention_common import (
     copy_trouble,
-    count_trouble,
     recognised,
     row_guards,
 )
@@ -46,6 +45,7 @@ from fusec.schedule.orders import PlannedOrder, of_tensor_cores
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
+from fusec.schedule.requirements import five_gemms
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
@@ -82,7 +82,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
 
     def problem(self, segment: Fusion) -> BackwardProblem | Refusal:
         """Return the backward that a segment is, or why it is none."""
-        trouble = count_trouble(segment, PRODUCTS, "five")
+        trouble = five_gemms(segment)
         found = trouble or recognised(segment, find_backward, FAMILIES, "tiles")
         if isinstance(found, Refusal):
             return found

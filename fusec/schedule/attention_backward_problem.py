@@ -22,10 +22,10 @@ from fusec.schedule.attention_problem import unrounded
 from fusec.schedule.matmul_epilogue import find_epilogue
 from fusec.schedule.matmul_located import coordinates_of, located
 from fusec.schedule.matmul_operand import Operand, operand_of
+from fusec.schedule.requirements import BACKWARD_GEMMS
 
 MOVED = "moved"
 """The name of the sums of gradients and values."""
-PRODUCTS = 5
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def find_backward(fusion: Fusion) -> Backward | Refusal:
             return Refusal("operation", f"`{node.op.name}` with a bias or groups is not attention")
     later = {n for p in products for n in products if n is not p and n.output in behind(fusion, p)}
     inner = [n for n in products if n not in later]
-    if len(products) != PRODUCTS or len(inner) != 2:
+    if len(products) != BACKWARD_GEMMS or len(inner) != 2:
         because = (
             f"the pattern needs 5 GEMMs, 3 of them dependent; found {len(products)} and "
             f"{len(later)}"

@@ -43,14 +43,6 @@ def recognised(
     return found if isinstance(found, Refusal) else (fusion, found)
 
 
-def count_trouble(products: Fusion, wanted: int, word: str) -> Refusal | None:
-    """Return why a fusion has not as many products as are wanted, or None."""
-    found = sum(n.op.family == "contraction" for n in products.nodes)
-    if found != wanted:
-        return Refusal("contraction", f"the pattern needs {word} GEMMs, found {found}")
-    return None
-
-
 def copy_trouble(
     fusion: Fusion,
     features: Iterable[Dim],

@@ -11,7 +11,7 @@ from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import F32, U32
 from fusec.ir.graph import Fusion
 from fusec.ops.names import fresh_name
-from fusec.schedule.attention_common import count_trouble, recognised, row_guards
+from fusec.schedule.attention_common import recognised, row_guards
 from fusec.schedule.attention_decode_choice import (
     LIKELY,
     STREAMED,
@@ -30,13 +30,14 @@ from fusec.schedule.attention_decode_price import (
 )
 from fusec.schedule.attention_decode_problem import Decode, find_decode, start_of
 from fusec.schedule.attention_masks import visible
-from fusec.schedule.attention_sums import as_products, sum_of
+from fusec.schedule.attention_sums import sum_of
 from fusec.schedule.common import tensor_arguments
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, serial
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
+from fusec.schedule.requirements import two_gemms_or_sums
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
@@ -69,7 +70,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
 
     def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""
-        trouble = count_trouble(as_products(segment), 2, "two")
+        trouble = two_gemms_or_sums(segment)
         found = trouble or recognised(segment, find_decode, FAMILIES, "blocks")
         if isinstance(found, Refusal):
             return found

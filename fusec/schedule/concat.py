@@ -14,12 +14,13 @@ from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion, Input, Node, Output, Type, Value, needed_nodes
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name
-from fusec.schedule.common import foreign_nodes, specialise
+from fusec.schedule.common import specialise
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Plan
-from fusec.schedule.pointwise.family import FAMILIES, Pointwise, PointwisePlan
+from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
 from fusec.schedule.pointwise_choice import FlatProblem
 from fusec.schedule.problem import Problem
+from fusec.schedule.requirements import wide_concatenation
 from fusec.schedule.space import Parameters
 from fusec.segment.limits import MOST_ARMS
 from fusec.segment.protocol import Estimate, Refusal
@@ -55,7 +56,7 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
 
     def problem(self, segment: Fusion) -> ConcatProblem | Refusal:
         """Return the segment with the fusions of its kernels."""
-        node = foreign_nodes(segment, FAMILIES) or _wide_cat(segment)
+        node = wide_concatenation(segment) or _wide_cat(segment)
         if isinstance(node, Refusal):
             return node
         parts: list[FlatProblem] = []
@@ -108,23 +109,14 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
 
 def _wide_cat(segment: Fusion) -> Node | Refusal:
     """Return the node that makes the only output of tensors beside one another."""
-    if len(segment.outputs) != 1:
-        return Refusal("concat", f"expected one output, found {len(segment.outputs)}")
     output = segment.outputs[0]
-    node = segment.producer.get(output.value)
-    access = None if node is None else node.op.access
-    if node is None or access is None or access.beside is None:
-        return Refusal("concat", f"`{output.value.name}` is not a concatenation")
-    if len(node.operands) <= MOST_ARMS:
-        because = f"one kernel can take all {len(node.operands)} tensors: the limit is {MOST_ARMS}"
-        return Refusal("concat", because)
     target = segment.effects.into.get(output.value)
     if target is not None:
         because = f"`{output.value.name}` is written to `{target.value.name}`"
         return Refusal("in_place", because)
     if output.value in segment.users:
         return Refusal("concat", f"`{output.value.name}` is read in the segment that computes it")
-    return node
+    return segment.producer[output.value]
 
 
 def _updates(segment: Fusion, node: Node) -> Iterator[Fusion]:

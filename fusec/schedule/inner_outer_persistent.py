@@ -7,15 +7,10 @@ from dataclasses import dataclass, field, replace
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.ops.names import fresh_name
-from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
 from fusec.schedule.common import (
-    MEMORY_BOUND,
     access,
-    is_empty,
-    specialise,
     tensor_arguments,
-    unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
@@ -36,10 +31,11 @@ from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, 
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
 from fusec.schedule.pressure import Pressure, of_template
-from fusec.schedule.redefinitions import sums_of_few
+from fusec.schedule.redefinitions import sums_of_few, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
+from fusec.schedule.requirements import columns_of_rows
 from fusec.schedule.rows.domain import PhasedPlan, lowered
-from fusec.schedule.two_pass import names_of_sums, two_pass
+from fusec.schedule.two_pass import names_of_sums
 from fusec.segment.price import traffic
 from fusec.segment.price import work as operations
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
@@ -63,13 +59,7 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
 
     def problem(self, segment: Fusion) -> Split | Refusal:
         """Return a segment split; sizes are put in, variances and unit reductions written out."""
-        refusal = unsupported_nodes(segment, MEMORY_BOUND)
-        if refusal is not None:
-            return refusal
-        if is_empty(segment):
-            return Refusal("empty", "a tensor has no elements")
-        fusion, _ = specialise(segment)
-        return split_of(segment, squeeze_unit_reductions(two_pass(fusion)))
+        return columns_of_rows(segment) or split_of(segment)
 
     def likeliest(self, problem: Split, target: Target) -> InnerOuterParameters | Refusal:
         """Return the parameters by registers and bytes in flight."""
@@ -185,8 +175,11 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return additions where sums are of few, and scatters where rows have one element each."""
-        return (*sums_of_few(segment), *sums_of_one_hot(segment))
+        """Return variances in two passes, additions where sums are of few, and scatters where rows
+        have one element each.
+        """
+        two = variances_in_two_passes(segment)
+        return (*two, *sums_of_few(segment), *sums_of_one_hot(segment))
 
     def pressure(self, plan: InnerOuterPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: its part of a row, of column sums and of constants."""

@@ -6,23 +6,21 @@ fusion of its own, whose inputs are the column sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from fusec.diagnostics import Unsupported
-from fusec.index.domain import Domain, find_domain
+from fusec.index.domain import Domain
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, product
 from fusec.ir.expression import Index, Var, contiguous_strides, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
 from fusec.ops.names import fresh_name
+from fusec.schedule.column_axes import Chosen, column_axes
 from fusec.schedule.problem import Problem
 from fusec.schedule.rows.domain import Rows, in_place_hazard, lowered
 from fusec.segment.protocol import Refusal
-
-Chosen = frozenset[Var]
 
 
 @dataclass(frozen=True)
@@ -104,15 +102,12 @@ class Split(Problem):
     sets: tuple[ColumnSet, ...]
 
 
-def split_of(segment: Fusion, fusion: Fusion) -> Split | Refusal:
+def split_of(segment: Fusion) -> Split | Refusal:
     """Return the rows and column sets of a segment, or why it has none."""
-    domain = find_domain(fusion)
-    if isinstance(domain, Refusal):
-        return domain
-    axes = _axes(domain)
-    if isinstance(axes, Refusal):
-        return axes
-    columns, chain = axes
+    found = column_axes(segment)
+    if isinstance(found, Refusal):
+        return found
+    fusion, domain, columns, chain = found
     every = tuple(_bands(domain, columns, chain, chosen) for chosen in chain)
     late = _late(fusion, domain, chain)
     if isinstance(late, Refusal):
@@ -127,39 +122,6 @@ def split_of(segment: Fusion, fusion: Fusion) -> Split | Refusal:
     inner = tuple(n for n in main.nodes if domain.reduced.get(n) == frozenset(columns))
     split = Split(segment, fusion, domain, every[0], main, inner, tuple(sets))
     return _trouble(split, columns) or split
-
-
-def _axes(domain: Domain) -> tuple[tuple[Var, ...], tuple[Chosen, ...]] | Refusal:
-    """Return the column axes, and the column sets from the smallest to the largest."""
-    axes = [a for a in domain.axes if a.extent != 1]
-    for node in domain.reduced:
-        if node.op.combine is None or not node.op.combine.keeps_one:
-            return Refusal("reduction", f"`{node.op.name}` has no partial results to combine")
-    sets = {s for s in domain.reduced.values() if s}
-    along = {s for s in sets if axes and axes[-1] in s}
-    chain = tuple(sorted(sets - along, key=len))
-    if not chain:
-        return Refusal("no column sums", "no reduction is over rows only")
-    if len(along) > 1:
-        return Refusal("reduction_axes", "the reductions along rows reduce different axes")
-    for small, large in pairwise(chain):
-        if not small < large:
-            return Refusal(
-                "reduction_axes",
-                f"{_text(small)} and {_text(large)} are independent column reductions",
-            )
-    if along:
-        columns = along.pop()
-        if columns & chain[-1]:
-            shared = _text(columns & chain[-1])
-            return Refusal("reduction_axes", f"{shared} is reduced along both rows and columns")
-        return tuple(a for a in axes if a in columns), chain
-    first = max(k for k, axis in enumerate(axes) if axis in chain[-1])
-    return tuple(axes[first + 1 :]), chain
-
-
-def _text(chosen: Iterable[Var]) -> str:
-    return "{" + ", ".join(sorted(a.name for a in chosen)) + "}"
 
 
 def _bands(

@@ -11,11 +11,9 @@ from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
 from fusec.schedule import ring
 from fusec.schedule.common import (
-    MEMORY_BOUND,
     access,
     is_empty,
     tensor_arguments,
-    unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
@@ -34,6 +32,7 @@ from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
+from fusec.schedule.requirements import memory_bound
 from fusec.schedule.resident_rows import reach_of_resident
 from fusec.schedule.row_strides import bytes_across, is_strided
 from fusec.schedule.row_tiles import (
@@ -64,7 +63,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment with row lengths put in and variances in two passes, by rows."""
-        refusal = unsupported_nodes(segment, MEMORY_BOUND)
+        refusal = memory_bound(segment)
         if refusal is not None:
             return refusal
         fusion = with_columns(segment)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 SM_BYTES = 233472
 """Shared memory of an SM that has wgmma: 228 KiB."""
-RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
-"""The part of the SMs that clusters of this size fill at once (H200, one CTA per SM)."""
 _MOST_SUMS = ((3, 16), (2, 32))
 """CTAs of an SM, of 384 threads each, and a thread's sums that leave registers for the rest."""
 _TILE_K = 64

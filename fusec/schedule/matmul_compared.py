@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fusec.ir.dtype import F32
-from fusec.schedule.matmul_beside import RESIDENT, clusters, room
+from fusec.schedule.matmul_beside import clusters, room
 from fusec.schedule.matmul_choice import (
     HOPPER,
     MOST_PARTS,
@@ -93,9 +93,9 @@ def compared(
             if name == "split_k":
                 for tile in (whole, *_beside(whole, problem, target)):
                     alone = tile.converted or tile.joined or problem.computed is not None
-                    yield from _splits(tile, number, steps, target.sms, alone=alone)
+                    yield from _splits(tile, number, steps, target, alone=alone)
                     if problem.computed is None:
-                        yield from _pairs(tile, sizes, steps, target.sms)
+                        yield from _pairs(tile, sizes, steps, target)
                     if tile.converted:
                         yield replace(tile, splits=PARTS, split_method=RANGES)
             elif name == "vector":
@@ -182,19 +182,20 @@ def swapped_tiles(m: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _splits(
-    tile: MatmulParameters, tiles: int, steps: int, sms: int, *, alone: bool
+    tile: MatmulParameters, tiles: int, steps: int, target: Target, *, alone: bool
 ) -> Iterator[MatmulParameters]:
     """Yield every split of K whose CTAs have work and come in two waves at most.
 
     alone: whether no other kernel is to be had, however short K is.
     """
     for cluster in (1, 2, 4, 8):
-        most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
+        most = min(2 * steps // LEAST_STEPS, max(1, 2 * target.sms // tiles)) // cluster
         if alone and cluster <= 2:
             most = max(1, most)
-        for splits in _counts(most, _filling(tile, tiles, cluster, sms)):
+        for splits in _counts(most, _filling(tile, tiles, cluster, target)):
             if splits * cluster > 1 or tile.swapped or tile.joined:
-                yield best_method(replace(tile, cluster=cluster, splits=splits), tiles)
+                split = replace(tile, cluster=cluster, splits=splits)
+                yield best_method(split, tiles, target.cost.matmul)
 
 
 def _parts(
@@ -208,19 +209,20 @@ def _parts(
 
 
 def _pairs(
-    tile: MatmulParameters, sizes: Sizes, steps: int, sms: int
+    tile: MatmulParameters, sizes: Sizes, steps: int, target: Target
 ) -> Iterator[MatmulParameters]:
     """Yield splits of K of two neighbouring tiles at a time, which share an operand."""
-    if tile.tile_k > TILES["split_k"]["tile_k"] or sizes.tiles(tile) > 2 * sms:
+    if tile.tile_k > TILES["split_k"]["tile_k"] or sizes.tiles(tile) > 2 * target.sms:
         return
     for multicast, extent, by in (("b", sizes.m, tile.tile_m), ("a", sizes.n, tile.tile_n)):
         pair = replace(tile, multicast=multicast)
         few = tile.tile_m < MOST_BESIDE if multicast == "a" else tile.converted
         if extent <= by or few:
             continue
-        most = max(1, min(2 * steps // LEAST_STEPS, 2 * sms // sizes.tiles(tile)))
-        for splits in _counts(most, _filling(pair, sizes.tiles(tile), 1, sms)):
-            yield best_method(replace(pair, splits=splits), sizes.tiles(tile))
+        most = max(1, min(2 * steps // LEAST_STEPS, 2 * target.sms // sizes.tiles(tile)))
+        for splits in _counts(most, _filling(pair, sizes.tiles(tile), 1, target)):
+            split = replace(pair, splits=splits)
+            yield best_method(split, sizes.tiles(tile), target.cost.matmul)
 
 
 def _counts(most: int, others: Iterable[int]) -> Iterator[int]:
@@ -232,9 +234,10 @@ def _counts(most: int, others: Iterable[int]) -> Iterator[int]:
     yield from sorted(counts)
 
 
-def _filling(p: MatmulParameters, tiles: int, cluster: int, sms: int) -> Iterator[int]:
+def _filling(p: MatmulParameters, tiles: int, cluster: int, target: Target) -> Iterator[int]:
     """Yield the splits whose CTAs fill all SMs, or nearly, once or twice."""
-    room = int(sms * RESIDENT[cluster * p.pair_rows * p.pair_columns])
+    fill = target.cost.matmul.cluster_fill
+    room = int(target.sms * fill[cluster * p.pair_rows * p.pair_columns])
     for waves in (1, 2):
         yield waves * room // (tiles * cluster)
 

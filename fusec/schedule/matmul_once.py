@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 MOST_TIMES = 3
 """How many times L2 operands may have: of 470 MB the same loads were 4 % slower (H200)."""
-WRITTEN_BACK = 1.6e7
-"""Bytes of others' results that are written back to make place for operands that stay in L2."""
 
 
 def read_once(
@@ -53,4 +51,4 @@ def displaced_bytes(p: MatmulParameters, needed: ProductWork, target: Target) ->
         rows * sizes.k * width * (not is_once)
         for rows, width, is_once in zip((sizes.m, sizes.n), needed.widths, once, strict=True)
     )
-    return min(kept, WRITTEN_BACK) if kept > target.l2 else 0.0
+    return min(kept, target.cost.matmul.written_back_bytes) if kept > target.l2 else 0.0

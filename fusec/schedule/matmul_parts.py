@@ -11,14 +11,6 @@ from fusec.segment.price import elements
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
 
-MEMORY_RATE = 1.05
-"""Of the bandwidth, the most at which a kernel's price has it read operands."""
-RATE = 1.25
-"""Of the tensor cores' rate, the most at which one has it multiply."""
-START, BULK_START = 1e-6, 2.3e-6
-"""Beyond its launch, what the price of any product's kernel has before the first products, and that
-of one that Hopper's copies or a stream feed."""
-
 
 @dataclass(frozen=True)
 class InParts:
@@ -51,10 +43,11 @@ class InParts:
                     bytes=given + stored, written=stored, efficiency=1, ctas=target.sms
                 )
                 taken += moved.seconds(target)
-        taken += BULK_START if self.is_fed else START
+        cost = target.cost.matmul
+        taken += cost.bound_bulk_start_seconds if self.is_fed else cost.bound_start_seconds
         products = 2.0 * elements(self.node.output, hints) * self.product.k.evaluate(hints)
-        rates = target.bandwidth * MEMORY_RATE, target.half_flops * RATE
-        return taken + max(read / rates[0], products / rates[1])
+        reading = read / (target.bandwidth * cost.bound_memory_reach)
+        return taken + max(reading, products / (target.half_flops * cost.bound_tensor_reach))
 
     def _adding(self, parts: int, target: Target) -> float:
         """What follows reads two parts at least, from L2."""

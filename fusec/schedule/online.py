@@ -8,12 +8,18 @@ from __future__ import annotations
 from fusec.ir.graph import Fusion, Node, needed_nodes
 from fusec.ir.recent import Recent
 from fusec.ops.online import MAX_EXP_SUM, shifted_sum
+from fusec.options import ONLINE
 
 _RECENT: Recent[Fusion] = Recent()
 
 
 def in_one_phase(fusion: Fusion) -> Fusion:
-    """Return the fusion with each maximum and the sum of exponentials less it as one reduction."""
+    """Return the fusion with each maximum and the sum of exponentials less it as one reduction.
+
+    A fusion that keeps them as defined is returned unchanged.
+    """
+    if ONLINE in fusion.as_defined:
+        return fusion
     return _RECENT.of(fusion, None, lambda: _paired(fusion))
 
 

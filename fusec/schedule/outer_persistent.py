@@ -8,11 +8,9 @@ from typing import ClassVar
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
-    MEMORY_BOUND,
     access,
     is_empty,
     tensor_arguments,
-    unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
@@ -20,6 +18,7 @@ from fusec.schedule.orders import down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, staged_in_turn
 from fusec.schedule.pressure import Pressure
+from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.registers import (
     MOST_THREAD_REGISTERS,
     double_words,
@@ -28,12 +27,13 @@ from fusec.schedule.registers import (
     sum_words,
     words,
 )
+from fusec.schedule.requirements import memory_bound
 from fusec.schedule.rows.domain import PhasedPlan
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 
 REGISTER_BYTES = 160
@@ -80,7 +80,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment with column lengths put in and variances in two passes, by columns."""
-        refusal = unsupported_nodes(segment, MEMORY_BOUND)
+        refusal = memory_bound(segment)
         if refusal is not None:
             return refusal
         if is_empty(segment):
@@ -218,6 +218,12 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             ctas=columns.evaluate(fusion.hints),
             build=build_time(phases, parameters.unrolled, parameters.vector_width),
         )
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        """Return variances in two passes over columns on chip."""
+        return variances_in_two_passes(segment)
 
     def pressure(self, plan: OuterPersistentPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: of columns in registers all that is its own."""

@@ -10,67 +10,7 @@ from fusec.schedule.matmul_once import displaced_bytes
 from fusec.schedule.matmul_staged import LINE, staged_columns
 from fusec.schedule.matmul_work import ProductWork, line_cost, part_of_rate
 from fusec.target import Target
-
-# All of what follows is fitted to 2 500 schedules of 180 products on an H200 (decision 143), but
-# for epilogues and other types than halves.
-_RATES = ((0, 0.0), (64, 0.97), (128, 1.18), (192, 1.22), (256, 1.26))
-"""The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
-_POWERED, _TURNS = 8.5e14, 1.015
-"""Operations a second of all SMs, for which the power lasts, and the more with ping-pong (16384 x
-4096 x 4096: 701 us, without 734)."""
-FP8_RATE = 1.7
-"""Of 8-bit floats, whose sums are promoted, over halves (8192 cubed, sums not staged)."""
-TF32_RATE = 0.5
-"""The same of 10 bits of f32."""
-ROUNDED = 8.5e10
-"""Bytes a second of an SM that copies in bulk round to 10 bits on their way (8192 cubed)."""
-_L2_RATE = 1.39e11
-"""Bytes a second that an SM takes of L2, where rows begin at lines of memory, and all SMs do."""
-_CROWDED = 0.415
-"""The power of the part of the SMs at work by which that takes longer."""
-_LINES = ({16: 2.08, 32: 1.42, 64: 1.28},) * 2
-"""What 128 bytes of L2 cost where a tile's runs begin at multiples of so many bytes, in lines that
-begin where they do: along K, and along M or N."""
-_WANTED = 169.0
-"""Rows at a time of an operand for which all SMs ask that take twice as long: they lie in few
-places of L2 (56 x 15576 x 8224: 93 us, where four CTAs ask once 76)."""
-_BESIDE_A = (1.15, 1.3)
-"""What B, along K and across it, costs more in L2 where two CTAs share A (464 x 3904 x 10272: 80
-us, each CTA by itself 57)."""
-_INGEST, _BEYOND = 4.9e11, 19.0
-"""Bytes a second that arrive at an SM, and how much longer rows take that lie beyond A, or B, and
-arrive as zeros."""
-_STAGE, _SHARED_STAGE = 1.02e-6, 0.48e-6
-"""From asking for a stage to having it, and the more of one that CTAs share; one stage is in the
-hands of the tensor cores."""
-_MEMORY_RATE = 0.88
-"""Of the bandwidth, where operands are read once."""
-_START = 1.3e-6
-"""Beyond a launch, before the first products: what these read comes from memory."""
-_STAGED = {1: 5.4e-8, 2: 1.11e-8}
-_EXCHANGED = {1: 1.6e-7, 2: 2.26e-8, 4: 1.44e-8, 8: 1.96e-8}
-"""Seconds after a tile's products, for each sum of a thread, in which none run: sums are stored by
-so many columns, as rows or as lanes have them, and the next products begin."""
-_STORE_RATE = 0.79
-"""Of the bandwidth, where results are stored and little else is done."""
-_ISSUE = 0.85
-"""Of the issue slots, which an epilogue's operations fill."""
-_TALL = 1.8
-"""How much longer one takes that reads, of more than 128 rows (5000 x 4104 x 2056, silu(x) * r: 192
-x 176 177 us, 256 x 128 186, 128 x 192 161)."""
-_LOAD = 0.8e-6
-"""Loads of an operand of the epilogue, for which a warp waits before its next columns."""
-_ARRIVAL, _SLICE_RATE = 3.65e-6, 8e10
-"""From the sums of a part of a tile to those of all, and bytes a second of these."""
-_JOINED = 1.15
-"""How much longer the operations of an epilogue that joins two products take, where both warpgroups
-are at it together (4096 x 11008 x 4096: 1050 us, by ping-pong 1009)."""
-_JOINED_STAGE = 0.96
-"""The part of a stage's time that one of two joined products takes (8192 x 14336 x 4096: 2389 us,
-512 x 14336 x 4096: 160)."""
-_NORM, _STORES_NORM = 6, 3
-"""Resources of a stage are used together: the time is little above that of the scarcest. Stores are
-less evenly spread."""
+from fusec.target.costs import MatmulWgmmaCost
 
 
 def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
@@ -79,11 +19,11 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     With ping-pong it runs under the products of the next tile, but for the last one's, and where it
     takes longer than these.
     """
-    sizes = needed.sizes
+    sizes, cost = needed.sizes, target.cost.matmul_wgmma
     places = clusters(p, target)
     waves, left = divmod(sizes.clusters(p), places)
     steps = -(-sizes.k // p.tile_k)
-    after = _stored_seconds(p) + epilogue_seconds(p, needed, target)
+    after = _stored_seconds(p, cost) + epilogue_seconds(p, needed, target)
     stage = _Stage(p, needed, target)
 
     def turn(count: int) -> float:
@@ -93,16 +33,18 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     taken = waves * turn(places) if waves else 0.0
     if p.splits > 1 and 0 < left * p.splits <= places:
         main = -(-steps // p.splits) * stage.seconds(left * p.splits * p.ctas)
-        taken += main + _ARRIVAL + p.splits * p.tile_m * p.tile_n * 4 / _SLICE_RATE + after
+        slices = p.splits * p.tile_m * p.tile_n * 4
+        taken += main + cost.slice_arrival_seconds + slices / cost.slice_rate + after
     else:
         taken += (turn(left) if left else 0.0) + (after if p.ping_pong else 0.0)
-    stores = _lines_stored(p, needed) / (target.bandwidth * _STORE_RATE)
-    return _START + (taken**_STORES_NORM + stores**_STORES_NORM) ** (1 / _STORES_NORM)
+    stores = _lines_stored(p, needed) / (target.bandwidth * cost.store_reach)
+    norm = cost.store_overlap_exponent
+    return cost.start_seconds + (taken**norm + stores**norm) ** (1 / norm)
 
 
-def _stored_seconds(p: MatmulParameters) -> float:
+def _stored_seconds(p: MatmulParameters, cost: MatmulWgmmaCost) -> float:
     """Return the seconds after a tile's products that it takes to store its sums."""
-    by = _STAGED if p.staged else _EXCHANGED
+    by = cost.staged_sum_seconds if p.staged else cost.exchanged_sum_seconds
     return by[p.vector_width] * p.sums
 
 
@@ -127,6 +69,7 @@ class _Stage:
     def __init__(self, p: MatmulParameters, needed: ProductWork, target: Target) -> None:
         """Add up the bytes of a stage and what their lines cost."""
         self.target, sizes, depth = target, needed.sizes, p.tile_k
+        self.cost = cost = target.cost.matmul_wgmma
         extents = (p.tile_m, p.columns)
         loaded = [
             -(-extent // block) * block
@@ -141,10 +84,10 @@ class _Stage:
         ]
         asked = [each / by for each, by in zip(bytes_, shared, strict=True)]
         wanted = _rows_at_once(p, needed, clusters(p, target) * p.ctas)
-        dearer = (1.0, _BESIDE_A[needed.blocks[1] > 1] if p.multicast == "a" else 1.0)
+        dearer = (1.0, cost.shared_a_penalty[needed.blocks[1] > 1] if p.multicast == "a" else 1.0)
         self.taken = sum(
-            part * line_cost(needed, side, _LINES, extents[side]) * (1 + _WANTED / wanted[side])
-            * dearer[side]
+            part * line_cost(needed, side, cost.line_penalties, extents[side])
+            * (1 + cost.hot_row_limit / wanted[side]) * dearer[side]
             for side, part in enumerate(asked)
         )  # fmt: skip
         beyond = sum(
@@ -157,28 +100,29 @@ class _Stage:
         from_memory = min(1.0, needed.bytes / max(1, sum(asked) * stages))
         displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
         self.from_memory = sum(asked) * from_memory * displaced
-        more = FP8_RATE if needed.is_narrow else TF32_RATE if needed.is_tf32 else 1.0
+        more = cost.fp8_ratio if needed.is_narrow else cost.tf32_ratio if needed.is_tf32 else 1.0
         self.products = 2.0 * p.tile_m * p.tile_n * depth / more
-        rate = target.half_flops * part_of_rate(_RATES, p.across) / target.sms
-        latency = _STAGE + (_SHARED_STAGE if p.ctas > 1 else 0.0)
+        rate = target.half_flops * part_of_rate(cost.tensor_reach, p.across) / target.sms
+        latency = cost.stage_seconds + (cost.shared_stage_seconds if p.ctas > 1 else 0.0)
         alone = (
             self.products / rate,
-            (sum(bytes_) + _BEYOND * beyond) / _INGEST,
-            sum(asked) / ROUNDED if needed.is_tf32 else 0.0,
+            (sum(bytes_) + cost.out_of_bounds_penalty * beyond) / cost.smem_fill_rate,
+            sum(asked) / cost.tf32_rounding_rate if needed.is_tf32 else 0.0,
             latency / max(1, p.stages - 1),
         )
-        self.part = _JOINED_STAGE if p.joined else 1.0
-        self.powered = _POWERED * (_TURNS if p.ping_pong else 1.0)
-        self.alone = sum(part**_NORM for part in alone)
+        self.part = cost.dual_stage_share if p.joined else 1.0
+        self.powered = cost.power_limit * (cost.ping_pong_power_ratio if p.ping_pong else 1.0)
+        self.alone = sum(part**cost.overlap_exponent for part in alone)
 
     def seconds(self, running: int) -> float:
         """Return the time of a stage of so many CTAs at once."""
+        cost, norm = self.cost, self.cost.overlap_exponent
         parts = (
             running * self.products / self.powered,
-            self.taken / _L2_RATE * (running / self.target.sms) ** (1 - _CROWDED),
-            running * self.from_memory / (self.target.bandwidth * _MEMORY_RATE),
+            self.taken / cost.l2_rate * (running / self.target.sms) ** (1 - cost.l2_contention),
+            running * self.from_memory / (self.target.bandwidth * cost.memory_reach),
         )
-        taken = (self.alone + sum(part**_NORM for part in parts)) ** (1 / _NORM)
+        taken = (self.alone + sum(part**norm for part in parts)) ** (1 / norm)
         return taken * self.part
 
 
@@ -196,13 +140,14 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
 
     Rows that are staged are there when the products end; others are waited for.
     """
-    sizes, epilogue = needed.sizes, needed.epilogue
+    sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul_wgmma
     threads = 128 * (1 if p.ping_pong else p.consumers)
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
-    issued = epilogue.flops / (target.flops / 2 * _ISSUE)
+    issued = epilogue.flops / (target.flops / 2 * cost.epilogue_issue)
     special = epilogue.sfu / target.special
     waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
     turns = -(-count // (threads * p.vector_width)) if waits else 0
     busy = count * max(issued, special) * target.sms
-    busy *= _TALL if epilogue.reads and p.tile_m > 128 else 1.0
-    return busy * (_JOINED if p.joined and not p.ping_pong else 1.0) + turns * _LOAD
+    busy *= cost.tall_tile_penalty if epilogue.reads and p.tile_m > 128 else 1.0
+    busy *= cost.dual_epilogue_penalty if p.joined and not p.ping_pong else 1.0
+    return busy + turns * cost.epilogue_load_seconds

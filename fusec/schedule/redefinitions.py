@@ -15,9 +15,10 @@ from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
 from fusec.ops.communication import ALL_REDUCE, PEER_VIEWS
-from fusec.options import PEER_READS
+from fusec.options import ONLINE, PEER_READS, TWO_PASS
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.online import pairs_of
+from fusec.schedule.two_pass import two_pass_rule, variances
 from fusec.segment.loops import loops
 from fusec.segment.protocol import Redefinition
 
@@ -274,25 +275,40 @@ def _peers_rule(names: Collection[str]) -> Rule:
 def variances_in_two_passes(segment: Fusion) -> tuple[Redefinition, ...]:
     """Return the variances that the segment's kernel sums as squared distances from the mean.
 
-    The kernel's plan does so by itself (`two_pass`): the data are on chip, so that a second pass
-    costs no traffic, and a Welford update costs a division an element.
+    The kernel's plan does so (`two_pass`): the data are on chip, so that a second pass costs no
+    traffic, and a Welford update costs a division an element.
     """
     because = "two-pass variance: the rows stay on chip for a second pass"
     return tuple(
-        Redefinition("two_pass", n.output.name, because)
-        for n in segment.nodes
-        if n.op.combine is Combine.MOMENTS
+        Redefinition(TWO_PASS, n.output.name, because, original="Welford's algorithm")
+        for n in variances(segment)
+    )
+
+
+def variances_read_twice(segment: Fusion) -> tuple[Redefinition, ...]:
+    """Return the way to two-pass variances where Welford's algorithm reads each element once.
+
+    Another kernel has to keep the rows on chip, or to read them twice.
+    """
+    because = "two-pass variance: fewer instructions an element than Welford's algorithm"
+    return tuple(
+        Redefinition(TWO_PASS, n.output.name, because, two_pass_rule(n.output.name))
+        for n in variances(segment)
+        if product(n.inputs[0].shape[d] for d in tuple[int, ...](n.attributes["dims"])).is_const
     )
 
 
 def exponentials_online(segment: Fusion) -> tuple[Redefinition, ...]:
     """Return the sums of exponentials that the segment's kernel takes along with their maximum.
 
-    The kernel's plan does so by itself (`online`), where it saves a reading of the rows.
+    The kernel's plan does so (`online`), where it saves a reading of the rows.
     """
     return tuple(
         Redefinition(
-            "online", total.output.name, f"in one pass with the maximum `{top.output.name}`"
+            ONLINE,
+            total.output.name,
+            f"in one pass with the maximum `{top.output.name}`",
+            original="two passes",
         )
         for top, total in pairs_of(segment).items()
     )

@@ -12,11 +12,9 @@ from fusec.ir.expression import Var, index
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.roles import Combine
 from fusec.schedule.common import (
-    MEMORY_BOUND,
     access,
     is_empty,
     tensor_arguments,
-    unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
@@ -28,7 +26,7 @@ from fusec.schedule.orders import of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Guard, Kernel
 from fusec.schedule.pressure import Pressure, occupancy
-from fusec.schedule.redefinitions import exponentials_online, sums_of_few
+from fusec.schedule.redefinitions import exponentials_online, sums_of_few, variances_read_twice
 from fusec.schedule.reduction_choice import (
     FEW_ROWS,
     ReductionParameters,
@@ -41,6 +39,7 @@ from fusec.schedule.reduction_choice import (
 from fusec.schedule.reduction_rows import UNROLLED, is_at_once, rows_at_once
 from fusec.schedule.reduction_shared import method_trouble, order_of, workspaces_of
 from fusec.schedule.registers import blocks_beside_doubles
+from fusec.schedule.requirements import memory_bound
 from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
 from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
@@ -74,7 +73,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment along the axis that runs along memory in its largest input."""
-        fusion = unsupported_nodes(segment, MEMORY_BOUND) or with_columns(segment)
+        fusion = memory_bound(segment) or with_columns(segment)
         found = fusion if isinstance(fusion, Refusal) else as_rows(segment, in_one_phase(fusion))
         return found if isinstance(found, Refusal) else _trouble(found) or found
 
@@ -249,11 +248,13 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
         """Return sums of exponentials in one reading with their maximum, others in two steps,
-        additions where they are of few, and scatters where rows have one element each.
+        variances in two passes, additions where sums are of few, and scatters where rows have one
+        element each.
         """
         online, outside = exponentials_online(segment), outside_first(segment, fusion)
         added = (*sums_of_few(segment), *sums_of_one_hot(segment))
-        return (*online, *added, *(outside or shared_first(segment, fusion)))
+        two = variances_read_twice(segment)
+        return (*online, *two, *added, *(outside or shared_first(segment, fusion)))
 
 
 def _apart(plan: ReductionPlan) -> int:

@@ -1,18 +1,26 @@
-"""All schedulers, in the order in which they are asked."""
+"""All schedulers, in the order in which they are asked; the modules of each load when it may match.
+
+An entry names a family's class and its requirement (`fusec.schedule.requirements`): a segment that
+does not meet it is refused without the family.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
 from typing import Any, Protocol
 
 from fusec.diagnostics import InternalError
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
+from fusec.ops.communication import FAMILY, PLACEMENT
+from fusec.options import HOST_SCHEDULER
+from fusec.schedule import requirements
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.space import Field, Parameters
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Proposal, Redefining, Redefinition, Refusal
 from fusec.target import Target
 
 
@@ -63,56 +71,127 @@ class PlanningScheduler(Protocol):
         ...
 
 
-@cache
-def schedulers() -> tuple[PlanningScheduler, ...]:
+class Entry:
+    """A scheduler by name, whose family is imported for the first segment that it may support.
+
+    kind: the family's class in `module`. requirement: returns why the family cannot support a
+    segment, or None; the family's `problem` returns the same refusal.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        kind: str,
+        requirement: Callable[[Fusion], Refusal | None],
+    ) -> None:
+        """Import nothing yet."""
+        self.name, self.module, self.kind = name, module, kind
+        self.requirement = requirement
+
+    @cached_property
+    def family(self) -> PlanningScheduler:
+        """Return the family's only instance; InternalError where it has another name."""
+        family: PlanningScheduler = getattr(import_module(self.module), self.kind)()
+        if family.name != self.name:
+            raise InternalError(f"the registry calls scheduler `{family.name}` `{self.name}`")
+        return family
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price or a refusal."""
+        return self.requirement(segment) or self.family.propose(segment, target)
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> Sequence[Redefinition]:
+        """Return other definitions of a segment that the family may support."""
+        if self.requirement(segment) is not None or not isinstance(self.family, Redefining):
+            return ()
+        return self.family.redefinitions(segment, fusion, target)
+
+
+_KERNELS = (
+    # nothing to compute
+    Entry("no_op", "fusec.schedule.no_op", "NoOp", requirements.nothing),
+    # one contraction
+    Entry("matmul", "fusec.schedule.matmul.family", "Matmul", requirements.one_gemm),
+    # two contractions and the softmax between them
+    Entry("attention", "fusec.schedule.attention.family", "Attentions", requirements.two_gemms),
+    # the same of few queries, whose keys several blocks share
+    Entry(
+        "attention_decode",
+        "fusec.schedule.attention_decode",
+        "AttentionDecodes",
+        requirements.two_gemms_or_sums,
+    ),
+    # five contractions around one graph of weights
+    Entry(
+        "attention_backward",
+        "fusec.schedule.attention_backward",
+        "AttentionBackwards",
+        requirements.five_gemms,
+    ),
+    # no reduction: the plain loop, where its accesses are good
+    Entry("pointwise", "fusec.schedule.pointwise.family", "Pointwise", requirements.flat),
+    # more tensors beside one another than one kernel takes
+    Entry("concat", "fusec.schedule.concat", "Concat", requirements.wide_concatenation),
+    # no reduction: a tile, where two innermost dims differ
+    Entry("transpose", "fusec.schedule.transpose.family", "Transpose", requirements.flat),
+    # reductions without a second reading of their input
+    Entry("reduction", "fusec.schedule.reduction", "Reduction", requirements.memory_bound),
+    # rows that are read again
+    Entry(
+        "inner_persistent",
+        "fusec.schedule.inner_persistent",
+        "InnerPersistent",
+        requirements.memory_bound,
+    ),
+    # columns that are read again
+    Entry(
+        "outer_persistent",
+        "fusec.schedule.outer_persistent",
+        "OuterPersistent",
+        requirements.memory_bound,
+    ),
+    # prefixes along one axis
+    Entry("scan", "fusec.schedule.scan.family", "Scans", requirements.one_scan),
+    # order along one axis
+    Entry("sort", "fusec.schedule.sort.family", "Sorts", requirements.one_sort),
+    # writing at positions that are data
+    Entry("scatter", "fusec.schedule.scatter.family", "Scatters", requirements.any_scatter),
+    # rows and columns in one reading
+    Entry(
+        "inner_outer_persistent",
+        "fusec.schedule.inner_outer_persistent",
+        "InnerOuterPersistent",
+        requirements.columns_of_rows,
+    ),
+)
+_HOST = (
+    Entry(FAMILY, "fusec.schedule.host", "Communication", requirements.nothing),
+    Entry(PLACEMENT, "fusec.schedule.host", "Placement", requirements.nothing),
+    Entry(HOST_SCHEDULER, "fusec.schedule.host_operations", "HostOperations", requirements.nothing),
+)
+
+
+def schedulers() -> tuple[Entry, ...]:
     """Return every scheduler of kernels; of two at the same price, the earlier one is chosen."""
-    from fusec.schedule.attention.family import Attentions
-    from fusec.schedule.attention_backward import AttentionBackwards
-    from fusec.schedule.attention_decode import AttentionDecodes
-    from fusec.schedule.concat import Concat
-    from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
-    from fusec.schedule.inner_persistent import InnerPersistent
-    from fusec.schedule.matmul.family import Matmul
-    from fusec.schedule.no_op import NoOp
-    from fusec.schedule.outer_persistent import OuterPersistent
-    from fusec.schedule.pointwise.family import Pointwise
-    from fusec.schedule.reduction import Reduction
-    from fusec.schedule.scan.family import Scans
-    from fusec.schedule.scatter.family import Scatters
-    from fusec.schedule.sort.family import Sorts
-    from fusec.schedule.transpose.family import Transpose
-
-    return (
-        NoOp(),  # nothing to compute
-        Matmul(),  # one contraction
-        Attentions(),  # two contractions and the softmax between them
-        AttentionDecodes(),  # the same of few queries, whose keys several blocks share
-        AttentionBackwards(),  # five contractions around one graph of weights
-        Pointwise(),  # no reduction: the plain loop, where its accesses are good
-        Concat(),  # more tensors beside one another than one kernel takes
-        Transpose(),  # no reduction: a tile, where two innermost dims differ
-        Reduction(),  # reductions without a second reading of their input
-        InnerPersistent(),  # rows that are read again
-        OuterPersistent(),  # columns that are read again
-        Scans(),  # prefixes along one axis
-        Sorts(),  # order along one axis
-        Scatters(),  # writing at positions that are data
-        InnerOuterPersistent(),  # rows and columns in one reading
-    )
+    return _KERNELS
 
 
-@cache
-def host_schedulers() -> tuple[PlanningScheduler, ...]:
+def host_schedulers() -> tuple[Entry, ...]:
     """Return the schedulers of what runs between kernels; of these a file names `host` alone."""
-    from fusec.schedule.host import Communication, Placement
-    from fusec.schedule.host_operations import HostOperations
+    return _HOST
 
-    return (Communication(), Placement(), HostOperations())
+
+def families() -> tuple[PlanningScheduler, ...]:
+    """Return the families of every scheduler of kernels, in the same order; all are imported."""
+    return tuple(entry.family for entry in _KERNELS)
 
 
 def find_scheduler(name: str) -> PlanningScheduler:
     """Return the scheduler called `name`."""
-    for scheduler in (*schedulers(), *host_schedulers()):
-        if scheduler.name == name:
-            return scheduler
+    for entry in (*_KERNELS, *_HOST):
+        if entry.name == name:
+            return entry.family
     raise InternalError(f"unknown scheduler `{name}`")

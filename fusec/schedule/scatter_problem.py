@@ -155,8 +155,6 @@ def of_slices(node: Node) -> bool:
 def prepare(segment: Fusion) -> Scatter | Refusal:
     """Return a segment around its scatter, or why it has no kernels."""
     nodes = [n for n in segment.nodes if n.op.family == "scatter"]
-    if not nodes:
-        return Refusal("scatters", "expected one scatter, found 0")
     results = {n.output for n in nodes}
     others = tuple(o for o in segment.outputs if o.value not in results)
     if len(segment.outputs) - len(others) != len(nodes) or (others and len(others) > MOST_BESIDE):

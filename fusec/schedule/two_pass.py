@@ -6,7 +6,7 @@ Fewer instructions than Welford's update and no division per element (Fuser#1243
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
@@ -15,6 +15,8 @@ from fusec.ir.recent import Recent
 from fusec.ir.roles import Combine
 from fusec.ops import TABLE
 from fusec.ops.names import fresh_name
+from fusec.options import TWO_PASS
+from fusec.passes.rewrite import Rewriter, Rule
 
 _RECENT: Recent[Fusion] = Recent()
 
@@ -25,21 +27,44 @@ _MADE = ("in", "sum", "mean", "mean_wide", "center", "away", "squares", "m2", "m
 
 def names_of_sums(fusion: Fusion) -> Mapping[str, str]:
     """Return the names of the sums that replace variances, by the names of these."""
+    if TWO_PASS in fusion.as_defined:
+        return {}
     return {node.output.name: names["sum"] for node, names in _names(fusion).items()}
+
+
+def variances(fusion: Fusion) -> Iterable[Node]:
+    """Return the nodes that compute variances, in order."""
+    return (n for n in fusion.nodes if n.op.combine is Combine.MOMENTS)
+
+
+def two_pass_rule(name: str) -> Rule:
+    """Return the rule that computes the variance called `name` in two passes."""
+
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        if node.output.name != name or node.op.combine is not Combine.MOMENTS:
+            return None
+        names = {word: work.fresh(f"{name}_{word}") for word in _MADE}
+        return work.put(node, _Rewrite(node, names).nodes)
+
+    return rule
 
 
 def _names(fusion: Fusion) -> dict[Node, dict[str, str]]:
     """Return the names of what replaces each variance, by the words of _MADE."""
     taken = fusion.names
-    moments = (n for n in fusion.nodes if n.op.combine is Combine.MOMENTS)
     return {
         node: {word: fresh_name(taken, f"{node.output.name}_{word}") for word in _MADE}
-        for node in moments
+        for node in variances(fusion)
     }
 
 
 def two_pass(fusion: Fusion) -> Fusion:
-    """Return the fusion with var, var_mean and welford as sums; counts must be constants."""
+    """Return the fusion with var, var_mean and welford as sums; counts must be constants.
+
+    A fusion that keeps its variances as defined is returned unchanged.
+    """
+    if TWO_PASS in fusion.as_defined:
+        return fusion
     return _RECENT.of(fusion, None, lambda: _written_out(fusion))
 
 

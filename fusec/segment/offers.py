@@ -122,7 +122,7 @@ class Offers:
                 refusals.append((scheduler.name, hazard))
                 continue
             self.asked += 1
-            proposal = _proposal(scheduler, segment, self.target)
+            proposal = proposal_of(scheduler, segment, self.target)
             if isinstance(proposal, Refusal):
                 refusals.append((scheduler.name, proposal))
             elif proposal.kernels == 0 and not proposal.exchange and no_view is not None:
@@ -153,7 +153,7 @@ def renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
     return replace(offer, refusals=refusals)
 
 
-def _proposal(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal:
+def proposal_of(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal:
     """Return what a scheduler says; something unsupported that it met is a refusal."""
     try:
         proposal = scheduler.propose(segment, target)

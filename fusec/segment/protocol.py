@@ -162,9 +162,10 @@ class Redefinition:
     """Another definition of what a segment computes.
 
     name: what is done; value: the result that is redefined; because: why it may pay; rule: what
-    does it to any fusion that holds the nodes, None where the segment's own plan does it; meant:
-    whether a segment is what it is offered for, None where any segments will do. whole: whether it
-    pays for segments that are not beside this one, so that the whole fusion is segmented again.
+    does it to any fusion that holds the nodes, None where the segment's own plan does it unless
+    `Fusion.as_defined` has the name; meant: whether a segment is what it is offered for, None where
+    any segments will do. whole: whether it pays for segments that are not beside this one, so that
+    the whole fusion is segmented again. original: what the definition is called that it replaces.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Redefinition:
     rule: Rule | None = None
     meant: Callable[[Fusion], bool] | None = None
     whole: bool = False
+    original: str = "the written definition"
 
 
 class Scheduler(Protocol):

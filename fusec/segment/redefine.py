@@ -7,21 +7,24 @@ nodes before there are segments (`before`). Both were proposed in Fuser#1243.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
-from fusec.diagnostics import Unsupported
+from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
+from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS
 from fusec.passes.rewrite import rewrite
 from fusec.segment.offers import HOST
+from fusec.segment.plan_definitions import LEAST_GAIN, with_cheaper_plan
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
 from fusec.segment.resume import Resume, resume_without
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
 from fusec.target import Target
 
-LEAST_GAIN = 0.05
-"""The part of the time that another definition must save: predictions are no better than that."""
 MOST_TRIES = 64
+MOST_PAIRS = 8
+PAIR_LOSS = 0.1
+"""The part of the time up to which a definition may be slower alone to be tried in a pair."""
 WHOLE = 8
 """Segments up to which the whole fusion is segmented again; of more, the redefined one alone."""
 
@@ -39,157 +42,241 @@ def redefine(
 ) -> SegmentedFusion:
     """Return the segments of a fusion under the definitions that are cheapest.
 
-    when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Pinned
-    fusions stay as they are, and so do values whose kernel has a schedule by their name. without:
-    names of definitions that are not tried.
+    when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Values
+    whose kernel has a schedule by their name stay as they are; a pinned segment stays one segment.
+    without: names of definitions that are not tried.
     """
+    kept = PLAN_DEFINITIONS if when == "never" else without
+    fusion = replace(fusion, as_defined=frozenset(PLAN_DEFINITIONS).intersection(kept))
     found = search(fusion, None)
     able = {s.name: s for s in schedulers if isinstance(s, Redefining)}
-    if when == "never" or not able or fusion.pins:
+    if when == "never" or not able:
         return found
-    tries = _Tries(search, target, frozenset(without), {o.of for o in fusion.schedules})
-    offers = _Definitions(able, target)
-    while len(tries.done) < MOST_TRIES:
-        offered = offers.of_all(found) if when == "after" else _single(fusion, able, target)
-        best = tries.best(fusion, found, offered)
-        if best is None:
-            break
-        gain, kept, fusion, found = best
-        rather = f"saves {gain * 1e6:.2f} us of {(gain + found.seconds(target)) * 1e6:.2f} us"
-        because = f"{kept.name}: {kept.because}; {rather}"
-        tries.log.append(Decision("redefine", (kept.value,), because))
-    tries.log += [
-        Decision("redefine", (r.value,), f"{r.name}: {r.because}")
-        for _, r in offers.of_all(found)
-        if r.rule is None
-    ]
-    return replace(found, decisions=(*found.decisions, *tries.log))
+    trials = _Trials(search, able, target, when, frozenset(without))
+    found = trials.saturate(fusion, found)
+    found = with_cheaper_plans(found, fusion, schedulers, target, trials.log)
+    return replace(found, decisions=(*found.decisions, *trials.log))
 
 
-Kept = tuple[float, Redefinition, Fusion, SegmentedFusion]
-"""The seconds that a redefinition saves, the fusion with it, and the segments of that."""
+def with_cheaper_plans(
+    found: SegmentedFusion,
+    fusion: Fusion,
+    schedulers: Sequence[Scheduler],
+    target: Target,
+    log: list[Decision],
+) -> SegmentedFusion:
+    """Return the segments without the definitions of plans that cost time, and log them."""
+    kernels = [s for s in schedulers if s.name not in (*HOST, HOST_SCHEDULER)]
+    segments = tuple(
+        with_cheaper_plan(s, found.fusion, kernels, target, bool(fusion.schedules), log)
+        for s in found.segments
+    )
+    return replace(found, segments=segments)
 
 
-class _Tries:
-    """Redefinitions that were tried, by name and value, and what became of them."""
+@dataclass(frozen=True)
+class _Trial:
+    """A fusion under another definition, and its segments; saved: seconds, of all segments."""
+
+    redefinition: Redefinition
+    saved: float
+    fusion: Fusion
+    found: SegmentedFusion
+
+
+class _Trials:
+    """Tries definitions by segmenting again, each once; `log` has what was kept and undone."""
 
     def __init__(
-        self, search: Search, target: Target, without: Collection[str], scheduled: Collection[str]
+        self,
+        search: Search,
+        able: Mapping[str, Redefining],
+        target: Target,
+        when: str,
+        without: frozenset[str],
     ) -> None:
-        self.search = search
-        self.target = target
-        self.without = without
-        self.scheduled = scheduled
-        self.done: set[tuple[str, str]] = set()
+        """Start with nothing tried."""
         self.log: list[Decision] = []
+        self._search, self._able, self._target = search, able, target
+        self._when, self._without = when, without
+        self._tried: set[tuple[str, str]] = set()
         self._vain: set[object] = set()
         self._structures = _Structures()
+        self._definitions = _Definitions(able, target)
+        self._last = "", inf
 
-    def best(
-        self,
-        fusion: Fusion,
-        found: SegmentedFusion,
-        offered: Iterable[tuple[Segment | None, Redefinition]],
-    ) -> Kept | None:
-        """Return the redefinition that saves most; of many segments, of the first that has one.
+    def saturate(self, fusion: Fusion, found: SegmentedFusion) -> SegmentedFusion:
+        """Return the segments after the best definition of each round, until none is cheaper."""
+        while len(self._tried) < MOST_TRIES:
+            kept, slower = self._round(fusion, found)
+            if kept is None:
+                kept = self._best_pair(found, slower)
+            if kept is None:
+                break
+            before = found.seconds(self._target)
+            rather = f"saves {kept.saved * 1e6:.2f} us of {before * 1e6:.2f} us"
+            because = f"{kept.redefinition.name}: {kept.redefinition.because}; {rather}"
+            self.log.append(Decision("redefine", (kept.redefinition.value,), because))
+            fusion, found = kept.fusion, kept.found
+        return found
 
-        Of one value's redefinitions, which come in an order, those after a slower one are left out
-        there.
+    def _new(
+        self, fusion: Fusion, found: SegmentedFusion
+    ) -> list[tuple[Segment | None, Redefinition]]:
+        """Return what the schedulers offer and was not tried yet."""
+        if self._when == "after":
+            offered = self._definitions.of_all(found)
+        else:
+            offered = _single(fusion, self._able, self._target)
+        scheduled = {o.of for o in fusion.schedules}
+        return [
+            (s, r)
+            for s, r in offered
+            if r.rule and r.name not in self._without and r.value not in scheduled
+            if (r.name, r.value) not in self._tried
+        ]
+
+    def _round(self, fusion: Fusion, found: SegmentedFusion) -> tuple[_Trial | None, list[_Trial]]:
+        """Return the definition that saves most, None where none does, and those slower alone.
+
+        Of many segments it is the first with one: the others are tried beside what that becomes.
+        Of one value's definitions there, which come in an order, those after a slower one are left
+        out.
         """
-        best: Kept | None = None
+        best: _Trial | None = None
         better: Segment | None = None
-        last: tuple[str, float] = "", inf
-        for segment, redefinition in self._new(offered):
+        slower: list[_Trial] = []
+        for segment, redefinition in self._new(fusion, found):
             if better is not None and segment is not better:
-                break  # the others are tried beside what this one became
-            self.done.add((redefinition.name, redefinition.value))
+                break
+            self._tried.add((redefinition.name, redefinition.value))
             near = None
-            if segment is not None and not redefinition.whole:
+            if segment is not None and not redefinition.whole and not fusion.pins:
                 near = _neighbourhood(found, segment)
             # A repeated layer is tried once.
             alike = None
             if near is not None:
                 alike = self._structures.around(near, segment, redefinition.name)
-            if alike in self._vain or (near is not None and last == (redefinition.value, inf)):
+            if alike in self._vain or (near and self._last == (redefinition.value, inf)):
                 continue
-            seconds, made = self._try(fusion, segment, near, redefinition, found)
-            before = last[1] if last[0] == redefinition.value else inf
-            last = redefinition.value, seconds if seconds <= before else inf
-            if made is None and alike is not None:
-                self._vain.add(alike)
-            if made is not None and (best is None or made[0] > best[0]):
-                best, better = made, None if near is None else segment
+            resume = None
+            if near is not None and segment is not None:
+                resume = resume_without(found, [segment])
+            trial = self._try(redefinition, fusion, resume)
+            trial = self._noted(redefinition, trial, found, near)
+            if trial is None:
+                if alike is not None:
+                    self._vain.add(alike)
+            elif not self._pays(trial, found, near):
+                slower.append(trial)
+                if alike is not None:
+                    self._vain.add(alike)
+            elif best is None or trial.saved > best.saved:
+                best, better = trial, None if near is None else segment
+        return best, slower
+
+    def _noted(
+        self,
+        redefinition: Redefinition,
+        trial: _Trial | None,
+        found: SegmentedFusion,
+        near: tuple[Segment, ...] | None,
+    ) -> _Trial | None:
+        """Return a trial with what it saves; near others, None unless it saves enough of these."""
+        after = inf if trial is None else trial.found.seconds(self._target)
+        name, before = self._last
+        self._last = (
+            redefinition.value,
+            inf if name == redefinition.value and after > before else after,
+        )
+        if trial is None:
+            return None
+        trial = replace(trial, saved=found.seconds(self._target) - after)
+        if near is None:
+            return trial
+        costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
+        if trial.saved > LEAST_GAIN * sum(costs):
+            return trial
+        self.log.append(_undone(redefinition, after + trial.saved, after))
+        return None
+
+    def _best_pair(self, found: SegmentedFusion, slower: Sequence[_Trial]) -> _Trial | None:
+        """Return the best definition that another one enables which is no gain alone."""
+        before = found.seconds(self._target)
+        left, best = MOST_PAIRS, None
+        for first in sorted(slower, key=lambda t: -t.saved):
+            if -first.saved > PAIR_LOSS * before:
+                break
+            for _, second in self._new(first.fusion, first.found):
+                if second.name == first.redefinition.name or not left:
+                    continue
+                left -= 1
+                self._tried.add((second.name, second.value))
+                made = self._try(second, first.fusion, None)
+                if made is None:
+                    continue
+                made = replace(
+                    made,
+                    saved=first.found.seconds(self._target) - made.found.seconds(self._target),
+                )
+                name = f"{first.redefinition.name} and {second.name}"
+                both = replace(first.redefinition, name=name, because=second.because)
+                trial = _Trial(both, first.saved + made.saved, made.fusion, made.found)
+                if self._pays(trial, found, None) and (best is None or trial.saved > best.saved):
+                    best = trial
         return best
 
-    def _new(
-        self, offered: Iterable[tuple[Segment | None, Redefinition]]
-    ) -> list[tuple[Segment | None, Redefinition]]:
-        return [
-            (s, r)
-            for s, r in offered
-            if r.rule and r.name not in self.without and r.value not in self.scheduled
-            if (r.name, r.value) not in self.done
-        ]
-
     def _try(
-        self,
-        fusion: Fusion,
-        segment: Segment | None,
-        near: tuple[Segment, ...] | None,
-        redefinition: Redefinition,
-        found: SegmentedFusion,
-    ) -> tuple[float, Kept | None]:
-        """Return the seconds that a redefined fusion takes, and that with it if it saves any."""
+        self, redefinition: Redefinition, fusion: Fusion, resume: Resume | None
+    ) -> _Trial | None:
+        """Return the segments under a definition, or None with the reason in the log."""
         assert redefinition.rule is not None
         changed = rewrite(fusion, redefinition.rule)
         if changed is fusion:
-            return inf, None
-        resume = None
-        if near is not None and segment is not None:
-            resume = resume_without(found, [segment])
+            return None
         try:
-            other = self.search(changed, resume)
-        except Unsupported as error:
-            self._undo(redefinition, error.diagnostic.message)
-            return inf, None
-        before, after = found.seconds(self.target), other.seconds(self.target)
+            other = self._search(changed, resume)
+        except FusecError as error:  # or a pin that holds no longer
+            because = f"{redefinition.name}: {error.diagnostic.message}"
+            self.log.append(Decision("undo", (redefinition.value,), because))
+            return None
         meant = redefinition.meant
         if meant is not None and not any(meant(s.fusion) for s in other.segments):
-            self._undo(redefinition, "no kernel becomes cheaper")
-            return after, None
-        concerned = before
-        if near is not None:
-            estimates = (s.estimate for s in near)
-            concerned = sum(e.seconds(self.target) for e in estimates if e is not None)
-        if before - after <= LEAST_GAIN * concerned:
-            self._undo(redefinition, f"{after * 1e6:.2f} us rather than {before * 1e6:.2f} us")
-            return after, None
-        return after, (before - after, redefinition, changed, other)
+            because = f"{redefinition.name}: no kernel becomes cheaper"
+            self.log.append(Decision("undo", (redefinition.value,), because))
+            return None
+        return _Trial(redefinition, 0.0, changed, other)
 
-    def _undo(self, redefinition: Redefinition, reason: str) -> None:
-        because = f"{redefinition.name}: {reason}"
-        self.log.append(Decision("undo", (redefinition.value,), because))
+    def _pays(
+        self, trial: _Trial, found: SegmentedFusion, near: tuple[Segment, ...] | None
+    ) -> bool:
+        """Return whether a definition saves enough; log that where it does not."""
+        before = found.seconds(self._target)
+        if trial.saved > (LEAST_GAIN * before if near is None else 0.0):
+            return True
+        self.log.append(_undone(trial.redefinition, before, before - trial.saved))
+        return False
 
 
 class _Definitions:
     """What the schedulers offer for the segments that they accepted."""
 
     def __init__(self, able: Mapping[str, Redefining], target: Target) -> None:
-        self.able = able
-        self.target = target
+        self._able = able
+        self._target = target
         self._known: dict[object, Sequence[Redefinition]] = {}
 
     def of_all(self, found: SegmentedFusion) -> Iterable[tuple[Segment | None, Redefinition]]:
         """Yield the definitions of each segment; of many segments, those that stay keep theirs."""
         is_large = len(found.segments) > WHOLE
         for segment in found.segments:
-            scheduler = self.able.get(segment.scheduler)
+            scheduler = self._able.get(segment.scheduler)
             if scheduler is None:
                 continue
             key = _beside(found, segment) if is_large else None
             offered = None if key is None else self._known.get(key)
             if offered is None:
-                offered = scheduler.redefinitions(segment.fusion, found.fusion, self.target)
+                offered = scheduler.redefinitions(segment.fusion, found.fusion, self._target)
                 if key is not None:
                     self._known[key] = offered
             for redefinition in offered:
@@ -250,3 +337,8 @@ def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, .
     beside = (s for s in found.segments if s.id in adjacent)
     kernels = (s for s in beside if s.scheduler not in HOST or s is segment)
     return tuple(s for s in kernels if s.iterations == segment.iterations)
+
+
+def _undone(redefinition: Redefinition, before: float, after: float) -> Decision:
+    because = f"{redefinition.name}: {after * 1e6:.2f} us rather than {before * 1e6:.2f} us"
+    return Decision("undo", (redefinition.value,), because)

@@ -55,8 +55,9 @@ def without_blocks(fusion: Fusion, blocks: Blocks) -> Fusion | None:
     stand_in = {
         v: w
         for row in blocks.rows
-        if row[last] is not None and row[1] is not None
-        for v, w in zip(row[last].outputs, row[1].outputs, strict=True)
+        for old, new in ((row[last], row[1]),)
+        if old is not None and new is not None
+        for v, w in zip(old.outputs, new.outputs, strict=True)
     }
     kept: list[Node] = []
     for node in fusion.nodes:
@@ -132,7 +133,9 @@ class _Expansion:
                                  for o in node.operands)  # fmt: skip
                 node = replace(node, operands=operands)
             nodes.append(node)
-        whole = replace(self.fusion, nodes=(*self._scalars(nodes), *nodes))
+        nodes = [*self._scalars(nodes), *nodes]
+        as_defined_ = self.found.fusion.as_defined
+        whole = replace(self.fusion, nodes=tuple(nodes), as_defined=as_defined_)
         if any(o.value not in whole.producer and o.value not in whole.input_of
                for o in whole.outputs):  # fmt: skip
             return None

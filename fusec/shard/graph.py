@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from types import MappingProxyType
@@ -200,16 +200,23 @@ class LocalGraph:
     # -- at the end
 
     def finish(
-        self, named: Mapping[Value, str], taken: Iterable[str], wanted: Sequence[Value]
+        self,
+        named: Mapping[Value, str],
+        taken: Iterable[str],
+        wanted: Sequence[Value],
+        order: Sequence[Value] = (),
     ) -> tuple[tuple[Node, ...], dict[Value, Value]]:
         """Return (the nodes that make `wanted`, what each value has become).
 
-        named: the values that have names to keep. taken: the names that are others'.
+        named: the values that have names to keep. taken: the names that are others'. order: values
+        in the order of the nodes that make them; what makes others stands before their first
+        reader. Without it nodes stay in the order in which they were added.
         """
         names = {*taken, *named.values()}
         now = {v: Value(n, v.type) if v.name != n else v for v, n in named.items()}
         nodes = list[Node]()
-        for node in needed_nodes(self._nodes, wanted):
+        needed = needed_nodes(self._nodes, wanted)
+        for node in in_order(needed, order) if order else needed:
             for value in node.outputs:
                 if value not in now:
                     now[value] = Value(fresh_name(names, value.name), value.type)
@@ -217,3 +224,20 @@ class LocalGraph:
             outputs = tuple(now[v] for v in node.outputs)
             nodes.append(replace(node, operands=operands, outputs=outputs))
         return tuple(nodes), now
+
+
+def in_order(nodes: Sequence[Node], values: Iterable[Value]) -> Iterator[Node]:
+    """Yield the nodes that make some values, each behind those whose results it reads."""
+    maker, placed = {v: node for node in nodes for v in node.outputs}, set[Node]()
+    for value in values:
+        waiting = [maker[value]] if value in maker else []
+        while waiting:
+            node = waiting[-1]
+            before = [maker[v] for v in node.inputs if v in maker and maker[v] not in placed]
+            if before and node not in placed:
+                waiting += reversed(before)
+                continue
+            waiting.pop()
+            if node not in placed:
+                placed.add(node)
+                yield node

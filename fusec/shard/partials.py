@@ -13,8 +13,8 @@ from fusec.ir.dim import Shape, dim, floordiv, product
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.sharding import Mesh, Sharding
 from fusec.ops.find import find_op
+from fusec.shard.divided import Partition, RankSum
 from fusec.shard.graph import LocalGraph
-from fusec.shard.partition import Partition, RankSum
 
 Places = Mapping[str, int]
 """A rank index along each axis of a mesh."""

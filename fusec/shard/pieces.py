@@ -8,7 +8,8 @@ from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
-from fusec.shard.partition import Partition, partitioned
+from fusec.shard.divided import Partition
+from fusec.shard.partition import partitioned
 
 
 def slices_around(local: Fusion) -> int:

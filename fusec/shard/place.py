@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, Shape
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Node
 from fusec.ir.sharding import STREAM, Mesh, Parts, Sharding
+from fusec.shard.axes import is_reshape
 
 Array = NDArray[Any]
 NO_SIZES: Mapping[str, int] = {}
@@ -27,8 +28,24 @@ def share(extent: Dim, parts: Parts) -> Dim:
 
 def local_shape(shape: Shape, sharding: Sharding) -> Shape:
     """Return the shape of what a rank holds of a tensor: streams divide no memory."""
-    dims = sharding.without(STREAM).dims
-    return tuple(share(extent, parts) for extent, parts in zip(shape, dims, strict=True))
+    return part_shape(shape, sharding.without(STREAM))
+
+
+def part_shape(shape: Shape, sharding: Sharding) -> Shape:
+    """Return the shape of one part of a tensor, in a loop that of a slice."""
+    return tuple(share(extent, parts) for extent, parts in zip(shape, sharding.dims, strict=True))
+
+
+def local_attributes(node: Node, result: Sharding, shape: Shape) -> dict[str, Any]:
+    """Return a node's attributes with the extents that a rank's results have, of such a shape."""
+    attributes = dict(node.attributes)
+    if node.op.extents:
+        whole: tuple[Dim, ...] = attributes[node.op.extents]
+        attributes[node.op.extents] = tuple(
+            own if parts or is_reshape(node) else extent
+            for extent, own, parts in zip(whole, shape, result.dims, strict=True)
+        )
+    return attributes
 
 
 def local_part(

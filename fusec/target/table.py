@@ -17,6 +17,7 @@ from fusec.codes.usage import UNKNOWN_TARGET
 from fusec.diagnostics import FusecError
 from fusec.foreign import read_toml
 from fusec.options import environment
+from fusec.target.costs import Costs, read_costs
 
 FOLDER = Path(__file__).parent
 ORDER = ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
@@ -72,8 +73,9 @@ class Target:
     comes from L2, as L1 does not hold it. link: bytes a second that a GPU sends over its links to
     others, while as many arrive; links: by kind of exchange, what that makes of it. contention: the
     part of an exchange's time on the memory that kernels beside it lose. host_call, host_slice:
-    seconds of the host for a call with a loop around ranks, and for each slice. clusters: how many
-    clusters of so many blocks are resident, of blocks that have an SM each.
+    seconds of the host for a call with a loop around ranks, and for each slice. cost: the
+    coefficients of the cost model; cost_of: the target to whose times they are fitted. clusters:
+    how many clusters of so many blocks are resident, of blocks that have an SM each.
     """
 
     arch: str
@@ -98,6 +100,8 @@ class Target:
     contention: float
     host_call: float
     host_slice: float
+    cost: Costs = field(hash=False, repr=False)
+    cost_of: str
     rates: Mapping[str, Mapping[str, float]] = field(hash=False)
     clusters: Mapping[int, int] = field(hash=False, default_factory=dict[int, int])
     links: Mapping[str, Link] = field(hash=False, default_factory=dict[str, Link])
@@ -131,7 +135,8 @@ class Target:
         return self.rates[family][access]
 
 
-FIELDS = tuple(f for f in fields(Target) if f.name not in ("rates", "clusters", "links"))
+_TABLES = ("cost", "cost_of", "rates", "clusters", "links")
+FIELDS = tuple(f for f in fields(Target) if f.name not in _TABLES)
 """What is one string or number each, in the order in which target files have them."""
 TAKEN_OVER = (
     "issue", "write_cost", "dirty", "draw", "reread", "link", "contention", "host_call",
@@ -142,6 +147,12 @@ TAKEN_OVER = (
 
 def _read(path: Path) -> dict[str, Any]:
     return read_toml(path, "a target file")
+
+
+@cache
+def _shipped(arch: str) -> Mapping[str, Any]:
+    """Return what the file of a target has that comes with fusec."""
+    return _read(FOLDER / f"{arch}.toml")
 
 
 def own_file(arch: str, folder: Path | None = None) -> Path | None:
@@ -162,10 +173,12 @@ def load(arch: str, folder: Path | None = None) -> Target:
 
     FusecError names a field that is missing, unknown or no number.
     """
-    path = own_file(arch, folder) or FOLDER / f"{arch}.toml"
-    data = _read(path)
+    own = own_file(arch, folder)
+    path = own or FOLDER / f"{arch}.toml"
+    data = dict(_shipped(arch)) if own is None else _read(own)
     like = data.pop("like", None)
-    shipped = _read(FOLDER / f"{like or 'sm_90a'}.toml")
+    shipped = _shipped(like or "sm_90a")
+    cost, cost_of = _costs(arch, data.pop("cost", None), data.pop("cost_of", None), path)
     rates: dict[str, dict[str, float]] = shipped["reach"]
     measured: dict[str, dict[str, float]] = data.pop("reach", {})
     try:
@@ -187,7 +200,41 @@ def load(arch: str, folder: Path | None = None) -> Target:
             if not _fits(rate, "float"):
                 name = f"reach.{family}.{access}"
                 raise FusecError(f"target file `{path}`: `{name}` must be a positive float")
-    return Target(**values, rates=rates, clusters=clusters, links=_links(links, path))
+    return Target(
+        **values,
+        cost=cost,
+        cost_of=cost_of,
+        rates=rates,
+        clusters=clusters,
+        links=_links(links, path),
+    )
+
+
+def _costs(arch: str, tables: object, of: object, path: Path) -> tuple[Costs, str]:
+    """Return the coefficients of the cost model, and the target to whose times they are fitted.
+
+    They are those in the file's own tables, else those of the target that `cost_of` names; a user's
+    file with neither has those of the file that it replaces.
+    """
+    if tables is not None and of is not None:
+        raise FusecError(f"target file `{path}`: `cost` and `cost_of` exclude each other")
+    if tables is not None:
+        return read_costs(tables, path), arch
+    if of is None and path.parent != FOLDER:
+        known = _shipped(arch)
+        of = arch if "cost" in known else known.get("cost_of")
+    if isinstance(of, str) and of in ORDER and "cost" in _shipped(of):
+        return _shipped_costs(of), of
+    fitted = ", ".join(name for name in ORDER if "cost" in _shipped(name))
+    raise FusecError(
+        f"target file `{path}`: `cost_of` must be one of {fitted}, to whose times coefficients of "
+        "the cost model are fitted, unless tables `cost` have others"
+    )
+
+
+@cache
+def _shipped_costs(arch: str) -> Costs:
+    return read_costs(_shipped(arch)["cost"], FOLDER / f"{arch}.toml")
 
 
 def _tables(given: object, path: Path) -> dict[str, object]:

@@ -47,7 +47,8 @@ def key_of(fusion: Fusion) -> Key:
             number[value] = len(number)
     inputs = [_input(fusion.input_of[v], fusion.hints) for v in used]
     outputs = [_output(o, fusion, number) for o in fusion.outputs]
-    digest = sha256(repr((inputs, nodes, outputs)).encode()).hexdigest()[:DIGITS]
+    kept = (sorted(fusion.as_defined),) if fusion.as_defined else ()
+    digest = sha256(repr((inputs, nodes, outputs, *kept)).encode()).hexdigest()[:DIGITS]
     return Key(
         digest,
         tuple(_extents(v, fusion.hints) for v in used if not v.is_scalar),

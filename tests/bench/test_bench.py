@@ -26,6 +26,7 @@ from fusec.bench.counters import READ, STORED, WRITTEN, Beside, Counted, beside,
 from fusec.bench.data import Inputs
 from fusec.bench.figures import Error, Figures, error_of, line_of
 from fusec.bench.fill import DRAWN, repeat
+from fusec.bench.session import launch_times
 from fusec.bench.streaming import NEVER, WAYS, Limit, Way, hold_text, parts_of, sources, text_of
 from fusec.bench.timer import Contender, Timer, Times
 from fusec.bench.work import Segment, Work
@@ -245,6 +246,55 @@ def test_bound_work_runs_on_the_buffers_that_all_share(tmp_path: Path) -> None:
         assert (inputs.arrays()["x"].array == before).all()
     assert not device.blocks
     assert DRAWN % 2 == 1
+
+
+class Timed(Bench):
+    """The same with a clock: each launch takes 2 ms, a flush 10."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        super().__init__()
+        self.now = 0.0
+        self.driver.cuEventDestroy = lambda event: None
+
+    def double(self, pointers: Any) -> None:
+        """Take the time of a launch."""
+        super().double(pointers)
+        self.now += 2
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        """Take the time of a flush."""
+        super().fill(address, byte, size)
+        self.now += 10
+
+    def call(self, function: str, *arguments: Any, what: str = "") -> Any:
+        """Handle events."""
+        if function == "cuEventCreate":
+            return SimpleNamespace(at=0.0)
+        if function == "cuEventRecord":
+            arguments[0].at = self.now
+            return None
+        if function == "cuEventElapsedTime":
+            return arguments[1].at - arguments[0].at
+        return None if function == "cuEventSynchronize" else super().call(function, *arguments)
+
+
+def test_launches_are_timed_alone_on_inputs_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusec.run.measure.FLUSH_BYTES", 1 << 12)
+    monkeypatch.setattr("fusec.run.measure.WARMUP_SECONDS", 0.0)
+    path = tmp_path / "twice.yaml"
+    path.write_text(FILE)
+    fusion = driver.load(str(path))
+    work = build_work(fusion, CompileOptions())
+    device: Any = Timed()
+    device.target = [getattr(a, "name", "") for a in work.host.launches[0].arguments].index("y")
+    with Inputs(device, fusion, work.sizes) as inputs, BoundWork(device, work, inputs) as bound:
+        times = launch_times(bound, 3)
+    assert [(k.segment, k.seconds) for k in times.kernels] == [("s0", 2e-3)]
+    assert times.repeats == 3
+    assert not device.blocks
 
 
 def test_errors_are_relative_to_what_is_expected() -> None:

@@ -13,7 +13,6 @@ from fractions import Fraction
 from math import ceil, gcd
 
 import numpy as np
-from scipy.optimize import LinearConstraint, linprog, milp
 
 MOST_SPLITS = 6
 """Unknowns of which each case is tried by itself."""
@@ -212,6 +211,8 @@ def least(goal: Sum, facts: Sequence[Sum], *, slack: bool = True) -> int | None:
     for number, fact in enumerate(near):
         for unknown, count in fact.terms.items():
             rows[number, place[unknown]] = -count
+    from scipy.optimize import linprog  # half a second, of any process that collects the tests
+
     costs = np.array([goal.terms.get(u, 0) for u in unknowns], float)
     bounds = [(u.low, u.high) for u in unknowns]
     answer = linprog(costs, rows, [f.constant for f in near], bounds=bounds, method="highs")
@@ -304,6 +305,8 @@ def witness(goal: Sum, conditions: Sequence[Formula]) -> Mapping[Unknown, int] |
         return next((w for w in tried if w is not None), None)
     if not unknowns:
         return {} if all(f.constant >= 0 for f in near) else None
+    from scipy.optimize import LinearConstraint, milp
+
     rows = np.array([[f.terms.get(u, 0) for u in unknowns] for f in near], float)
     limits = LinearConstraint(rows, [-f.constant for f in near], np.inf)
     lows = [-np.inf if u.low is None else u.low for u in unknowns]

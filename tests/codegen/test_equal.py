@@ -17,7 +17,7 @@ from fusec import driver
 from fusec.bench.counters import Counted, beside
 from fusec.bench.work import of_package
 from fusec.codegen.equal import first_equal
-from fusec.codegen.render import KernelSource
+from fusec.codegen.source import KernelSource
 from fusec.commands.facts import timed_facts
 from fusec.explain.record import record_of
 from fusec.ir.graph import Fusion

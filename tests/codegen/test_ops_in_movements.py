@@ -13,7 +13,7 @@ from families import plan_of, wrong_on_host
 from ops_in_movements import MOVES, SHAPES, cases, fusion_in, random
 
 from fusec.codegen.dispatch import plan_sources
-from fusec.codegen.render import KernelSource
+from fusec.codegen.source import KernelSource
 from fusec.ir.dtype import F32
 from fusec.run.headers import device_headers
 from fusec.run.nvrtc import CompileError, compile_ptx

@@ -266,7 +266,7 @@ def test_many_lines_are_written_by_a_thread_each() -> None:
     ("op", "dtype"), [("scatter", F32), ("scatter_add", I64), ("scatter_add", BF16)]
 )
 def test_builds_without_spills(op: str, dtype: DType) -> None:
-    check_build(scattered(op, dtype, (4, 70000), (4, 9000), (4, 9000), 1), "scatter")
+    check_build(scattered(op, dtype, (4, 16000), (4, 2000), (4, 2000), 1), "scatter")
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)

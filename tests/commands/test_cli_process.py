@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def test_output_is_the_same_from_run_to_run(surroundings: dict[str, str], tmp_pa
         (cwd / "seed_2146.yaml").write_bytes((EXAMPLES / "seed_2146.yaml").read_bytes())
         more = {"PYTHONHASHSEED": str(number)}
         dumps = ["--segmented_fusion", "--preseg", "--scheduler_params", "--host-program"]
-        commands = [["compile", "--no-cache", "seed_2146.yaml"], ["dump", "seed_2146.yaml", *dumps]]
+        commands = [["compile", "seed_2146.yaml"], ["dump", "seed_2146.yaml", *dumps]]
         code = f"from fusec.cli import run_main\nfor c in {commands}: assert run_main(c) == 0"
         command = [sys.executable, "-c", code]
         done = subprocess.run(
@@ -181,12 +182,22 @@ def test_a_killed_compile_leaves_a_whole_folder_or_none(
 
 
 def test_exit_codes_reach_the_shell(surroundings: dict[str, str], tmp_path: Path) -> None:
-    assert run(surroundings, "check", small(tmp_path)).returncode == 0
-    assert run(surroundings, "golden", small(tmp_path)).returncode == 1
-    assert run(surroundings, "check", tmp_path / "none.yaml").returncode == 2
-    refused = small(tmp_path, (tmp_path / "small.yaml").read_text().replace("x: bf16", "x: f4e2m1"))
-    assert run(surroundings, "check", refused).returncode == 3
-    refused = run(
-        surroundings, "run", EXAMPLES / "rope.yaml", "--device", "cuda", CUDA_VISIBLE_DEVICES=""
+    path = small(tmp_path)
+    refused = tmp_path / "refused.yaml"
+    refused.write_text(path.read_text().replace("x: bf16", "x: f4e2m1"))
+    lines = [
+        ["check", path], ["golden", path], ["check", tmp_path / "none.yaml"], ["check", refused],
+        ["run", EXAMPLES / "rope.yaml", "--device", "cuda"],
+    ]  # fmt: skip
+    code = (
+        "import runpy, sys\n"
+        f"for line in {[[*map(str, line)] for line in lines]}:\n"
+        "    sys.argv = ['fusec', *line]\n"
+        "    try:\n        runpy.run_module('fusec', run_name='__main__')\n"
+        "    except SystemExit as end:\n        print('exit', end.code)\n"
     )
-    assert refused.returncode == 4
+    environment = {**surroundings, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert re.findall(r"^exit (.*)$", done.stdout, re.MULTILINE) == ["0", "1", "2", "3", "4"]
+    assert run(surroundings, "check", refused).returncode == 3

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cli_tools import EXAMPLES, EXECUTED, SCRIPT, SMALL, Result, fusec, small
 from documented import documented
+from played_gpu import play_gpu
 from safetensors.numpy import save_file
 
 from fusec import driver, lowering
@@ -19,8 +20,6 @@ from fusec.commands.prediction import HEADINGS as PREDICTED
 from fusec.commands.report import HEADINGS
 from fusec.diagnostics import InternalError
 from fusec.run.arrays import load_arrays
-from fusec.run.measure import KernelTime, Timing
-from fusec.segment.roofline import Rates
 
 Capture = pytest.CaptureFixture[str]
 BF16 = ml_dtypes.bfloat16
@@ -36,22 +35,7 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Play a GPU that runs the reference; `wrong` is added to each output's first element."""
-    state: dict[str, Any] = {"wrong": 0.0, "runs": 0}
-
-    def execute(package: Any, inputs: Any, sizes: Any, options: Any) -> Any:
-        (target,), program = package.targets, package.program
-        launches = program.host.launches
-        assert set(package.cubins(target)) == {launch.kernel for launch in launches}
-        outputs = driver.reference(program.original, inputs, sizes)
-        for array in outputs.values():
-            array.reshape(-1)[0] += array.dtype.type(state["wrong"])
-        state["runs"] += 1
-        times = tuple(KernelTime(k.kernel, k.segment, 2e-6) for k in launches)
-        return outputs, Timing(3e-6, times, options.repeats), "a played GPU", Rates(1e12, 1e15)
-
-    monkeypatch.setattr("fusec.run.device.device_available", lambda: None)
-    monkeypatch.setattr(run_command, "_execute", execute)
-    return state
+    return play_gpu(monkeypatch)
 
 
 def run(capsys: Capture, path: Path, *options: object) -> Result:

@@ -53,6 +53,27 @@ def test_paragraphs_are_found_by_their_words(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("pin schedule", "files.md#schedules-kernel-parameters"),
+        ("why segment split", "explain.md"),
+        ("ship C++ library", "c.md"),
+        ("what a message means", "errors.md"),
+        ("norm quantization", ""),
+        ("guard in CI", "commands.md"),
+        ("from nvFuser", "coming-from.md"),
+        ("call from Python", "calls.md"),
+    ],
+)
+def test_tasks_are_found_in_the_how_to_index(capsys: Capture, words: str, page: str) -> None:
+    """Only headings come before them."""
+    found = documented(fusec(capsys, "docs", "--search", words, "--json").out)["matches"]
+    match = next(m for m in found if not m["text"].startswith("#"))
+    assert match["name"] == "how-to"
+    assert f"]({page}" in match["text"] if page else "`examples/" in match["text"]
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["filse"], "did you mean `fusec docs files`?"),

@@ -85,13 +85,8 @@ def test_the_documented_commands_build_the_example_which_runs(
     compile_c("-std=c99", *STRICT, "-Ilayernorm.fusec", "-fsyntax-only", "user.c")
 
 
-USER = """\
-cmake_minimum_required(VERSION 3.18)
-project(user C)
-find_package(layernorm REQUIRED)
-add_executable(user user.c)
-target_link_libraries(user layernorm::layernorm)
-"""
+(USER,) = re.findall(r"```cmake\n(.*?)```", DOCS, re.DOTALL)
+"""The project of somebody who uses the library, in C++."""
 NVCC = """\
 #!/bin/sh
 echo "#\\$ TOP=$(dirname "$0")/.." >&2
@@ -127,7 +122,7 @@ def test_a_project_finds_the_installed_library(
     (code,) = re.findall(r"```c\n(#include \"layernorm.*?)```", DOCS, re.DOTALL)
     user, options = tmp_path / "user", [f"-DCUDA_INCLUDE={FAKE}", f"-DCUDA_DRIVER={stand_in()}"]
     user.mkdir()
-    (user / "user.c").write_text(f"{code}\nint main(void) {{ return !call; }}\n")
+    (user / "user.cpp").write_text(f"{code}\nint main() {{ return !call; }}\n")
     (user / "CMakeLists.txt").write_text(USER)
     if found:
         options = [f"-DCUDAToolkit_ROOT={toolkit(tmp_path / 'toolkit')}"]

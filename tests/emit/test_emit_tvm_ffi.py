@@ -241,6 +241,16 @@ def test_arguments_are_counted(function: Function) -> None:
         function.function()
 
 
+def test_errors_of_the_driver_have_its_text(function: Function) -> None:
+    function.cuda.library.fake_cuda_fail(b"cuCtxPushCurrent_v2", 2)
+    try:
+        with pytest.raises(RuntimeError, match="`called`: out of memory"):
+            function()
+    finally:
+        function.cuda.library.fake_cuda_fail(b"", 0)
+    function()
+
+
 def test_scratch_memory_stays(function: Function) -> None:
     function()
     blocks = function.cuda.count("blocks")

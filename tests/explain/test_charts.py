@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +12,10 @@ from hypothesis import strategies as st
 from test_explain_page import Page, example
 
 from fusec.explain import charts
-from fusec.explain.drawing import LARGE, MOST_UNFOLDED, draw
+from fusec.explain.drawing import MOST_UNFOLDED, draw
 from fusec.explain.facts import Crossing, Segmentation, SegmentFacts
-from fusec.explain.page import Explained, page
+from fusec.explain.groups import FEW, MOST_SHOWN, groups_of
+from fusec.explain.page import LARGE, Explained, page
 from fusec.explain.repeats import folded, kind_of, repeats_of
 from fusec.segment.protocol import Estimate
 from fusec.target import find
@@ -94,6 +91,47 @@ def test_a_deep_network_is_drawn_as_one_layer(block: Explained) -> None:
     )
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from(["a", "b", "layers_0_x", "layers_1_x", "layers_1_y"]), max_size=60))
+def test_groups_are_runs_that_fit_a_screen(block: Explained, names: list[str]) -> None:
+    first = block.record.segments[0]
+    segments = {3 * k: replace(first, id=k, outputs=(name,)) for k, name in enumerate(names)}
+    groups = groups_of(segments)
+    assert [member for group in groups for member in group.members] == [*segments]
+    assert len(groups) <= MOST_SHOWN
+    assert len(groups) >= min(FEW, len(segments))
+    assert all(group.members for group in groups)
+
+
+def test_groups_have_the_common_words_of_their_names(block: Explained) -> None:
+    first = block.record.segments[0]
+    names = ["embedding", *(f"layers_{k}_{part}" for k in range(5) for part in "abcdef"), "head"]
+    segments = {k: replace(first, name=f"s{k}", outputs=(name,)) for k, name in enumerate(names)}
+    found = [group.name for group in groups_of(segments)]
+    assert found == ["s0", *(f"layers_{k}" for k in range(5)), "s31"]
+    # Passes have named two results within a layer.
+    segments[10] = replace(segments[10], outputs=("matmul_1",))
+    segments[11] = replace(segments[11], outputs=("div_1",))
+    assert [group.name for group in groups_of(segments)] == found
+
+
+def test_a_picture_of_groups_has_all_tensors_between_them(block: Explained) -> None:
+    """Layers of different sizes: each tensor between two groups is counted once."""
+    record = layered(block.record, 20)
+    record = replace(
+        record, segments=tuple(replace(s, bytes=s.bytes + s.id) for s in record.segments)
+    )
+    picture = draw(record, groups=True)
+    assert picture is not None
+    assert len(picture.segments) == MOST_SHOWN
+    stands_for = [k for drawn in picture.segments for k in drawn.stands_for]
+    assert stands_for == [s.id for s in record.segments]
+    assert len(picture.lines) == MOST_SHOWN - 1
+    assert {name: len(group.members) for name, group in picture.groups.items()} == {
+        drawn.name: len(drawn.stands_for) for drawn in picture.segments
+    }
+
+
 def test_bars_and_strip_hold_all_time_and_traffic(block: Explained) -> None:
     record = layered(block[0], 7)
     bars = charts.bars_of(record.segments)
@@ -127,43 +165,6 @@ def test_without_arithmetic_there_is_no_roofline(block: Explained) -> None:
     assert charts.charts(block[0], nothing, find("sm_90a")).roofline is None
 
 
-HARNESS = """\
-<!doctype html><title>waiting</title><iframe src="page.html" width="{width}" height="900"></iframe>
-<script>
-onload = () => setTimeout(() => {{
-  const page = document.querySelector("iframe").contentDocument, root = page.documentElement
-  const shown = page.querySelector(".graph svg").getBoundingClientRect()
-  const strip = page.querySelectorAll(".strip a").length
-  const overflow = root.scrollWidth - {width}
-  document.title = JSON.stringify({{overflow, strip, height: shown.height}})
-}}, 300)
-</script>
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("layers", [1, 5, 46])
-def test_the_page_fits_a_screen(block: Explained, tmp_path: Path, layers: int, width: int) -> None:
-    """13, 65 and 598 operations: no page is wider than the window, no graph far higher."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium")
-    record = layered(block[0], layers)
-    (tmp_path / "page.html").write_text(of_layers(block, record), encoding="utf-8")
-    (tmp_path / "harness.html").write_text(HARNESS.format(width=width), encoding="utf-8")
-    command = [
-        chromium, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
-        "--virtual-time-budget=5000", "--dump-dom", f"file://{tmp_path}/harness.html",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    (title,) = re.findall(r"<title>(\{.*?\})</title>", done.stdout)
-    found = json.loads(title)
-    assert found["overflow"] <= 0
-    assert found["strip"] == len(record.segments)
-    assert found["height"] <= (1000 if layers == 1 else 900)
-
-
 def of_layers(block: Explained, record: Segmentation) -> str:
     """Return the page of a record with the kernels of one layer for each."""
     count = len(block[0].segments)
@@ -181,6 +182,6 @@ def of_layers(block: Explained, record: Segmentation) -> str:
 
             segments = block[1].segmented.segments * (len(record.segments) // count)
 
-    text = page([(record, Program)])  # type: ignore[list-item]
+    text = page([Explained(record, Program)])  # type: ignore[arg-type]
     Page(text)
     return text

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from fusec.cli import run_main
 from fusec.dev.draw import draw_runs
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
-from fusec.explain.facts import Segmentation
+from fusec.explain.facts import Break, ModuleFacts, Segmentation
 from fusec.explain.record import Questions, explain
 from fusec.explain.text import WIDTH, explanation, registers
 from fusec.explain.units import bytes_text, share_text, time_text
@@ -48,10 +49,12 @@ outputs: [y]
 
 KEYS = {
     "": "schema fusion target mesh sizes aliases segments crossing rematerialised saved "
-    "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
+    "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact "
+    "modules breaks",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes l2_bytes "
     "workspace_bytes seconds time bound share tensor_share ctas efficiency kernels occupancy "
-    "refusals why orders overrides chosen tuned iterations exchange specialised host",
+    "refusals why orders overrides chosen tuned iterations exchange specialised host "
+    "module",
     "segments.specialised": "dim size rule because way_out",
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
     "built_registers instructions",
@@ -119,10 +122,10 @@ def test_every_key_is_documented() -> None:
     words = set(re.findall(r"`([\w.]+)`", page))
     data = answer("cross_entropy", ranges={"T": (1, 2)}, exact=True)
     found = keys_in(data)
-    parts = {"arch", "device", "rule", "reason", "op", "text"} | set(data["segments"][0]["time"])
-    assert parts <= words
-    nested = {"arch", "device", "rule", "reason", "op", "text"}
+    nested = {"arch", "device", "cost_of", "rule", "reason", "op", "text"}
+    assert nested | set(data["segments"][0]["time"]) <= words
     assert found - known - nested == set()
+    found |= {f.name for record in (ModuleFacts, Break) for f in fields(record)}  # of models
     assert known - found <= {"saved_bytes", "role"}, "documented, but never there"
 
 
@@ -512,3 +515,15 @@ def test_what_is_said_to_free_an_inner_dim_does() -> None:
     (fixed,) = [f for s in inner.record.segments for f in s.specialised if f.dim == "H"]
     assert fixed.way_out.startswith("dynamic where it is the leading dim of every tensor")
     assert "H" not in {f.dim for s in leading.record.segments for f in s.specialised}
+
+
+@pytest.mark.parametrize(("arch", "times"), [("sm_90a", 0), ("sm_80", 1)])
+def test_coefficients_of_another_gpu_are_reported_once(
+    arch: str, times: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(ROOT / "examples" / "softmax.yaml")
+    assert run_main(["explain", path, "--target", arch]) == 0
+    told = capsys.readouterr().out
+    assert told.count("its coefficients were fitted on another GPU, sm_90a") == times
+    assert run_main(["explain", path, "--target", arch, "--json"]) == 0
+    assert '"cost_of": "sm_90a"' in capsys.readouterr().out

@@ -17,7 +17,7 @@ from local_fusions import Local, M, N, launched, plans_of, program_of, segmented
 from program_races import races
 from streamed_programs import Threads, by_ranks
 
-from fusec.codegen.render import KernelSource
+from fusec.codegen.source import KernelSource
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.hostir.expand import expand
 from fusec.hostir.instructions import (

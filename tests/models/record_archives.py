@@ -13,6 +13,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import further_models
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -316,6 +317,7 @@ def programs():
     yield "adamw", AdamW(), (torch.randn(6, 5),), None
     yield "loss", Loss(), (torch.randn(2, 8, 11), torch.randint(0, 11, (2, 8))), None
     yield "views", Views(), (torch.randn(4, 6),), None
+    yield from further_models.programs()
     yield "half", GPT().to(torch.bfloat16), (ids,), None
 
 

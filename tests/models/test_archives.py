@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_tools import fusec
+from convolutions import values_of
 from nightly import mostly_nightly
 from paths import TESTS
 
 import fusec as package
+from fusec.call.model import Model
 from fusec.models.read import Imported, imported
 from fusec.reference.evaluate import evaluate
 
 ARCHIVES = TESTS / "models" / "archives"
 NAMES = sorted(p.stem for p in ARCHIVES.glob("*.pt2"))
-FIRST = ("adamw", "cache", "convnet", "gpt_core", "llama", "mamba", "moe_core", "views")
+FIRST = ("adamw", "cache", "convnet", "gpt_core", "llama", "mamba", "moe_core", "unet", "views")
 ORDER = [*FIRST, *(n for n in NAMES if n not in FIRST)]
 
 
@@ -41,7 +43,7 @@ def inputs_of(found: Imported, arrays: Any) -> dict[str, Any]:
 def test_values_are_pytorchs(name: str) -> None:
     (found,) = imported(str(ARCHIVES / f"{name}.pt2"))
     arrays = arrays_of(name)
-    results = evaluate(found.fusion, inputs_of(found, arrays), dict(found.fusion.hints))
+    results = values_of(found, inputs_of(found, arrays))
     tolerance = 1e-2 if name.startswith("half") else 1e-6  # bf16 rounds each value
     for place, output in enumerate(found.model.returned):
         assert output is not None
@@ -53,7 +55,7 @@ def test_values_are_pytorchs(name: str) -> None:
 
 
 def test_both_forms_of_each_are_here() -> None:
-    assert len(NAMES) == 30
+    assert len(NAMES) == 40
     assert {n.removesuffix("_core") for n in NAMES} == {n for n in NAMES if "_core" not in n}
 
 
@@ -78,7 +80,7 @@ def test_a_model_keeps_its_state(
     path = ARCHIVES / "cache.pt2"
     assert fusec(capsys, "import", path, "-o", tmp_path / "cache").code == 0
     model, arrays = package.load(tmp_path / "cache"), arrays_of("cache")
-    assert isinstance(model, package.api.Model)
+    assert isinstance(model, Model)
     first = model(arrays["in0"], arrays["in1"])
     assert np.allclose(first, arrays["out0"], atol=1e-6)
     assert model.weights["steps"] == [1]
@@ -87,4 +89,5 @@ def test_a_model_keeps_its_state(
     assert not np.allclose(first, second)
     assert np.array_equal(model.weights["keys"][:, 5], model.weights["keys"][:, 6])
     again = package.load(tmp_path / "cache")
+    assert isinstance(again, Model)
     assert again.weights["steps"] == [0], "the file stays as it is"

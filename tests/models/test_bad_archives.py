@@ -43,10 +43,6 @@ CASES: dict[str, tuple[Callable[[], Export], int, tuple[str, ...]]] = {
         lambda: of_node("aten.frobnicate.default"), 3,
         ("node `frobnicate_0` (aten.frobnicate.default)", "no such operation", *PLACE),
     ),
-    "a custom operation": (
-        lambda: of_node("mylib.fast_norm.default"), 3,
-        ("(mylib.fast_norm.default)", "a custom operation of `mylib`", *PLACE),
-    ),
     "no kernel": (
         lambda: of_node("aten.nonzero.default"), 3,
         ("(aten.nonzero.default)", "depends on the data", *PLACE),

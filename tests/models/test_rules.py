@@ -72,6 +72,18 @@ def patches_backward(grad: Any, x: Any, w: Any) -> list[Any]:
     return [of_x, np.einsum("nohw,nhwckl->ockl", grad, windows(x, k)), grad.sum((0, 2, 3))]
 
 
+def bags(rows: Any, counts: list[int], offsets: Any) -> Any:
+    """Return the sums of rows from each offset on."""
+    assert counts[0] == offsets[1]
+    return np.stack([rows[o : o + n].sum(0) for o, n in zip(offsets, counts, strict=True)])
+
+
+SMALL = (floats(3, 8) * 1e-3).astype("f2")
+BAG = {"weight": floats(6, 4), "indices": np.array([1, 2, 2, 5, 0, 2, 3]),
+       "offsets": np.array([0, 4, 4])}  # fmt: skip
+RATES = floats(7)
+
+
 def stepped(x: Any, src: Any) -> Any:
     x = x.copy()
     x[:, 1:8:3] = src
@@ -278,6 +290,23 @@ CASES = [
          lambda self: self.reshape(2, 3, 2, 2, 1, 6).mean((3, 5)), {"output_size": [2, 1]}),
     Case("aten.upsample_nearest2d.vec", {"input": floats(1, 2, 3, 2)},
          lambda input: input.repeat(2, 2).repeat(3, 3), {"output_size": [6, 6]}),
+    Case("aten.rms_norm.default", {"input": SMALL},
+         lambda input: (
+             input / np.sqrt((input.astype("f8") ** 2).mean(1, keepdims=True) + 2.0**-23)
+         ).astype("f2"),
+         {"normalized_shape": [8]}, ("f16",), 1e-3),
+    Case("aten.embedding_bag.padding_idx", BAG,
+         lambda weight, indices, offsets: [bags(weight[indices], [4, 0, 3], offsets)],
+         {"mode": 0}),
+    Case("aten._embedding_bag.default", BAG,
+         lambda weight, indices, offsets: [
+             bags(weight[indices], [4, 0, 3], offsets) / np.array([[4], [1], [3]], "f4")],
+         {"mode": 1}),
+    Case("aten.embedding_bag.padding_idx", {**BAG, "per_sample_weights": RATES},
+         lambda weight, indices, offsets, per_sample_weights: [
+             bags(weight[indices] * (per_sample_weights * (indices != 2))[:, None], [4, 0, 3],
+                  offsets)],
+         {"mode": 0, "padding_idx": 2, "include_last_offset": False}),
     Case("aten.batch_norm.default",
          {"input": floats(4, 3, 5), "weight": floats(3), "bias": floats(3),
           "running_mean": floats(3), "running_var": floats(3) ** 2},

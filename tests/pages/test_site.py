@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from site_links import dead_links
 
 from fusec.cli import cli
-from fusec.dev.site import CONTENTS
+from fusec.dev.site import contents
 from fusec.ops import TABLE
 
 DOCS = ROOT / "docs"
@@ -19,7 +20,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 
 
 def test_every_page_is_in_the_contents() -> None:
-    listed = [name for names in CONTENTS.values() for name in names]
+    listed = [name for names in contents().values() for name in names]
     assert sorted(n for n in listed if "/" not in n) == [p.stem for p in PAGES]
     assert len(listed) == len({*listed})
 
@@ -54,6 +55,22 @@ def test_the_index_names_what_exists(page: str) -> None:
         }
 
 
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    other = '<h1 id="there">x</h1><a href="page.html#Q%20q">x</a><a href="/etc/none">x</a>'
+    (tmp_path / "other.html").write_text(other, encoding="utf-8")
+    links = ["other.html", "other.html#there", "other.html#here", "none.html", "#own", "#Q q"]
+    links += ["https://example.org/none", "mailto:a@b", ".", "sub/", "?q=1"]
+    page = '<p id="Q q">' + "".join(f'<a href="{link}">x</a>' for link in links)
+    (tmp_path / "page.html").write_text(page + '<img src="none.png">', encoding="utf-8")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "index.html").write_text("", encoding="utf-8")
+    assert list(dead_links(tmp_path)) == [
+        "other.html: /etc/none",
+        "page.html: other.html#here", "page.html: none.html", "page.html: #own", "page.html: sub/",
+        "page.html: none.png",
+    ]  # fmt: skip
+
+
 @pytest.mark.nightly
 def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     """Every operation and example has a page, and Sphinx finds every link."""
@@ -62,6 +79,7 @@ def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(DOCS), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
+    assert list(dead_links(tmp_path)) == []
     built = tmp_path / "generated"
     assert {p.stem for p in (built / "operations").glob("*.html")} >= TABLE.keys()
     gallery = {p.stem for p in (ROOT / "examples").glob("*.yaml")}

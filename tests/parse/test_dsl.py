@@ -402,8 +402,11 @@ def test_definition_in_a_subclass() -> None:
         def schedule(self) -> None:
             pass
 
-    with pytest.raises(Unsupported, match="manual scheduling"):
+    with pytest.raises(Unsupported, match="manual scheduling") as caught:
         Scheduled().fusion()
+    span = caught.value.diagnostic.span
+    assert span is not None
+    assert (span.column, span.width) == (9, len("def schedule(self) -> None:"))
 
 
 def test_values_of_two_definitions_do_not_mix() -> None:

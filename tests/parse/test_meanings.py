@@ -49,6 +49,10 @@ def pooled(x: Any) -> Any:
     return x.reshape(4, 4, 2, 2, 3, 2)
 
 
+def distance(x: Any, y: Any) -> Any:
+    return np.sqrt(((x - y + 1e-6) ** 2).sum(-1))
+
+
 def gelu_tanh(x: Any) -> Any:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
@@ -153,6 +157,32 @@ MEANINGS: dict[str, Any] = {
     "y = F.avg_pool2d(img, 2, stride=2)": pooled(IMG).mean((3, 5)),
     "y = F.interpolate(img, scale_factor=2)": IMG.repeat(2, 2).repeat(2, 3),
     "y = img.unfold(2, 2, 2)": np.moveaxis(IMG.reshape(4, 4, 2, 2, 6), 3, -1),
+    "y = F.triplet_margin_loss(img, 2 * img, img + 1)":
+        np.maximum(distance(IMG, 2 * IMG) - distance(IMG, IMG + 1) + 1, 0).mean(),
+    "y = F.embedding_bag(j % 4, q)": Q[J % 4].mean(1),
+    "y = F.embedding_bag(j % 4, q, mode='sum')": Q[J % 4].sum(1),
+    "y = torch.inner(x, w)": X @ W,
+    "y = torch.inner(p, p)": P @ P,
+    "y = torch.median(x, dim=1)[0]": np.sort(X, 1)[:, 2],
+    "y = x.median(-1, keepdim=True).values": np.sort(X, 1)[:, 2:3],
+    "y = x.kthvalue(2).values": np.sort(X, 1)[:, 1],
+    "y = x.repeat_interleave(2)": X.repeat(2),
+    "y = torch.bucketize(x, s.sort()[0])": np.searchsorted(np.sort(S), X),
+    "y = torch.searchsorted(s.sort()[0], x, right=True)": np.searchsorted(np.sort(S), X, "right"),
+    "y = torch.kron(p, s)": np.kron(P, S),
+    "y = F.kl_div(x, r, log_target=True)": (np.exp(R) * (R - X)).mean(),
+    "y = F.cross_entropy(x, t, weight=w)":
+        (W[T] * (np.log(np.exp(X).sum(1)) - X[np.arange(4), T])).sum() / W[T].sum(),
+    "y = torch.hann_window(H) * x": (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(6) / 6)) * X,
+    "y = x[m].mean()": X[M].mean(),
+    "y = x[m].max()": X[M].max(),
+    "y = torch.diag_embed(x)": X[:, :, None] * np.eye(6),
+    "y = torch.distributions.Normal(x, w * w).log_prob(r)":
+        -0.5 * ((R - X) / W**2) ** 2 - np.log(W**2) - 0.5 * np.log(2 * np.pi),
+    "y = torch.distributions.Categorical(logits=x).entropy()":
+        -(softmax(X) * np.log(softmax(X))).sum(-1),
+    "y = F.max_pool2d(img, (2, 2))": pooled(IMG).max((3, 5)),
+    "y = torch.conj(x)": X,
     # JAX's own defaults
     "y = jax.nn.gelu(x)": gelu_tanh(X),
     "y = jax.nn.gelu(x, approximate=False)": 0.5 * X * (1 + erf(X / np.sqrt(2))),

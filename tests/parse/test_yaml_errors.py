@@ -363,7 +363,25 @@ def test_sizes_do_not_explode() -> None:
     """Squaring a sum again and again is refused long before it takes time."""
     ops = ["s0 = add(n, m)", *(f"s{k} = mul(s{k - 1}, s{k - 1})" for k in range(1, 40))]
     head = HEAD.replace("w: f32[H]", "n: i64\n  m: i64")
-    check_error(with_ops(*ops, "y = relu(x)", head=head), 16, 10, "too many terms")
+    check_error(with_ops(*ops, "y = relu(x)", head=head), 13, 10, "too many terms")
+
+
+@pytest.mark.parametrize(
+    ("first", "line"),
+    [
+        ("d0 = H + 1", "d{new} = d{old} * d{old}"),
+        ("d0 = H + 1", "d{new} = (d{old} // 2) * d{old}"),
+        ("d0 = H + 1", "d{new} = d{old} // (d{old} + 1) + d{old} % 3"),
+        ("d0 = H + 1", "d{new} = max(min(d{old}, B), d{old} - 1)"),
+        ("d0 = flatten(x)", "d{new} = flatten(unsqueeze(d{old}, 1) * d{old})"),
+        ("d0 = H + 1", "d{new} = (d{old} + 1) // (B + {new})"),
+    ],
+)
+def test_sizes_of_dims_do_not_explode(first: str, line: str) -> None:
+    """The degree of one term, and functions of functions, are limited too."""
+    ops = [first, *(line.format(old=k, new=k + 1) for k in range(60))]
+    with pytest.raises(FusecError, match=r"the size has (too many terms|functions nested deeper)"):
+        read_text(with_ops(*ops, "y = relu(x)"))
 
 
 WORDS = (

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from paths import ROOT
+from package_trees import FILES, tree_of
 
 from fusec.options import ENVIRONMENT
 
 NAME = r"(?:FUSEC|NVFUSER)_[A-Z_]+"
-FILES = sorted((ROOT / "fusec").rglob("*.py"))
 
 
 def test_environment_variables_are_declared() -> None:
@@ -19,7 +18,7 @@ def test_environment_variables_are_declared() -> None:
         text = path.read_text(encoding="utf-8")
         if not re.search(NAME, text):
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= set(re.findall(f"^{NAME}$", node.value))
     assert found == ENVIRONMENT.keys()

@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 
 import pytest
 from jinja2 import Environment, nodes
-from paths import ROOT
+from package_trees import FILES, PACKAGE, tree_of
 
-PACKAGE = ROOT / "fusec"
 STAGES = (
     "bench", "codegen", "driver", "emit", "explain", "hostir", "kernel", "lowering", "run",
     "schedule", "tune/",
@@ -61,6 +61,7 @@ LEFT: Mapping[str, str] = {
     "kernel/nest.py:Nest._atom": "a size of one word lends its name to a quotient by it",
     "kernel/nodes/expressions.py:operand": "what is meant as a name is one",
     "run/cache.py:_decode": "the lines of an entry of the cache",
+    "run/entries.py:Entries.read": "the same: its first line and its digest",
     "run/cache_size.py": "names of the cache's files, and the size that a user set",
     "run/headers.py:device_headers": "names of files",
     "run/inputs.py": DOTS,
@@ -69,11 +70,13 @@ LEFT: Mapping[str, str] = {
     "schedule/in_steps.py": "the operations of a family by the beginning of their names",
     # Sentences about segments.
     "explain/drawing.py": "the first word of a sentence about a tensor",
+    "explain/groups.py:_prefixes": "the parts of a module, or the words of a value's name",
+    "explain/model_text.py": "the parts of a module's path",
+    "explain/modules.py": "the parts of a module's path",
     "explain/query.py": "words of a sentence as the key of a record",
-    "explain/text.py:_row": "spaces in a table at which no line is broken",
+    "explain/text.py:row": "spaces in a table at which no line is broken",
     "explain/text.py:resource": "the key of a record as words",
     "explain/text.py:rivals": "the part of a sentence about a segment after the first",
-    "hostir/passes/__init__.py": "the first line of a docstring",
     "segment/offers.py": "names quoted in a reason, which are replaced",
     # Presentation: nothing is decided by it.
     "codegen/layout.py": "where lines of a finished text are broken",
@@ -223,13 +226,14 @@ def places(tree: ast.Module, searches: bool) -> Iterator[tuple[str, int]]:
     return visit(tree, "", set())
 
 
-def uses_of(text: str, path: str) -> dict[str, int]:
-    """Return the uses in a file, each by its function and with its first line."""
+def uses_of(text: str, path: str, file: Path | None = None) -> dict[str, int]:
+    """Return the uses in a text or a file, each by its function and with its first line."""
     found: dict[str, int] = {}
     searches = path.startswith(STAGES)
     if not (SEARCHES if searches else PATTERNS).search(text):
         return found
-    for around, line in places(ast.parse(text), searches):
+    tree = ast.parse(text) if file is None else tree_of(file)
+    for around, line in places(tree, searches):
         found.setdefault(f"{path}:{around}" if around else path, line)
     return found
 
@@ -238,8 +242,9 @@ def uses_of(text: str, path: str) -> dict[str, int]:
 def uses() -> Mapping[str, int]:
     """Return the uses in the package."""
     found: dict[str, int] = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        found |= uses_of(file.read_text(encoding="utf-8"), str(file.relative_to(PACKAGE)))
+    for file in FILES:
+        text, name = file.read_text(encoding="utf-8"), str(file.relative_to(PACKAGE))
+        found |= uses_of(text, name, file)
     return found
 
 

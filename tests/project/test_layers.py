@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import ROOT
-
-PACKAGE = ROOT / "fusec"
+from package_trees import FILES, PACKAGE, tree_of
 
 # Each may import what stands before it; names in one line stand side by side.
 LAYERS: tuple[frozenset[str], ...] = tuple(
@@ -35,7 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "codegen",
         "hostir",
         "run",
-        "call",
+        "call plan_cache",
         "models",
         "files keywords lowering",
         "driver",
@@ -53,17 +51,11 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "ml_dtypes", "safetensors", "scipy")
-FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer_of(path: Path) -> str:
     """Return the part of the package that a file belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
@@ -215,12 +207,17 @@ def test_exact_bounds_load_where_they_are_asked_for() -> None:
 
 
 def modules_after(*arguments: str) -> set[str]:
-    """Return the modules that a command loads."""
+    """Return the packages that a command loads."""
+    return {name.split(".")[0] for name in submodules_after(*arguments)}
+
+
+def submodules_after(*arguments: str) -> set[str]:
+    """Return the modules that a command loads, by their whole names."""
     code = (
         "import sys\n"
         "from fusec.cli import run_main\n"
         f"run_main({list(arguments)!r})\n"
-        "print('MODULES', *sorted({m.split('.')[0] for m in sys.modules}))\n"
+        "print('MODULES', *sorted(sys.modules))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

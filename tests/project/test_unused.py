@@ -6,12 +6,11 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
+from package_trees import FILES, PACKAGE, tree_of
 from paths import ROOT
 
-PACKAGE = ROOT / "fusec"
 TEMPLATES = PACKAGE / "templates"
 WORD = re.compile(r"\w+")
 
@@ -25,7 +24,9 @@ PLAIN = {
     "overload", "property", "staticmethod", "wraps",
 }  # fmt: skip
 CALLED_BY_CLICK = {"resolve_command", "format_epilog"}
+CALLED_BY_JINJA = {"load_bytecode", "dump_bytecode"}
 CALLED_BY_NOTEBOOKS = {"_repr_html_"}
+CALLED_BY_OTHERS = CALLED_BY_CLICK | CALLED_BY_JINJA | CALLED_BY_NOTEBOOKS
 
 # Device functions that no kernel calls today and the next ones do: clusters, multicast, stores by
 # the bulk copy unit, matrix stores, hints to caches.
@@ -91,27 +92,21 @@ def words(folder: Path, *endings: str) -> Counter[str]:
     return found
 
 
-@cache
-def trees() -> dict[Path, ast.Module]:
-    """Return the package's files, read."""
-    return {p: ast.parse(p.read_text(encoding="utf-8")) for p in sorted(PACKAGE.rglob("*.py"))}
-
-
 def test_everything_defined_is_used() -> None:
     uses = words(PACKAGE, ".j2", ".cuh")
     lines: dict[tuple[Path, str], list[int]] = {}
-    for path, tree in trees().items():
-        for name, line in used(tree):
+    for path in FILES:
+        for name, line in used(tree_of(path)):
             uses[name] += 1
             lines.setdefault((path, name), []).append(line)
     outside = words(ROOT / "tests", ".py") + words(ROOT / "benchmarks", ".py")
     unused: list[str] = []
-    for path, tree in trees().items():
+    for path in FILES:
         place = path.relative_to(PACKAGE).as_posix()
         if place.startswith(CALLED_BY_USERS):
             continue
-        for name, statement in defined(tree):
-            if name in CALLED_BY_CLICK | CALLED_BY_NOTEBOOKS or re.fullmatch(r"__\w+__", name):
+        for name, statement in defined(tree_of(path)):
+            if name in CALLED_BY_OTHERS or re.fullmatch(r"__\w+__", name):
                 continue
             own = range(first_line(statement), (statement.end_lineno or 0) + 1)
             elsewhere = uses[name] - sum(line in own for line in lines.get((path, name), ()))

@@ -47,19 +47,31 @@ def test_the_same_variants_run_wherever_they_are_asked_for(
     Path("test_many.py").write_text(
         "import pytest\n@pytest.mark.parametrize('k', range(9))\ndef test_it(k): pass\n"
         "@pytest.mark.parametrize('k', range(9))\ndef test_other(k): pass\n"
+        "@pytest.mark.nightly\n@pytest.mark.parametrize('k', [1, 2])\ndef test_late(k): pass\n"
+        "LATE = [pytest.param(k, marks=pytest.mark.nightly) for k in range(3)]\n"
+        "@pytest.mark.parametrize('k', LATE)\ndef test_every_one_late(k): pass\n"
+        "@pytest.mark.parametrize('k', [*LATE, 7])\ndef test_some_late(k): pass\n"
+        "@pytest.mark.gpu\n@pytest.mark.parametrize('k', [1, 2])\ndef test_on_gpu(k): pass\n"
     )
+    Path("test_gpu_it.py").write_text("import pytest\npytestmark = pytest.mark.gpu\n1 / 0\n")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{TESTS}")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
 
-    def names(*options: str) -> set[str]:
+    def names(test: str, *options: str) -> set[str]:
         done = pytester.runpytest_subprocess("-q", "--collect-only", *options)
-        return {line for line in done.outlines if "::test_it" in line}
+        return {line for line in done.outlines if f"::{test}" in line}
 
-    default, nightly = names(), names("-m", "nightly")
+    every, given = names("test_", "-m", "not gpu"), ("-m", "nightly", "test_many.py")
+    default, nightly = ({n for n in every if "::test_it" in n}, names("test_it", *given))
     assert len(default) == 2
     assert len(nightly) == 7
     assert not default & nightly
-    assert names("-k", "test_it") == default
+    assert every - default == {f"test_many.py::test_other[{k}]" for k in range(9)} | {
+        "test_many.py::test_some_late[7]"
+    }
+    assert names("test_", "-k", "test_it or on_gpu", "test_many.py") == default | {
+        f"test_many.py::test_on_gpu[{k}]" for k in (1, 2)
+    }
     assert not [*Path().glob("**/__pycache__/test_*")]
     assert [*Path(".pytest_cache").rglob("test_many*.pyc")]
 

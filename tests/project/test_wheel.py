@@ -80,12 +80,13 @@ def test_dev_says_that_it_is_part_of_a_checkout(installed: Path, arguments: list
     assert not done.stdout
 
 
-def test_everything_else_works_without_it(installed: Path) -> None:
+def test_everything_else_works_without_it(installed: Path, tmp_path: Path) -> None:
     """With an example of the wheel's own, as somebody finds it who has nothing else."""
     share = installed / "fusec" / "share"
     example = str(share / "examples" / "softmax.yaml")
     commands = [["docs"], ["docs", "files"], ["docs", "examples"]]
     commands += [["check", example], ["dump", example], ["explain", example], ["ops"]]
+    commands += [["explain", example, "--html", str(tmp_path / "page.html")]]
     code = f"from fusec.cli import run_main\nfor c in {commands}: assert run_main(c) == 0, c"
     done = python(installed, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")

@@ -19,7 +19,8 @@ from fusec.diagnostics import InternalError
 from fusec.run import build as build_module
 from fusec.run import nvrtc
 from fusec.run.build import Artifact, Source, build
-from fusec.run.cache import Cache, cache_directory, entry_key
+from fusec.run.cache import Cache, entry_key
+from fusec.run.entries import cache_directory
 from fusec.run.nvrtc import Compiled, CompileError
 
 KEY = "ab" + "0" * 62

@@ -13,7 +13,7 @@ import pytest
 from cli_tools import fusec, small
 
 from fusec.diagnostics import FusecError
-from fusec.run import cache as cache_module
+from fusec.run import entries as cache_module
 from fusec.run.cache import Cache, user_cache
 from fusec.run.cache_size import DEFAULT_LIMIT, clear, entries, size_limit
 from fusec.run.nvrtc import Compiled, compile_cuda
@@ -252,10 +252,10 @@ def test_the_command_shows_and_clears(
     size = f"{total(cache) / 1000:.1f} kB"
     assert f"entries    3\nsize       {size}\n" in done.out
     done = fusec(capsys, "cache", "--clear")
-    assert (done.code, done.out) == (0, f"3 kernels, {size} removed from {folder}\n")
+    assert (done.code, done.out) == (0, f"3 files, {size} removed from {folder}\n")
     assert list(folder.iterdir()) == []
     done = fusec(capsys, "cache", "--clear")
-    assert (done.code, done.out) == (0, f"0 kernels, 0 B removed from {folder}\n")
+    assert (done.code, done.out) == (0, f"0 files, 0 B removed from {folder}\n")
     cache.store(key(1), SMALLEST)
     assert held(cache, range(3)) == [1]
 

@@ -310,6 +310,27 @@ outputs: [y]
 """
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said", "code"),
+    [
+        ("B: 4", "B: 5", "is not divisible into 2 equal parts", 2),
+        ("mul(x, 2.0)", "cumsum(x, dim=0)", "carries a dependence through `cumsum`", 2),
+        ("mul(x, 2.0)", "set(x)", "`y` is written to `x` slice by slice", 3),
+    ],
+)
+def test_what_cannot_be_divided_is_an_error_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    old: str, new: str, said: str, code: int,
+) -> None:  # fmt: skip
+    monkeypatch.delattr("fusec.commands.ranks.launch")
+    alias = "alias: x, " if code == 3 else ""
+    text = FILE.replace(old, new).replace("  - y\n", f"  - y: {{{alias}stream: {{0: 2}}}}\n")
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    assert run_main(["run", str(path), "--ranks", "2", "--device", "reference"]) == code
+    assert said in capsys.readouterr().err
+
+
 def test_axes_of_a_mesh_are_resized_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

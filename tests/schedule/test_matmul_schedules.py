@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from copy import copy
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,7 +24,6 @@ from benchmarks.product_schedules import (
 )
 from fusec import target
 from fusec.ir.annotations import Setting
-from fusec.schedule import persistent_price, vector_price
 from fusec.schedule.matmul_beside import beside, room
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_once import read_once
@@ -69,10 +70,18 @@ def priced(name: str) -> Priced:
     return Priced(*product_of(name), HOPPER)
 
 
-def losses() -> dict[str, float]:
+def with_costs(product: Priced, **costs: Any) -> Priced:
+    """Return a product with other coefficients of the cost model."""
+    changed = copy(product)
+    changed.target = replace(HOPPER, cost=replace(HOPPER.cost, **costs))
+    return changed
+
+
+def losses(**costs: Any) -> dict[str, float]:
     """Return what price's choice of `wgmma` loses, by product, of all that have such schedules."""
     made = {n: sum(t.startswith("wgmma") for t, _ in r["schedules"]) for n, r in ROWS.items()}
-    return {n: over_best(priced(n), "wgmma") for n, count in made.items() if count > 1}
+    products = {n: with_costs(priced(n), **costs) for n, count in made.items() if count > 1}
+    return {n: over_best(product, "wgmma") for n, product in products.items()}
 
 
 @pytest.fixture(scope="module")
@@ -89,29 +98,27 @@ def test_most_choices_are_near_the_fastest(as_priced: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("constant", "value"),
+    ("coefficient", "value"),
     [
-        ("_WANTED", 0.0),
-        ("_BESIDE_A", (1.0, 1.0)),
-        ("_LINES", ({}, {})),
-        ("_SHARED_STAGE", 0.0),
-        ("_BEYOND", 0.0),
+        ("hot_row_limit", 0.0),
+        ("shared_a_penalty", (1.0, 1.0)),
+        ("line_penalty", {}),
+        ("shared_stage_seconds", 0.0),
+        ("out_of_bounds_penalty", 0.0),
     ],
 )
 def test_a_price_without_what_was_measured_chooses_others(
-    constant: str, value: object, as_priced: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    coefficient: str, value: Any, as_priced: dict[str, float]
 ) -> None:
-    monkeypatch.setattr(persistent_price, constant, value)
-    assert sum(losses().values()) > sum(as_priced.values()) + 0.3
+    cost = replace(HOPPER.cost.matmul_wgmma, **{coefficient: value})
+    assert sum(losses(matmul_wgmma=cost).values()) > sum(as_priced.values()) + 0.3
 
 
-def test_a_price_that_does_not_know_of_stages_chooses_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cost_model_without_the_measured_stages_selects_others() -> None:
     product = Priced((1, 28672, 8192), "nt", HOPPER)
     assert product.chosen.stages == 2
-    monkeypatch.setattr(vector_price, "_STAGES", {1: 1.0, 2: 0.98, 4: 0.96})
-    assert over_best(product) > 1.05
+    cost = replace(HOPPER.cost.matmul_vector, stage_share={1: 1.0, 2: 0.98, 4: 0.96})
+    assert over_best(with_costs(product, matmul_vector=cost)) > 1.05
 
 
 @pytest.mark.parametrize(

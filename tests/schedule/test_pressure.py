@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from families import plan_of
 from paths import ROOT
 
 from fusec.codegen.dispatch import VIEWS
 from fusec.driver import Compilation, load
 from fusec.ir.dim import dim
 from fusec.options import CompileOptions
+from fusec.parse import read_text
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import (
     TEMPLATES,
@@ -141,6 +143,21 @@ def test_a_thread_holds_the_most_of_its_loops() -> None:
     assert both == Pressure(flight=8, sums=1, lanes=16)
     assert most_of([]) == Pressure()
     assert both.registers > Pressure(flight=8).registers
+
+
+@pytest.mark.parametrize(("axis", "scheduler"), [(1, "inner_persistent"), (0, "outer_persistent")])
+def test_a_thread_has_a_sum_for_each_column_of_a_vector_and_one_for_a_row(
+    axis: int, scheduler: str
+) -> None:
+    text = (
+        "fusion: sums\ninputs: {x: 'f32[512, 512]'}\n"
+        f"ops: ['m = mean(x, dims=[{axis}], keepdim=true)', y = x - m]\noutputs: [y]\n"
+    )
+    plan: Any = plan_of(scheduler, read_text(text, "sums.yaml"))
+    width = plan.parameters.vector_width
+    assert width > 1
+    pressure = find_scheduler(scheduler).pressure(plan, plan.kernels[0])
+    assert pressure.sums == (1 if axis == 1 else width)
 
 
 def test_templates_that_are_told_by_themselves_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log
 from random import Random
 
@@ -16,11 +17,11 @@ from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.passes import run_pipeline
 from fusec.passes.rewrite import rewrite
-from fusec.schedule import matmul_parts
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_parts import InParts
+from fusec.schedule.matmul_redefinitions import definitions_of_product
 from fusec.schedule.plan import Plan
 from fusec.schedule.registry import host_schedulers, schedulers
 from fusec.segment.offers import Offers
@@ -72,13 +73,24 @@ def test_parts_of_k_that_cannot_pay_are_spared(monkeypatch: pytest.MonkeyPatch) 
     assert again == plans
 
 
-def over_bound(fusion: Fusion, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return what segments in parts of K take, over their bound; of each number of parts."""
+def test_parts_of_k_are_tried_where_the_product_has_no_plan() -> None:
+    fusion = product(64, 512, 8192)
+    found = definitions_of_product(fusion, fusion, None, None, HOPPER)
+    assert [d.name for d in found] == ["split_k_2", "split_k_4", "split_k_8", "split_k_16"]
+
+
+def over_bound(
+    fusion: Fusion, monkeypatch: pytest.MonkeyPatch, bounding: Target = HOPPER
+) -> list[float]:
+    """Return what segments in parts of K take, over their bound; of each number of parts.
+
+    bounding: the target by whose coefficients bounds are computed.
+    """
     bounds: dict[int, float] = {}
     least_seconds = InParts.least_seconds
 
     def noted(split: InParts, parts: int, target: Target) -> float:
-        bounds[parts] = least_seconds(split, parts, target)
+        bounds[parts] = least_seconds(split, parts, bounding)
         return 0.0
 
     offers = Offers((*schedulers(), *host_schedulers()), HOPPER)
@@ -119,14 +131,18 @@ def test_no_parts_of_k_are_quicker_than_their_bound(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("rate", "value", "shape"),
-    [("MEMORY_RATE", 0.9, (16, 8192, 28672)), ("RATE", 0.5, (256, 8192, 8192))],
+    [
+        ("bound_memory_reach", 0.9, (16, 8192, 28672)),
+        ("bound_tensor_reach", 0.5, (256, 8192, 8192)),
+    ],
 )
 def test_a_bound_above_what_parts_take_is_seen(
     monkeypatch: pytest.MonkeyPatch, rate: str, value: float, shape: tuple[int, int, int]
 ) -> None:
     assert min(over_bound(product(*shape), monkeypatch)) >= 1
-    monkeypatch.setattr(matmul_parts, rate, value)
-    assert min(over_bound(product(*shape), monkeypatch)) < 1
+    cost = replace(HOPPER.cost.matmul, **{rate: value})
+    bounding = replace(HOPPER, cost=replace(HOPPER.cost, matmul=cost))
+    assert min(over_bound(product(*shape), monkeypatch, bounding)) < 1
 
 
 @pytest.mark.parametrize(("k", "once"), [(8192, (False, False)), (32768, (False, True))])

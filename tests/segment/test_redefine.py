@@ -10,17 +10,20 @@ from gpu_check import check_on_gpu
 from nightly import mostly_nightly
 
 from fusec import lowering
-from fusec.ir.graph import Fusion
+from fusec.ir.dtype import F32
+from fusec.ir.graph import Const, Fusion, Node, Operand
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.passes.rewrite import Rewriter, rewrite
 from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.schedule.inner_persistent import InnerPersistent
 from fusec.schedule.registry import schedulers
-from fusec.segment.protocol import Redefining, Redefinition
+from fusec.segment.protocol import Estimate, Proposal, Redefining, Redefinition, Refusal
+from fusec.segment.redefine import redefine
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
-from fusec.target import find
+from fusec.target import Target, find
 
 TARGET = find("sm_90a")
 
@@ -76,6 +79,11 @@ def few(parts: int = 3, dtype: str = "f32", scale: int = 1) -> Fusion:
     rows = 40 * 1848
     text = FEW.format(parts=parts, dtype=dtype, rows=rows, pitch=9 * scale * rows)
     return read_text(text.replace(", 9, 40", f", {9 * scale}, 40"))
+
+
+def pinned_few() -> Fusion:
+    text = FEW.format(parts=3, dtype="f32", rows=40 * 1848, pitch=9 * 50 * 40 * 1848)
+    return read_text(text.replace(", 9, 40", ", 450, 40") + "segments:\n  all: [y]\n")
 
 
 PLAIN = CompileOptions(without=("hoist_selections",))
@@ -142,12 +150,25 @@ def test_what_does_not_pay_is_undone_with_both_times() -> None:
     assert all("us rather than" in because for because in undone)
 
 
-def test_never_and_pinned_fusions_stay_as_they_are() -> None:
+def test_never_tries_nothing() -> None:
     actions = {d.action for d in segmented(norm(), "never").decisions}
     assert not actions & {"redefine", "undo"}
+
+
+def test_a_pinned_segment_stays_one_segment() -> None:
+    """Its definitions are tried; those that would split it are undone with the reason."""
     text = NORM.format(m=256, n=4096, k=65536, product="matmul(a, b)") + "segments:\n  one: [p]\n"
-    actions = {d.action for d in segmented(read_text(text), "after").decisions}
-    assert not actions & {"redefine", "undo"}
+    found = segmented(read_text(text), "after")
+    assert [n.output.name for n in found.segments[0].nodes] == ["p"]
+    undone = [d.because for d in found.decisions if d.action == "undo" and d.subject == ("p",)]
+    assert any("`one`" in because for because in undone)
+
+
+def test_a_pinned_segment_has_another_definition_where_it_stays_one() -> None:
+    plain = segmented(pinned_few(), "never")
+    found = segmented(pinned_few(), "after")
+    assert [s.scheduler for s in found.segments] == ["transpose"]
+    assert found.seconds(TARGET) < 0.8 * plain.seconds(TARGET)
 
 
 @pytest.mark.parametrize(
@@ -212,8 +233,6 @@ class _Loop:
 
 
 def test_offers_without_end_come_to_one() -> None:
-    from fusec.segment.redefine import redefine
-
     fusion = read_text(
         "fusion: f\ndims: {N: 64}\ninputs: {x: 'f32[N]'}\nops: [y = exp(x)]\noutputs: [y]\n"
     )
@@ -255,3 +274,157 @@ def test_halves_cast_before_a_product_run_on_tensor_cores() -> None:
     )
     checked = check_on_gpu(fusion)
     assert checked.schedulers == ["matmul"]
+
+
+VARIANCE = """
+fusion: layer
+dims: {{B: {b}, D: {d}}}
+inputs:
+  x: f32[B, D]
+ops:
+  - v, m = var_mean(x, dims=[{dim}], correction=0, keepdim=true)
+  - y = (x - m) * rsqrt(v + 1e-5)
+outputs: [y]
+"""
+
+
+def variance(dim: int = 1, b: int = 4096, d: int = 1024) -> Fusion:
+    return read_text(VARIANCE.format(dim=dim, b=b, d=d))
+
+
+def source(found: SegmentedFusion) -> str:
+    options = replace(PLAIN, targets=("sm_90a",))
+    plans = lowering.schedule(found, options)
+    return "".join(s.text for group in lowering.render(plans, options) for s in group)
+
+
+@pytest.mark.parametrize("of", [(1, 4096, 1024), (0, 128, 65536)], ids=["rows", "columns"])
+def test_both_definitions_of_a_variance_are_logged_and_each_can_be_had(
+    of: tuple[int, int, int],
+) -> None:
+    found = segmented(variance(*of), "after")
+    (logged,) = (d.because for d in found.decisions if "two_pass" in d.because)
+    assert "by Welford's algorithm" in logged
+    assert logged.count(" us") == 2
+    assert "Welford" not in source(found)
+    never = segmented(variance(*of), "never")
+    assert "Welford" in source(never)
+    options = replace(PLAIN, targets=("sm_90a",), without=("two_pass", "hoist_selections"))
+    fusion = lowering.optimise(variance(*of), options)
+    assert source(lowering.segment(fusion, options)) == source(never)
+
+
+def test_welford_is_kept_where_it_is_predicted_to_be_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where plans in two passes take three microseconds more."""
+
+    def propose(self: InnerPersistent, segment: Fusion, target: Target) -> Proposal:
+        found = proposed(self, segment, target)
+        if isinstance(found, Refusal) or "two_pass" in segment.as_defined:
+            return found
+        return replace(found, waits=found.waits + 3e-6)
+
+    proposed = InnerPersistent.propose
+    monkeypatch.setattr(InnerPersistent, "propose", propose)
+    found = segmented(variance(), "after")
+    assert [d.action for d in found.decisions if "two_pass" in d.because] == ["undo"]
+    assert "Welford" in source(found)
+
+
+class ThirdParty:
+    """A scheduler that is not fusec's: it computes `y = x + x` alone, cheapest as `x - (-x)`.
+
+    bytes: what it says to move where `y` is made by each operation.
+    """
+
+    name = "doubling"
+
+    def __init__(self, **bytes: int) -> None:
+        self.bytes = bytes
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        (op,) = (n.op.name for n in segment.nodes if n.output.name == "y")
+        if op not in self.bytes:
+            return Refusal("operation", f"`{op}` has no kernel")
+        return Estimate(bytes=self.bytes[op], ctas=10_000, efficiency=0.9)
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        (op,) = (n.op.name for n in segment.nodes if n.output.name == "y")
+        if op not in _OTHER:
+            return ()
+        name, rule = _OTHER[op]
+        return (Redefinition(name, "y", "another definition of twice x", rule),)
+
+
+def _as_product(node: Node, work: Rewriter) -> tuple[Operand, ...] | None:
+    if node.op.name != "add":
+        return None
+    return work.become(node, "mul", [node.operands[0], Const(2.0, F32)])
+
+
+def _as_difference(node: Node, work: Rewriter) -> tuple[Operand, ...] | None:
+    if node.op.name != "mul":
+        return None
+    return work.become(node, "sub", [node.operands[0], work.add(node, "neg", [node.operands[0]])])
+
+
+_OTHER = {"add": ("product", _as_product), "mul": ("difference", _as_difference)}
+
+
+def twice(scheduler: ThirdParty, without: tuple[str, ...] = ()) -> SegmentedFusion:
+    fusion = read_text(
+        "fusion: f\ndims: {N: 67108864}\ninputs: {x: 'f32[N]'}\nops:\n  - y = add(x, x)\n"
+        "outputs: [y]\n"
+    )
+    able = (*schedulers(), scheduler)
+    return redefine(
+        fusion,
+        lambda f, resume: segment(f, able, TARGET, resume=resume),
+        able,
+        TARGET,
+        "after",
+        without,
+    )
+
+
+def operations(found: SegmentedFusion) -> list[str]:
+    return [n.op.name for s in found.segments for n in s.nodes]
+
+
+def test_a_scheduler_of_a_third_party_proposes_a_definition_and_wins() -> None:
+    found = twice(ThirdParty(add=400_000_000, mul=200_000_000))
+    assert [s.scheduler for s in found.segments] == ["doubling"]
+    assert operations(found) == ["mul"]
+    assert any(d.action == "redefine" and "product" in d.because for d in found.decisions)
+    left = twice(ThirdParty(add=400_000_000, mul=200_000_000), without=("product",))
+    assert operations(left) == ["add"]
+
+
+def test_definitions_are_tried_until_none_is_cheaper() -> None:
+    found = twice(ThirdParty(add=400_000_000, mul=200_000_000, sub=100_000_000))
+    assert operations(found) == ["neg", "sub"]
+
+
+@pytest.mark.parametrize(
+    ("product", "difference", "kept"),
+    [
+        (400_000_000, 200_000_000, True),
+        (405_000_000, 200_000_000, True),
+        (400_000_000, 395_000_000, False),
+    ],
+)
+def test_a_definition_that_is_no_gain_may_enable_one_that_is(
+    product: int, difference: int, kept: bool
+) -> None:
+    found = twice(ThirdParty(add=400_000_000, mul=product, sub=difference))
+    assert operations(found) == (["neg", "sub"] if kept else ["add"])
+    reasons = [d.because for d in found.decisions if d.action == "redefine"]
+    assert [r.partition(":")[0] for r in reasons] == (["product and difference"] if kept else [])
+
+
+def test_an_expensive_definition_is_not_tried_in_a_pair() -> None:
+    found = twice(ThirdParty(add=200_000_000, mul=400_000_000, sub=50_000_000))
+    assert operations(found) == ["add"]

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 import pytest
 from annotated import Drawn, draw, repeated
-from annotated_trials import Outcome, lines_of, trial, try_many
+from annotated_trials import Outcome, trial, try_many
 from draws import drawn, times
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -432,11 +432,11 @@ outputs:
 def test_what_is_computed_as_needed_may_be_said_to_be(text: str) -> None:
     fusion = read(text)
     agree(fusion, exact=False)
-    wanted = lines_of(partition(fusion))
+    wanted = to_text(partition(fusion))
     found = dict(repeated(fusion, random.Random(0), 9))
     assert "c" in found
     for again in found.values():
-        assert lines_of(partition(again)) == wanted
+        assert to_text(partition(again)) == wanted
 
 
 @drawn(12)

@@ -10,7 +10,8 @@ from lockstep import agree, divided, exchanges_of, mesh_of, ops_of, sharding
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Node
 from fusec.parse import read_text
-from fusec.shard.partition import Partition, partition, partitioned
+from fusec.shard.divided import Partition
+from fusec.shard.partition import partition, partitioned
 
 COPY = read_text("""
 fusion: copy

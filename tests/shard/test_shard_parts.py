@@ -14,10 +14,11 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion
-from fusec.ir.sharding import Sharding
+from fusec.ir.sharding import STREAM, Part, Sharding
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.passes.complex_as_pairs import complex_as_pairs
+from fusec.shard.axes import pieces_of
 from fusec.shard.partition import partition, partitioned
 from fusec.shard.place import assemble, local_part, local_shape, local_sizes
 
@@ -54,6 +55,22 @@ def test_parts_are_where_a_mesh_says() -> None:
     assert outer.tolist() == [10, 11], "rank 5 is at place 1 along dp, 1 along tp"
     inner = local_part(whole, sharding(1, "0: _/2 tp", MESH), MESH, 5)
     assert inner.tolist() == [2, 3, 10, 11]
+
+
+@pytest.mark.parametrize(
+    ("slices", "at", "outer", "pieces"),
+    [
+        (8, 0, 1, 2),
+        (8, 1, 1, None),  # not contiguous: other dims are around it
+        (8, 0, 2, None),
+        (4, 1, 2, 1),
+        (6, 0, 1, None),
+    ],
+)
+def test_slices_are_pieces_of_one_rank_and_contiguous(
+    slices: int, at: int, outer: int, pieces: int | None
+) -> None:
+    assert pieces_of(Part(STREAM, dim(slices)), dim(4), at, dim(outer)) == pieces
 
 
 def test_an_array_that_ranks_do_not_divide_is_an_error() -> None:

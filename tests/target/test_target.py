@@ -114,3 +114,54 @@ def test_resources_used_together_hinder_each_other() -> None:
     memory = Estimate(bytes=1 << 30, ctas=10_000)
     both = replace(memory, flops=memory.parts(target)["memory"] * target.flops / 2 * target.issue)
     assert 1.1 < both.seconds(target) / memory.seconds(target) < 1.3
+
+
+COST = (FOLDER / "sm_90a.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tile_seconds = 3.2e-6", "", "missing field `cost.matmul.tile_seconds`"),
+        ("tile_seconds = 3.2e-6", "tile = 1\ntile_seconds = 1", "unknown field `cost.matmul.tile`"),
+        ("tile_seconds = 3.2e-6", "tile_seconds = '1'", "`cost.matmul.tile_seconds` must be a pos"),
+        ("tile_seconds = 3.2e-6", "tile_seconds = nan", "`cost.matmul.tile_seconds` must be a pos"),
+        ("overlap_exponent = 4", "overlap_exponent = 4.5", "`cost.matmul_vector.overlap_exponent`"),
+        ("[[0, 0.0], [16, 0.14],", "[[16, 0.14], [0, 0.0],", "`cost.matmul.tensor_reach`"),
+        ("[1.15, 1.3]", "1.15", "`cost.matmul_wgmma.shared_a_penalty` must be a list"),
+        ("{ 16 = 2.08,", "{ a = 2.08,", "`cost.matmul_wgmma.line_penalty` must be a table"),
+        ("[cost.matmul_vector]", "[cost.gemv]", "missing field `cost.matmul_vector`"),
+        ("launch = 3.4e-6", "launch = 3.4e-6\ncost_of = 'sm_90a'", "exclude each other"),
+    ],
+)
+def test_a_wrong_coefficient_is_named_with_its_file(
+    own: Path, old: str, new: str, message: str
+) -> None:
+    assert old in COST
+    (own / "sm_90a.toml").write_text(COST.replace(old, new))
+    with pytest.raises(FusecError) as raised:
+        find("sm_90a")
+    assert message in str(raised.value)
+    assert str(own / "sm_90a.toml") in str(raised.value)
+
+
+def test_coefficients_are_those_of_the_target_that_a_file_names(own: Path) -> None:
+    fitted = find("sm_90a")
+    assert fitted.cost_of == "sm_90a"
+    for arch in TARGETS:
+        assert (find(arch).cost, find(arch).cost_of) == (fitted.cost, "sm_90a")
+    text = (FOLDER / "sm_80.toml").read_text()
+    (line,) = (each for each in text.splitlines() if each.startswith("cost_of"))
+    for other in ("cost_of = 'sm_89'", "cost_of = 'sm_1'", "cost_of = 3"):
+        (own / "sm_80.toml").write_text(text.replace(line, other))
+        load.cache_clear()
+        with pytest.raises(FusecError, match=r"sm_80.toml`: `cost_of` must be one of sm_90a,"):
+            find("sm_80")
+
+
+def test_own_files_may_have_coefficients_of_their_own(own: Path) -> None:
+    (own / "sm_90a.toml").write_text(COST.replace("tile_seconds = 3.2e-6", "tile_seconds = 1e-6"))
+    text = (FOLDER / "sm_80.toml").read_text().replace("cost_of", "# cost_of")
+    (own / "sm_80.toml").write_text(text)
+    assert find("sm_90a").cost.matmul.tile_seconds == 1e-6
+    assert (find("sm_80").cost_of, find("sm_80").cost.matmul.tile_seconds) == ("sm_90a", 3.2e-6)

@@ -1,15 +1,15 @@
-"""Passes over host programs that run segments, each a function in a file of its name."""
+"""Passes over host programs that run segments, each a function in a file of its name.
+
+A pass is imported for the first program that it may change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from importlib import import_module
 
-from fusec.hostir.passes.assign_streams import assign_streams
+from fusec.hostir.instructions import Alias, Allocate, For, Free, Wait
 from fusec.hostir.passes.known import Known
-from fusec.hostir.passes.late_joins import late_joins
-from fusec.hostir.passes.late_waits import late_waits
-from fusec.hostir.passes.order_segments import order_segments
-from fusec.hostir.passes.slice_buffers import slice_buffers
 from fusec.hostir.program import HostProgram
 from fusec.options import ASKED
 from fusec.passes.pipeline import Observer, Pass, run_passes
@@ -19,27 +19,51 @@ __all__ = ["PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
 
 HostPass = Callable[[HostProgram, Known], HostProgram]
 
-_PASSES: tuple[HostPass, ...] = (
-    slice_buffers,  # first: the order depends on what memory loops need
-    order_segments,
-    assign_streams,  # after the order of one stream is known
-    late_joins,
-    late_waits,
-)
+
+def _has_loop(program: HostProgram) -> bool:
+    return any(isinstance(i, For) for i in program.instructions)
+
+
+def _has_order(program: HostProgram) -> bool:
+    """Return whether a program does several things, or a loop."""
+    kinds = Allocate | Free | Alias
+    work = [i for i in program.instructions if not isinstance(i, kinds)]
+    return len(work) > 1 or _has_loop(program)
+
+
+def _waits(program: HostProgram) -> bool:
+    return _has_loop(program) or any(isinstance(i, Wait) for i in program.instructions)
+
+
+_PASSES: dict[str, Callable[[HostProgram], bool]] = {
+    "slice_buffers": _has_loop,  # first: the order depends on what memory loops need
+    "order_segments": _has_order,
+    "assign_streams": _has_order,  # after the order of one stream is known
+    "late_joins": _has_loop,
+    "late_waits": _waits,
+}
+"""The passes in order, each with whether it may change a program."""
 
 
 def pipeline(known: Known) -> tuple[Pass[HostProgram], ...]:
     """Return the passes in order, for what is known."""
-    return tuple(_pass(run, known) for run in _PASSES)
+    return tuple(_pass(name, known) for name in _PASSES)
 
 
-def _pass(run: HostPass, known: Known) -> Pass[HostProgram]:
-    doc = (run.__doc__ or "").partition("\n")[0]
-    return Pass(run.__name__, lambda program: run(program, known), doc)
+def find_pass(name: str) -> HostPass:
+    """Return a pass by its name."""
+    return getattr(import_module(f"{__name__}.{name}"), name)
+
+
+def _pass(name: str, known: Known) -> Pass[HostProgram]:
+    def run(program: HostProgram) -> HostProgram:
+        return find_pass(name)(program, known) if _PASSES[name](program) else program
+
+    return Pass(name, run)
 
 
 PIPELINE = pipeline(Known())
-"""The passes where nothing is known: their names and what they do."""
+"""The passes where nothing is known: their names."""
 
 
 def run_pipeline(
@@ -58,7 +82,6 @@ def run_pipeline(
     `observer` is called after each pass with the programs before and after (the same object where
     nothing changed) and the seconds that it took.
     """
-    names = {run.__name__ for run in _PASSES}
-    left_out = {*without, *(names & ASKED.keys() - {*asked})}
+    left_out = {*without, *(_PASSES.keys() & ASKED.keys() - {*asked})}
     steps = pipeline(known)
     return run_passes(steps, program, without=left_out, stop_after=stop_after, observer=observer)

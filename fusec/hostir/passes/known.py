@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from fusec.hostir.placement import scratch_of
+from fusec.hostir.arena import aligned
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import SegmentedFusion
 from fusec.target import Target
@@ -47,9 +47,15 @@ def known_of(
             s.name: min(1.0, _blocks(p, sizes) / target.sms)
             for s, p in zip(parts, plans, strict=True)
         },
-        scratch={s.name: scratch_of(p, sizes) for s, p in zip(parts, plans, strict=True)},
+        scratch={s.name: _scratch(p, sizes) for s, p in zip(parts, plans, strict=True)},
         event=target.launch,
     )
+
+
+def _scratch(plan: KernelPlan, sizes: Mapping[str, int]) -> int:
+    """Return the bytes of a plan's workspaces, but of those that outlast its kernels."""
+    passing = (w for w in plan.workspaces if w.init != "zeroed once")
+    return sum(aligned(max(1, w.size.evaluate(sizes) * w.dtype.size)) for w in passing)
 
 
 def _blocks(plan: KernelPlan, sizes: Mapping[str, int]) -> int:

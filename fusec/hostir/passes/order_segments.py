@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fusec.hostir.arena import aligned
 from fusec.hostir.instructions import Free
 from fusec.hostir.passes.known import Known
-from fusec.hostir.placement import aligned
 from fusec.hostir.program import HostProgram
 from fusec.hostir.sequence import Sequencer, Task
 from fusec.hostir.tasks import WorkGraph, reordered

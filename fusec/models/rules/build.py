@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, dim
@@ -13,6 +15,9 @@ from fusec.ir.dtype import F32, DType
 from fusec.ir.graph import Type
 from fusec.models.graph import Argument, ModelGraph, ModelNode, Ref, items_of, node_error
 from fusec.models.names import Namer
+
+if TYPE_CHECKING:
+    from fusec.models.calls import Call
 
 Texts = str | Sequence[str | None]
 """What a rule returns: an expression for each result, None for one that it does not compute."""
@@ -37,13 +42,22 @@ def rule(*targets: str) -> Callable[[Rule], Rule]:
     return declare
 
 
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
 @dataclass(frozen=True)
 class Line:
-    """One op line: the names that it defines, and its expression."""
+    """One op line: the names that it defines, and its expression; or an external call."""
 
     names: tuple[str, ...]
     expression: str
     node: ModelNode
+    call: Call | None = None
+
+    @property
+    def reads(self) -> list[str]:
+        """Return the words of the line; those that are names of values are what it reads."""
+        return WORD.findall(self.expression) if self.call is None else self.call.reads
 
 
 @dataclass
@@ -58,6 +72,8 @@ class Build:
     lines: list[Line] = field(default_factory=list[Line])
     natural: set[str] = field(default_factory=set[str])
     """The tensors of integers that cannot be negative, as they count."""
+    external: frozenset[str] = frozenset()
+    """The operations that become external calls because the user says so."""
 
     def type_of(self, argument: Argument) -> Type:
         """Return the type of a tensor."""

@@ -27,6 +27,43 @@ def embedding(b: Build, weight: Argument, indices: Argument, *args: Argument, **
     return f"embedding_fwd({b.text(indices)}, {b.text(weight)})"
 
 
+@rule("aten.embedding_bag.padding_idx", "aten.embedding_bag.default", "aten._embedding_bag.default")
+def embedding_bag(
+    b: Build,
+    weight: Argument,
+    indices: Argument,
+    offsets: Argument,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Argument = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> list[str | None]:
+    """Return sums or means of rows of the weight, over the indices from each offset to the next."""
+    if mode not in _BAGS:
+        raise b.unsupported("it returns the largest rows", "choose the mode `sum` or `mean`")
+    dtype, count = b.dtype_of(weight), b.shape_of(indices)[0]
+    text, at = b.text(indices), b.dtype_of(offsets)
+    before = f"arange({count}, dtype={at})"
+    bag = b.let(f"sum(unsqueeze({before}, 1) >= {b.text(offsets)}, [1]) - 1", "bag")
+    rows = f"embedding_fwd({text}, {b.text(weight)})"
+    ones = f"full([{count}], 1, {dtype})"
+    if padding_idx is not None and padding_idx >= 0:
+        ones = b.let(f"cast({text} != {padding_idx}, {dtype})", "counted")
+        rows = f"{rows} * unsqueeze({ones}, 1)"
+    if per_sample_weights is not None:
+        rows = f"{rows} * unsqueeze({b.text(per_sample_weights)}, 1)"
+    found = f"index_add(full({size_texts(b.shape)}, 0, {dtype}), {bag}, {rows}, 0)"
+    if _BAGS[mode] == "mean":
+        sizes = f"index_add(full([{b.shape[0]}], 0, {dtype}), {bag}, {ones}, 0)"
+        found = f"{found} / unsqueeze(maximum({b.let(sizes, 'sizes')}, 1), 1)"
+    return [found, None, None, None]
+
+
+_BAGS = {0: "sum", 1: "mean"}
+
+
 @rule("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(
     b: Build,

@@ -45,10 +45,9 @@ def rms_norm(
     weight: Argument = None,
     eps: float | None = None,
 ) -> str:
-    """Normalize by the root mean square; without eps it is that of the type."""
-    epsilons = {"f32": 1.1920928955078125e-07, "f64": 2.220446049250313e-16, "bf16": 0.0078125,
-                "f16": 0.0009765625}  # fmt: skip
-    small = epsilons[b.dtype_of(input).name] if eps is None else eps
+    """Normalize by the root mean square; without eps it is that of the type it is computed in."""
+    epsilons = {"f32": 1.1920928955078125e-07, "f64": 2.220446049250313e-16}
+    small = epsilons[_wide(b, input).name] if eps is None else eps
     return f"rms_norm({', '.join(map(b.text, (input, list(normalized_shape), weight, small)))})"
 
 

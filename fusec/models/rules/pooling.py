@@ -105,13 +105,39 @@ def adaptive_avg_pool(b: Build, self: Argument, output_size: Sequence[int]) -> s
     return _pooled(b, self, known, "mean")
 
 
-@rule("aten.upsample_nearest2d.vec", "aten.upsample_nearest2d.default")
-def upsample(b: Build, input: Argument = None, self: Argument = None, **_: Argument) -> str:
+@rule("aten.upsample_nearest2d.vec")
+def upsample(
+    b: Build,
+    input: Argument,
+    output_size: Argument = None,
+    scale_factors: Sequence[float] | None = None,
+) -> str:
     """Repeat each element of an image by whole factors."""
-    source = self if input is None else input
+    return _enlarged(b, input, scale_factors or (None, None))
+
+
+@rule("aten.upsample_nearest2d.default")
+def upsample_by_size(
+    b: Build,
+    self: Argument,
+    output_size: Argument,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> str:
+    """Repeat each element of an image by whole factors."""
+    return _enlarged(b, self, (scales_h, scales_w))
+
+
+def _enlarged(b: Build, source: Argument, scales: Sequence[float | None]) -> str:
+    """Return an image enlarged to the node's result.
+
+    A scale that is given decides which element is read, floor(place / scale), not the sizes: 3.2
+    makes 9 places of 3, the first element in 4 of them.
+    """
     shape, result = b.shape_of(source), b.shape
     factors = [r.divide(s) for r, s in zip(result[2:], shape[2:], strict=True)]
-    if any(f is None for f in factors):
+    differ = (s is not None and str(f) != f"{s:g}" for f, s in zip(factors, scales, strict=True))
+    if any(f is None for f in factors) or any(differ):
         raise b.unsupported("images are enlarged by whole factors alone")
     parts = [p for s, f in zip(shape[2:], factors, strict=True) for p in (str(s), str(f))]
     ones = [p for s in shape[2:] for p in (str(s), "1")]

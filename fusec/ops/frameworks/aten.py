@@ -253,7 +253,7 @@ repeat_interleave.self_int(self, repeats, dim=none, output_size=none) = repeat_i
     repeats, dim)
 reshape.default(self, shape) = reshape(self, shape)
 rms_norm.default(input, normalized_shape, weight=none, eps=none) -> rms_norm(input,
-    normalized_shape, weight, eps)  # without eps: that of the type
+    normalized_shape, weight, eps)  # without eps: that of f32 for 16-bit floats
 roll.default(self, shifts, dims=none) = roll(self, shifts, dims)
 rot90.default(self, k=1, dims=none) -> flip(transpose(self, 0, 1), [0])  # of a matrix, k=1
 round.default(self) = round(self)

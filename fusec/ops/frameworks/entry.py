@@ -28,6 +28,19 @@ PARTS: Mapping[str, tuple[str | None, ...]] = {
     "meshgrid": ("expand(unsqueeze(a, 1), [size(a, 0), size(b, 0)])",
                  "expand(unsqueeze(b, 0), [size(a, 0), size(b, 0)])"),
     "modf": ("frac(x)", "trunc(x)"),
+    "divmod": ("a // b", "a % b"),
+    "kthvalue": (
+        "{keepdim=false} select(sort(input, dim)[0], k - 1, dim) | "
+        "{keepdim=true} narrow(sort(input, dim)[0], dim, k - 1, 1)",
+        "{keepdim=false} select(sort(input, dim)[1], k - 1, dim) | "
+        "{keepdim=true} narrow(sort(input, dim)[1], dim, k - 1, 1)",
+    ),
+    "median": (
+        "{keepdim=false} select(sort(input, dim)[0], (size(input, dim) - 1) // 2, dim) | "
+        "{keepdim=true} narrow(sort(input, dim)[0], dim, (size(input, dim) - 1) // 2, 1)",
+        "{keepdim=false} select(sort(input, dim)[1], (size(input, dim) - 1) // 2, dim) | "
+        "{keepdim=true} narrow(sort(input, dim)[1], dim, (size(input, dim) - 1) // 2, 1)",
+    ),
 }  # fmt: skip
 """Functions of several results that are an operation each; None: of no operation."""
 
@@ -36,7 +49,7 @@ _WORDS = {"none": None, "true": True, "false": False, "inf": float("inf")}
 
 _FRAMEWORKS = {
     "torch": "PyTorch", "torch.Tensor": "PyTorch", "numpy": "NumPy", "jax": "JAX",
-    "nvfuser": "nvFuser", "aten": "ATen", "prims": "ATen",
+    "nvfuser": "nvFuser", "aten": "ATen", "prims": "ATen", "models": "model code",
 }  # fmt: skip
 
 
@@ -54,14 +67,15 @@ class Entry:
     """What fusec knows of one name.
 
     namespace: torch (with torch.nn.functional and torch.special), torch.Tensor, aten, prims, numpy,
-        jax or nvfuser. overload: ATen's, as `Tensor`, else empty.
+        jax, nvfuser or models. overload: ATen's, as `Tensor`, else empty.
     kind: `same`, an operation of fusec that takes these arguments; `alias`, a name that fusec takes
         too; `other`, written otherwise; `unsupported`.
     expressions: what to write, with the parameters as names; the first that uses all that is given
         and whose conditions hold.
     conditions: of each expression, `{ndim=1, mode=nearest}` before it: the number of dims of the
-        first argument, `integers` for its type, or the value of an argument, which then has its
-        place; `step=size` of two arguments that are equal, `size:one` of one that is no list.
+        first argument, `integers` or `complex` for its type, or the value of an argument, which
+        then has its place; `step=size` of two arguments that are equal, `size:one` of one that is
+        no list; `other.ndim=1` is of the argument `other`.
     note: what else to say; for `unsupported` the reason. results: what the expressions give, where
     it is more than one value: `# results: the output, the mask` in a line of the tables.
     """
@@ -82,9 +96,14 @@ class Entry:
         conditions = self.conditions or ((),) * len(self.expressions)
         return [*zip(self.expressions, conditions, strict=True)]
 
-    def of(self, *expressions: str) -> Entry:
-        """Return the same name with other expressions, which have no conditions."""
-        return replace(self, expressions=expressions, conditions=())
+    def of(self, text: str) -> Entry:
+        """Return the same name with other expressions, in the form of the tables."""
+        forms = forms_of(text)
+        return replace(
+            self,
+            expressions=tuple(expression for expression, _ in forms),
+            conditions=tuple(conditions for _, conditions in forms),
+        )
 
     @property
     def framework(self) -> str:
@@ -123,7 +142,7 @@ def read_entry(namespace: str, line: str) -> Entry:
     text, _, note = rest.partition(" # ")
     plain, _, overload = name.partition(".") if namespace in ("aten", "prims") else (name, "", "")
     _, several, results = note.strip().partition("results: ")
-    forms = [_form(part.strip()) for part in text.split(" | ")]
+    forms = forms_of(text)
     return Entry(
         namespace, plain, overload, {"=": "alias", "->": "other"}[sign],
         tuple(_parameter(word.strip()) for word in listed.split(",") if word.strip()),
@@ -131,6 +150,11 @@ def read_entry(namespace: str, line: str) -> Entry:
         tuple(results.split(", ")) if several else (),
         tuple(conditions for _, conditions in forms),
     )  # fmt: skip
+
+
+def forms_of(text: str) -> Sequence[tuple[str, tuple[str, ...]]]:
+    """Return expressions as the tables write them, each with its conditions."""
+    return [_form(part.strip()) for part in text.split(" | ")]
 
 
 def _form(text: str) -> tuple[str, tuple[str, ...]]:

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from fusec.ops.declare import TABLE
-from fusec.ops.frameworks import aten, numpy_jax, pytorch, unsupported
+from fusec.ops.frameworks import aten, models, numpy_jax, pytorch, unsupported
 from fusec.ops.frameworks.entry import NEEDED, Entry, Parameter, read_entry
 
-NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "prims", "aten")
-"""In the order in which a name without a prefix is looked up."""
+NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "models", "prims", "aten")
+"""In the order in which a name without a prefix is looked up, but for the last two."""
+_BARE = NAMESPACES[:-2]
 
 PREFIXES: Mapping[str, str] = {
-    "torch.nn.functional": "torch", "torch.nn.utils": "torch", "nn.utils": "torch",
-    "torch.utils.checkpoint": "torch", "torch.special": "torch",
+    "torch.nn.functional": "torch", "torch.nn.utils": "torch", "torch.nn": "torch",
+    "nn.utils": "torch", "torch.utils.checkpoint": "torch", "torch.special": "torch",
     "torch.linalg": "torch", "np.linalg": "numpy", "numpy.linalg": "numpy",
     "jnp.linalg": "numpy", "linalg": "torch", "LA": "torch", "torch.Tensor": "torch.Tensor",
     "torch.ops.aten": "aten", "torch.ops.prims": "prims", "torch": "torch",
@@ -40,6 +41,7 @@ def _table(namespace: str) -> Mapping[str, Entry]:
         "torch.Tensor": (pytorch.METHODS, "", {}),
         "nvfuser": (numpy_jax.NVFUSER, "", {}),
         "numpy": (numpy_jax.NUMPY, numpy_jax.NUMPY_SAME, {}),
+        "models": (models.LINES, "", {}),
         "jax": (numpy_jax.JAX, numpy_jax.JAX_SAME, numpy_jax.JAX_UNSUPPORTED),
         "aten": (aten.LINES, "", aten.UNSUPPORTED),
         "prims": (aten.PRIMS, "", {}),
@@ -104,7 +106,7 @@ def find(namespace: str, name: str, overload: str = "") -> Entry | None:
 
 def find_bare(name: str) -> Entry | None:
     """Return the entry of a name without a prefix, of the first framework that has it."""
-    for namespace in NAMESPACES[:5]:
+    for namespace in _BARE:
         entry = find(namespace, name)
         if entry is not None and not (entry.kind == "same" and name not in TABLE):
             return entry
@@ -121,6 +123,15 @@ def method_entry(name: str) -> Entry | None:
 
 def find_dotted(name: str) -> Entry | None:
     """Return the entry of a name behind a framework's prefix, as `torch.nn.functional.silu`."""
+    found = _find_dotted(name)
+    module, _, word = name.rpartition(".")
+    reason = unsupported.MODULES.get(module)
+    if found is not None or reason is None:
+        return found
+    return Entry(PREFIXES.get(module, "torch"), word, "", "unsupported", note=reason)
+
+
+def _find_dotted(name: str) -> Entry | None:
     for prefix, namespace in PREFIXES.items():
         rest = name.removeprefix(f"{prefix}.")
         if rest == name:
@@ -139,7 +150,7 @@ def find_dotted(name: str) -> Entry | None:
 def aliases() -> Mapping[str, Entry]:
     """Return the names that fusec takes besides its operations'."""
     found: dict[str, Entry] = {}
-    for namespace in NAMESPACES[:5]:
+    for namespace in _BARE:
         for entry in entries(namespace):
             if entry.kind == "alias" and entry.name not in TABLE:
                 found.setdefault(entry.name, entry)
@@ -148,7 +159,7 @@ def aliases() -> Mapping[str, Entry]:
 
 def of_operation(name: str) -> Iterator[Entry]:
     """Yield what other frameworks call an operation, and how they call one of its name."""
-    for namespace in NAMESPACES[:5]:
+    for namespace in _BARE:
         for entry in entries(namespace):
             calls = (e.partition("(")[0] == name for e in entry.expressions)
             own = entry.name == name and entry.kind == "other"

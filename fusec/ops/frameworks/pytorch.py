@@ -11,17 +11,17 @@ SAME = """
 abs acos acosh addcdiv all any argmax argmin argsort asin asinh atan atan2 atanh bitwise_and
 bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor cat ceil celu chunk
 complex copysign cos cosh cosine_similarity count_nonzero cumprod cumsum deg2rad elu eq erf erfc
-erfinv exp exp2 expm1 eye flatten flip floor floor_divide fmax fmin fmod frac full full_like gcd
-ge gelu glu group_norm gt hardshrink hardsigmoid hardswish hardtanh huber_loss hypot imag isclose
+erfinv exp exp2 expm1 eye flatten flip floor floor_divide fmax fmin fmod frac full full_like gcd ge
+gelu glu group_norm gt hardshrink hardsigmoid hardswish hardtanh huber_loss hypot imag isclose
 isfinite isinf isnan isneginf isposinf isreal l1_loss layer_norm le leaky_relu lerp lgamma linear
-log log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logit
-logsigmoid logsumexp lt masked_fill matmul maximum mean minimum mish movedim mse_loss mul
-nan_to_num nansum narrow ne neg nextafter norm normalize one_hot ones_like permute pow prelu prod
-rad2deg rand_like randn_like real reciprocal relu relu6 remainder repeat repeat_interleave reshape
-rms_norm rsqrt scaled_dot_product_attention selu sigmoid sign signbit silu sin sinh size
-smooth_l1_loss softmax softmin softplus softshrink softsign sort split sqrt square stack std sum
-tan tanh tanhshrink threshold topk transpose tril triu trunc unbind unflatten unsqueeze var
-var_mean where xlogy zeros_like
+log log10 log1p log2 log_softmax logaddexp logical_and logical_not logical_or logical_xor logsigmoid
+logsumexp lt masked_fill matmul maximum mean minimum mish movedim mse_loss mul nan_to_num nansum
+narrow ne neg nextafter norm normalize one_hot ones_like permute pow prelu prod rad2deg rand_like
+randn_like reciprocal relu relu6 remainder repeat reshape rms_norm rsqrt
+scaled_dot_product_attention selu sigmoid sign signbit silu sin sinh size smooth_l1_loss softmax
+softmin softplus softshrink softsign sort split sqrt square stack std sum tan tanh tanhshrink
+threshold topk transpose tril triu trunc unbind unflatten unsqueeze var var_mean where xlogy
+zeros_like
 """
 
 LINES = """
@@ -70,13 +70,19 @@ clip(input, min=none, max=none) = clamp(input, min, max) | maximum(input, min) |
 clone(input) = set(input)
 concat(tensors, dim=0) = cat(tensors, dim)
 concatenate(tensors, dim=0) = cat(tensors, dim)
-conj(input) -> complex(real(input), -imag(input))
-conj_physical(input) -> complex(real(input), -imag(input))
+conj(input) -> {complex} complex(real(input), -imag(input)) | {ndim>=0} set(input)
+conj_physical(input) -> {complex} complex(real(input), -imag(input)) | {ndim>=0} set(input)
 constant_pad_nd(input, pad, value=0) = pad(input, pad, value)
 cosine_embedding_loss(input1, input2, target, margin=0) -> mean(where(target == 1, 1 -
     cosine_similarity(input1, input2), relu(cosine_similarity(input1, input2) - margin)))
-cross_entropy(input, target, weight=none, ignore_index=-100, reduction=mean, label_smoothing=0.0)
-    -> cross_entropy(input, target, ignore_index, reduction, label_smoothing)
+cross_entropy(input, target, weight=none, ignore_index=-100, reduction=mean, label_smoothing=0.0) ->
+    {weight=none} cross_entropy(input, target, ignore_index, reduction, label_smoothing) | {ndim=2,
+    reduction=mean, ignore_index=-100, label_smoothing=0.0} sum(cross_entropy(input, target,
+    reduction=none) * index_select(weight, target, 0)) / sum(index_select(weight, target, 0)) |
+    {ndim=2, reduction=sum, ignore_index=-100, label_smoothing=0.0} sum(cross_entropy(input, target,
+    reduction=none) * index_select(weight, target, 0)) | {ndim=2, reduction=none, ignore_index=-100,
+    label_smoothing=0.0} cross_entropy(input, target, reduction=none) * index_select(weight, target,
+    0)
 cummax(input, dim) -> cummax(input, dim)  # the values alone
 cummin(input, dim) -> cummin(input, dim)  # the values alone
 dequantize(input) -> cast(input, f32)  # times the scale
@@ -96,7 +102,10 @@ dropout(input, p=0.5, training=true) -> {training=false, p:any} set(input) | {tr
     dropout(input, p)  # results: the output, the mask
 native_dropout(input, p, train) -> dropout(input, p)  # results: the output, the mask
 embedding(input, weight, padding_idx=none) = embedding_fwd(input, weight, padding_idx)
-embedding_bag(input, weight) -> sum(embedding_fwd(input, weight), dims=[1])
+embedding_bag(input, weight, offsets=none, max_norm=none, norm_type=2, scale_grad_by_freq=false,
+    mode=mean) -> {mode=mean, ndim=2} mean(embedding_fwd(input, weight), dims=[1]) | {mode=sum,
+    ndim=2} sum(embedding_fwd(input, weight), dims=[1]) | {mode=max, ndim=2}
+    max(embedding_fwd(input, weight), dims=[1])
 empty(*size, dtype=none) -> zeros(size, dtype)
 empty_like(input, dtype=none) -> zeros_like(input, dtype)
 entr(input) -> -xlogy(input, input)
@@ -111,15 +120,16 @@ float_power(input, exponent) -> cast(input, f64) ** exponent
 frobenius_norm(input, dim=none, keepdim=false) = norm(input, 2.0, dim, keepdim)
 gammaln(input) = lgamma(input)
 gather(input, dim, index) -> gather(input, index, dim)
-gaussian_nll_loss(input, target, var, full=false, eps=1e-6) -> mean(0.5 * (log(maximum(var, eps))
-    + (input - target) ** 2 / maximum(var, eps)))
+gaussian_nll_loss(input, target, var, full=false, eps=1e-6) -> {full=false} mean(0.5 *
+    (log(maximum(var, eps)) + (input - target) ** 2 / maximum(var, eps))) | {full=true} mean(0.5 *
+    (log(maximum(var, eps)) + (input - target) ** 2 / maximum(var, eps)) + 0.9189385332046727)
 ger(input, vec2) -> unsqueeze(input, 1) * vec2
 greater(input, other) = gt(input, other)
 greater_equal(input, other) = ge(input, other)
 grouped_mm(mat_a, mat_b, offs=none, bias=none) -> grouped_mm(mat_a, mat_b, offs, bias=bias)
 heaviside(input, values) -> where(input == 0, values, cast(input > 0, f32))
-hinge_embedding_loss(input, target, margin=1.0) -> mean(where(target == 1, input, relu(margin -
-    input)))
+hinge_embedding_loss(input, target, margin=1.0) -> mean(where(target == 1, 0.0, relu(margin -
+    input)) + where(target == -1, 0.0, input))
 hsplit(input, sections) -> {ndim=1} chunk(input, sections, dim=0) | chunk(input, sections, dim=1)
 hstack(tensors) -> {ndim=1} cat(tensors, dim=0) | cat(tensors, dim=1)
 dstack(tensors) -> {ndim>=3} cat(tensors, dim=2) | {ndim=2} stack(tensors, dim=2)
@@ -143,13 +153,14 @@ index_select(input, dim, index) -> index_select(input, index, dim)
 select(input, dim, index) -> select(input, index, dim)
 zeros(*size, dtype=none) -> zeros(size, dtype)
 zero_(input) -> zeros_like(input)
-inner(input, other) -> input @ transpose(other, -2, -1)
+inner(input, other) -> {other.ndim=1} input @ other | {ndim=1} other @ input | {other.ndim=2} input
+    @ transpose(other, -2, -1)  # of vectors and matrices
 instance_norm(input, running_mean=none, running_var=none, weight=none, bias=none,
     use_input_stats=true, momentum=0.1, eps=1e-5) -> instance_norm(input, weight, bias,
     running_mean, running_var, use_input_stats, momentum, eps)  # results: the output, means, 1 /
     deviations
-kl_div(input, target, reduction=mean, log_target=false) -> mean(xlogy(target, target) - target *
-    input)  # with log_target: mean(exp(target) * (target - input))
+kl_div(input, target, reduction=mean, log_target=false) -> {log_target=false} mean(xlogy(target,
+    target) - target * input) | {log_target=true} mean(exp(target) * (target - input))
 ldexp(input, other) -> input * exp2(other)
 less(input, other) = lt(input, other)
 less_equal(input, other) = le(input, other)
@@ -177,8 +188,13 @@ nanmean(input, dim=none, keepdim=false) -> nansum(input, dim, keepdim) / sum(~is
 ndtr(input) -> erfc(-input * 0.7071067811865476) * 0.5
 ndtri(input) -> erfinv(2 * input - 1) * 1.4142135623730951
 negative(input) = neg(input)
-nll_loss(input, target, weight=none, ignore_index=-100, reduction=mean) -> nll_loss(input, target,
-    ignore_index, reduction)
+nll_loss(input, target, weight=none, ignore_index=-100, reduction=mean) -> {weight=none}
+    nll_loss(input, target, ignore_index, reduction) | {ndim=2, reduction=mean, ignore_index=-100}
+    sum(nll_loss(input, target, reduction=none) * index_select(weight, target, 0)) /
+    sum(index_select(weight, target, 0)) | {ndim=2, reduction=sum, ignore_index=-100}
+    sum(nll_loss(input, target, reduction=none) * index_select(weight, target, 0)) | {ndim=2,
+    reduction=none, ignore_index=-100} nll_loss(input, target, reduction=none) *
+    index_select(weight, target, 0)
 vector_norm(x, ord=2, dim=none, keepdim=false) -> norm(x, ord, dim, keepdim)
 norm(input, p=2, dim=none, keepdim=false) -> norm(input, p, dim, keepdim)
 native_norm(input, p=2) -> norm(input, p)
@@ -237,7 +253,7 @@ subtract(input, other, alpha=1) = sub(input, other) | input - alpha * other
 swapaxes(input, axis0, axis1) = transpose(input, axis0, axis1)
 swapdims(input, dim0, dim1) = transpose(input, dim0, dim1)
 swish(input) = silu(input)
-t(input) = permute(input, [1, 0])
+t(input) = {ndim=1} set(input) | permute(input, [1, 0])
 take_along_dim(input, indices, dim) = take_along_axis(input, indices, dim)
 tensor(data, dtype=none) -> {ndim>=0, dtype=none} set(data) | {ndim>=0} cast(data, dtype) |
     {data:one} full([], data, dtype)  # of one number; other data is an input
@@ -253,8 +269,11 @@ trapezoid(y, x=none, dx=1, dim=-1) -> sum(narrow(y, dim, 1, size(y, dim) - 1) + 
     size(y, dim) - 1), dims=[dim]) * (dx / 2)
 trapz(y, x=none, dx=1, dim=-1) -> sum(narrow(y, dim, 1, size(y, dim) - 1) + narrow(y, dim, 0,
     size(y, dim) - 1), dims=[dim]) * (dx / 2)
-triplet_margin_loss(anchor, positive, negative, margin=1.0) -> mean(relu(norm(anchor - positive,
-    dims=[1]) - norm(anchor - negative, dims=[1]) + margin))
+triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=false) ->
+    {swap=false} mean(relu(norm(anchor - positive + eps, p, [-1]) - norm(anchor - negative + eps, p,
+    [-1]) + margin)) | {swap=true} mean(relu(norm(anchor - positive + eps, p, [-1]) -
+    minimum(norm(anchor - negative + eps, p, [-1]), norm(positive - negative + eps, p, [-1])) +
+    margin))
 true_divide(input, other) = truediv(input, other)
 unsafe_chunk(input, chunks, dim=0) = chunk(input, chunks, dim)
 unsafe_split(input, split_size, dim=0) = split(input, split_size, dim)
@@ -262,12 +281,16 @@ unsafe_split_with_sizes(input, split_sizes, dim=0) = split(input, split_sizes, d
 view_as_complex(input) -> complex(select(input, 0, dim=-1), select(input, 1, dim=-1))
 view_as_real(input) -> stack([real(input), imag(input)], dim=-1)
 xlog1py(input, other) -> where(input == 0, 0.0, input * log1p(other))
-angle(input) -> atan2(imag(input), real(input))
-atleast_1d(input) -> reshape(input, [1])  # of a 0-dim tensor
-atleast_2d(input) -> unsqueeze(input, 0)  # of a vector
-atleast_3d(input) -> unsqueeze(input, 2)  # of a matrix
-bilinear(input1, input2, weight, bias=none) -> squeeze(unsqueeze(input1, 1) @ weight @
-    unsqueeze(input2, 2), [2])
+angle(input) -> {complex} atan2(imag(input), real(input)) | {ndim>=0} where(input < 0,
+    3.141592653589793, zeros_like(input))
+atleast_1d(input) -> {ndim=0} reshape(input, [1]) | {ndim>=1} set(input)
+atleast_2d(input) -> {ndim=0} reshape(input, [1, 1]) | {ndim=1} unsqueeze(input, 0) | {ndim>=2}
+    set(input)
+atleast_3d(input) -> {ndim=0} reshape(input, [1, 1, 1]) | {ndim=1} unsqueeze(unsqueeze(input, 0), 2)
+    | {ndim=2} unsqueeze(input, 2) | {ndim>=3} set(input)
+bilinear(input1, input2, weight, bias=none) -> {ndim=2, bias=none} sum(transpose(unsqueeze(input1,
+    0) @ weight, 0, 1) * unsqueeze(input2, 1), [-1]) | {ndim=2} sum(transpose(unsqueeze(input1, 0) @
+    weight, 0, 1) * unsqueeze(input2, 1), [-1]) + bias  # of matrices
 cdist(x1, x2, p=2.0) -> norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, [-1])
 cross(input, other, dim=-1) -> roll(input, -1, -1) * roll(other, 1, -1) - roll(input, 1, -1) *
     roll(other, -1, -1)
@@ -276,15 +299,15 @@ diag(input, diagonal=0) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) =
     arange(size(input, 0)), input, 0.0), dims=[1])  # of a vector, or of a square matrix
 diagonal(input) -> {ndim=2} sum(where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input,
     0)), input, 0.0), dims=[1])  # of a square matrix
-diag_embed(input) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input, 0)),
-    unsqueeze(input, -1), 0.0)  # of a vector
+diag_embed(input) -> {ndim>=1} where(unsqueeze(arange(size(input, -1)), 1) == arange(size(input,
+    -1)), unsqueeze(input, -1), 0.0)
 diagflat(input) -> {ndim=1} where(unsqueeze(arange(size(input, 0)), 1) == arange(size(input, 0)),
     unsqueeze(input, -1), 0.0)  # of a vector
 equal(input, other) -> all(input == other)
 allclose(input, other, rtol=1e-5, atol=1e-8) -> all(isclose(input, other, rtol, atol))
-kron(input, other) -> {ndim=2} reshape(unsqueeze(unsqueeze(input, 1), 3) *
-    unsqueeze(unsqueeze(other, 0), 2), [size(input, 0) * size(other, 0), size(input, 1) *
-    size(other, 1)])  # of matrices
+kron(input, other) -> {ndim=1, other.ndim=1} flatten(unsqueeze(input, 1) * other) | {ndim=2,
+    other.ndim=2} reshape(unsqueeze(unsqueeze(input, 1), 3) * unsqueeze(unsqueeze(other, 0), 2),
+    [size(input, 0) * size(other, 0), size(input, 1) * size(other, 1)])  # of vectors and matrices
 cov(input) -> (input - mean(input, [1], true)) @ transpose(input - mean(input, [1], true), 0, 1) /
     (size(input, 1) - 1)  # of rows of observations
 isin(elements, test_elements) -> any(unsqueeze(elements, -1) == test_elements, dims=[-1])
@@ -308,11 +331,12 @@ scaled_mm(mat_a, mat_b, scale_a, scale_b, bias=none) -> scaled_mm(mat_a, mat_b, 
     bias=bias)  # results in bf16
 scaled_grouped_mm(mat_a, mat_b, scale_a, scale_b, offs) -> grouped_mm(mat_a, mat_b, offs, scale_a,
     scale_b)
-gumbel_softmax(logits, tau=1, dim=-1) -> softmax((logits - log(-log(rand_like(logits)))) / tau, dim)
+gumbel_softmax(logits, tau=1, hard=false, eps=1e-10, dim=-1) -> {hard=false} softmax((logits -
+    log(-log(rand_like(logits)))) / tau, dim)  # of soft samples
 multi_head_attention_forward(query, key, value) -> scaled_dot_product_attention(q, k, v)  # after
     linear, reshape and permute of each
-rrelu(input, lower=0.125, upper=0.3333333333333333) -> where(input >= 0, input, input *
-    0.22916666666666666)  # as in evaluation
+rrelu(input, lower=0.125, upper=0.3333333333333333, training=false) -> {training=false} where(input
+    >= 0, input, input * ((lower + upper) / 2))
 cumulative_trapezoid(y, x=none, dx=1, dim=-1) -> cumsum(narrow(y, dim, 1, size(y, dim) - 1) +
     narrow(y, dim, 0, size(y, dim) - 1), dim) * (dx / 2)
 sum_to_size(input, size) -> sum(input, dims, keepdim=true)  # dims: those of extent 1 in `size`
@@ -354,6 +378,53 @@ interpolate(input, size=none, scale_factor=none, mode=nearest) -> {ndim=3, mode=
     repeat_interleave(input, scale_factor, 2) | {ndim=4, mode=nearest}
     repeat_interleave(repeat_interleave(input, scale_factor, 2), scale_factor, 3)  # by a whole
     number; other modes have no kernels
+bartlett_window(window_length, periodic=true) -> {periodic=true} 1 - abs(cast(arange(window_length),
+    f32) * (2 / window_length) - 1) | {periodic=false} 1 - abs(cast(arange(window_length), f32) * (2
+    / (window_length - 1)) - 1)
+blackman_window(window_length, periodic=true) -> {periodic=true} 0.42 - 0.5 *
+    cos(cast(arange(window_length), f32) * (6.283185307179586 / window_length)) + 0.08 *
+    cos(cast(arange(window_length), f32) * (12.566370614359172 / window_length)) | {periodic=false}
+    0.42 - 0.5 * cos(cast(arange(window_length), f32) * (6.283185307179586 / (window_length - 1))) +
+    0.08 * cos(cast(arange(window_length), f32) * (12.566370614359172 / (window_length - 1)))
+hamming_window(window_length, periodic=true, alpha=0.54, beta=0.46) -> {periodic=true} alpha - beta
+    * cos(cast(arange(window_length), f32) * (6.283185307179586 / window_length)) | {periodic=false}
+    alpha - beta * cos(cast(arange(window_length), f32) * (6.283185307179586 / (window_length - 1)))
+hann_window(window_length, periodic=true) -> {periodic=true} 0.5 - 0.5 *
+    cos(cast(arange(window_length), f32) * (6.283185307179586 / window_length)) | {periodic=false}
+    0.5 - 0.5 * cos(cast(arange(window_length), f32) * (6.283185307179586 / (window_length - 1)))
+kthvalue(input, k, dim=-1, keepdim=false) -> {keepdim=false} select(sort(input, dim)[0], k - 1, dim)
+    | {keepdim=true} narrow(sort(input, dim)[0], dim, k - 1, 1)  # the values alone
+median(input, dim=none, keepdim=false) -> {dim=none} select(sort(flatten(input), 0)[0],
+    (size(flatten(input), 0) - 1) // 2, 0) | {keepdim=false} select(sort(input, dim)[0],
+    (size(input, dim) - 1) // 2, dim) | {keepdim=true} narrow(sort(input, dim)[0], dim, (size(input,
+    dim) - 1) // 2, 1)  # the values alone
+bucketize(input, boundaries, right=false) -> {right=false} sum(unsqueeze(input, -1) > boundaries,
+    [-1]) | {right=true} sum(unsqueeze(input, -1) >= boundaries, [-1])  # by comparing with each
+    boundary
+searchsorted(sorted_sequence, input, right=false) -> {ndim=1, right=false} sum(unsqueeze(input, -1)
+    > sorted_sequence, [-1]) | {ndim=1, right=true} sum(unsqueeze(input, -1) >= sorted_sequence,
+    [-1]) | {ndim>=2, right=false} sum(unsqueeze(input, -1) > unsqueeze(sorted_sequence, -2), [-1])
+    | {ndim>=2, right=true} sum(unsqueeze(input, -1) >= unsqueeze(sorted_sequence, -2), [-1])  # by
+    comparing with each element
+bincount(input, weights=none, minlength=none) -> {weights=none} sum(one_hot(input, minlength), [0])
+    | index_add(zeros([minlength]), input, weights, 0)  # of values below `minlength`
+scatter_reduce(input, dim, index, src, reduce, include_self=true) -> {reduce=sum, include_self=true}
+    scatter_add(input, index, src, dim)  # of sums
+fake_quantize_per_tensor_affine(input, scale, zero_point, quant_min, quant_max) ->
+    (clamp(round(input / scale) + zero_point, quant_min, quant_max) - zero_point) * scale
+multinomial(input, num_samples, replacement=false) -> {num_samples=1, replacement:any}
+    argmax(log(input) - log(-log(rand_like(input))), -1, true)  # of one sample
+Parameter(data) -> set(data)
+logit(input, eps=none) -> {eps=none} logit(input) | logit(clamp(input, eps, 1 - eps))
+real(input) -> {complex} real(input) | {ndim>=0} set(input)
+repeat_interleave(input, repeats, dim=none) -> {dim=none} repeat_interleave(flatten(input), repeats,
+    0) | repeat_interleave(input, repeats, dim)
+matrix_power(input, n) -> {n=1} set(input) | {n=2} input @ input | {n=3} input @ input @ input  # of
+    small powers
+vander(x, N=none, increasing=false) -> {increasing=true} unsqueeze(x, 1) ** arange(N)  # of rising
+    powers
+linalg.vecdot(x, y, dim=-1) -> sum(x * y, dims=[dim])
+linalg.matrix_norm(A, ord=fro) -> {ord=fro} norm(A, 2.0, [-2, -1])
 softmax2d(input) -> softmax(input, dim=-3)
 linalg.norm(A, ord=none, dim=none, keepdim=false) -> {ord=none} norm(A, 2.0, dim, keepdim) |
     {ndim=1} norm(A, ord, dim, keepdim) | {dim>=-9} norm(A, ord, dim, keepdim)  # of vectors
@@ -382,6 +453,7 @@ to(self, dtype) = cast(self, dtype)
 type(self, dtype) = cast(self, dtype)
 type_as(self, other) -> cast(self, bf16)  # with the type of `other`
 contiguous(self) = set(self)
+requires_grad_(self, mode=true) -> {mode:any} set(self)
 item(self) = reshape(self, [])
 view(self, *size) = reshape(self, size)
 reshape(self, *shape) = reshape(self, shape)
@@ -412,6 +484,8 @@ H(self) -> permute(self, [1, 0])
 mH(self) -> transpose(self, -2, -1)
 shape(self) -> shape(self)  # a result for each dim; or write the names of dims
 ndim(self) -> size(self, 0)  # the number of dims is known: write it
+fill_diagonal_(self, fill_value, wrap=false) -> {ndim=2, wrap=false}
+    where(unsqueeze(arange(size(self, 0)), 1) == arange(size(self, 1)), fill_value, self)
 unfold(self, dimension, size, step) -> {step=size, dimension=-1} unflatten(self, -1, [-1, size]) |
     {step=size, dimension>=0} movedim(unflatten(self, dimension, [-1, size]), dimension + 1, -1)  #
     of windows side by side

@@ -24,23 +24,29 @@ UNSUPPORTED = {
         cudnn_affine_grid_generator cudnn_grid_sampler
     """,
     "the shape of its result depends on the data; a mask with `where` keeps the shape": """
-        argwhere bincount combinations histc histogram histogramdd masked_scatter
+        argwhere combinations masked_scatter
         masked_select nonzero nonzero_static segment_reduce unique unique_consecutive unique_dim
         unravel_index is_nonzero tolist sparse_mask
     """,
-    "order statistics: write `s, i = sort(x, dim)` and `select(s, k, dim)`, or `topk`": """
-        kthvalue median mode nanmedian nanquantile quantile
+    "histograms have no kernel: sum `one_hot` of the bins": """
+        histc histogram histogramdd
     """,
-    "searching in sorted rows has no kernel; for a few boundaries, sum comparisons": """
-        bucketize searchsorted
+    "it is written with `cov` and the deviations": """
+        corrcoef
+    """,
+    "pad each matrix with zeros, and join the results with `cat`": """
+        block_diag
+    """,
+    "order statistics: write `s, i = sort(x, dim)` and `select(s, k, dim)`, or `topk`": """
+        mode nanmedian nanquantile quantile
     """,
     "factorizations, inverses and solvers of matrices have no kernels": """
         cholesky cholesky_inverse cholesky_solve det eig geqrf inverse lobpcg logdet lstsq lu
-        lu_solve lu_unpack matrix_exp matrix_power nuclear_norm orgqr ormqr pca_lowrank pinverse
-        qr slogdet solve svd svd_lowrank symeig triangular_solve corrcoef vander block_diag
+        lu_solve lu_unpack matrix_exp nuclear_norm orgqr ormqr pca_lowrank pinverse
+        qr slogdet solve svd svd_lowrank symeig triangular_solve
     """,
-    "Fourier transforms and their windows have no kernels": """
-        stft istft bartlett_window blackman_window hamming_window hann_window kaiser_window
+    "Fourier transforms have no kernels": """
+        stft istft kaiser_window
     """,
     "special functions without a CUDA expression here": """
         airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t
@@ -56,7 +62,7 @@ UNSUPPORTED = {
         einsum
     """,
     "random numbers of this kind have no kernel; `uniform`, `normal` and `dropout` have": """
-        binomial multinomial poisson randint randint_like randperm cauchy_ geometric_ log_normal_
+        binomial poisson randint randint_like randperm cauchy_ geometric_ log_normal_
         random_ alpha_dropout feature_alpha_dropout feature_dropout dropout1d dropout2d dropout3d
     """,
     "recurrent layers have no kernels": """
@@ -69,14 +75,14 @@ UNSUPPORTED = {
         triplet_margin_with_distance_loss pdist
     """,
     "colliding indices can only be summed: `scatter_add`, `index_add`": """
-        index_reduce scatter_reduce put as_strided_scatter diagonal_scatter fill_diagonal_
+        index_reduce put as_strided_scatter diagonal_scatter
     """,
     "the gradient of samples along a dim is a difference of slices": """
         gradient
     """,
     "quantized tensors are low-precision values with separate scales (docs/products.md)": """
         choose_qparams_optimized empty_quantized fake_quantize_per_channel_affine
-        fake_quantize_per_tensor_affine fused_moving_avg_obs_fake_quant int_repr is_quantized
+        fused_moving_avg_obs_fake_quant int_repr is_quantized
         q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point
         qscheme quantize_per_tensor_dynamic quantized_batch_norm fbgemm_linear_fp16_weight
         fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight
@@ -119,7 +125,7 @@ UNSUPPORTED = {
     "gradients are not recorded: a fusion contains an explicit graph, forward or backward": """
         backward enable_grad grad grad_dtype inference_mode is_grad_enabled
         is_inference_mode_enabled no_grad register_hook register_post_accumulate_grad_hook
-        reinforce requires_grad requires_grad_ retain_grad retains_grad detach_copy vmap
+        reinforce requires_grad retain_grad retains_grad detach_copy vmap
     """,
     "a fusion records no gradients: call the function itself": """
         checkpoint
@@ -151,3 +157,23 @@ IN_PLACE = (
     "under `outputs:`"
 )
 """What is said of a name with `_` at its end, whose plain name is known."""
+
+_LINALG = "factorizations, inverses and solvers of matrices have no kernels"
+MODULES = {
+    "torch.fft": "Fourier transforms have no kernels",
+    "np.fft": "Fourier transforms have no kernels",
+    "jnp.fft": "Fourier transforms have no kernels",
+    "torch.linalg": _LINALG,
+    "linalg": _LINALG,
+    "np.linalg": _LINALG,
+    "jnp.linalg": _LINALG,
+    "torch.sparse": "sparse tensors are not supported",
+    "torch.distributions": "a distribution is an object: write the formula of its density",
+    "torch.cuda": "it is a setting of the device, not an operation on tensors",
+    "torch.distributed": "calls among ranks come from `mesh` and `shardings` (docs/sharding.md)",
+    "dist": "calls among ranks come from `mesh` and `shardings` (docs/sharding.md)",
+    "torch.autograd": "gradients are not recorded: a fusion contains an explicit graph",
+    "torchvision.ops": "it is not an operation on one tensor: write its formula",
+    "torch.random": "random numbers are `uniform`, `normal`, `rand_like` and `dropout`",
+}
+"""Modules whose functions are not supported, and why: those of others have entries of their own."""

@@ -1060,8 +1060,8 @@ class Functions:
         """swapdims(input, dim0, dim1): transpose(input, dim0, dim1)"""
     def swish(self, *args: Any, **options: Any) -> Tensor:
         """swish(input): silu(input)"""
-    def t(self, *args: Any, **options: Any) -> Tensor:
-        """t(input): permute(input, [1, 0])"""
+    def t(self, *args: Any, **options: Any) -> Any:
+        """t(input): set(input) or permute(input, [1, 0])"""
     def take_along_dim(self, *args: Any, **options: Any) -> Tensor:
         """take_along_dim(input, indices, dim): take_along_axis(input, indices, dim)"""
     def tensor_sizes(self, *args: Any, **options: Any) -> Vector:
@@ -2155,8 +2155,8 @@ class Methods:
         """swapdims(input, dim0, dim1): transpose(input, dim0, dim1)"""
     def swish(self, *args: Any, **options: Any) -> Tensor:
         """swish(input): silu(input)"""
-    def t(self, *args: Any, **options: Any) -> Tensor:
-        """t(input): permute(input, [1, 0])"""
+    def t(self, *args: Any, **options: Any) -> Any:
+        """t(input): set(input) or permute(input, [1, 0])"""
     def take_along_dim(self, *args: Any, **options: Any) -> Tensor:
         """take_along_dim(input, indices, dim): take_along_axis(input, indices, dim)"""
     def tensor_sizes(self, *args: Any, **options: Any) -> Vector:

@@ -21,7 +21,6 @@ from fusec.schedule.attention_choice import (
 )
 from fusec.schedule.attention_common import (
     copy_trouble,
-    count_trouble,
     recognised,
     row_guards,
 )
@@ -37,6 +36,7 @@ from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, s
 from fusec.schedule.plan import Argument, Kernel, Plan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
+from fusec.schedule.requirements import two_gemms
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
@@ -67,7 +67,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
 
     def problem(self, segment: Fusion) -> AttentionProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""
-        trouble = count_trouble(segment, 2, "two")
+        trouble = two_gemms(segment)
         found = trouble or recognised(segment, find_attention, FAMILIES, "tiles")
         if isinstance(found, Refusal):
             return found

@@ -53,13 +53,12 @@ from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import words
+from fusec.schedule.requirements import IN_GEMM, one_gemm
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.segment.price import traffic, with_writes, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.segment.roofline import tensor_flops
 from fusec.target import Target
-
-FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,9 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
 
     def problem(self, segment: Fusion) -> MatmulProblem | Refusal:
         """Return the segment around its product."""
-        refusal = unsupported_nodes(without_totals(segment, find_totals(segment)), FAMILIES)
+        refusal = one_gemm(segment) or unsupported_nodes(
+            without_totals(segment, find_totals(segment)), IN_GEMM
+        )
         if refusal is not None:
             return refusal
         scaled = with_scaled_results(segment)

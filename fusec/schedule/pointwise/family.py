@@ -12,7 +12,7 @@ from fusec.ir.dim import ceildiv, dim, minimum, product
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.blocks import shape_trouble
-from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
+from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments
 from fusec.schedule.compile_time import flat_build_time
 from fusec.schedule.family import NOTHING_SET, Family
 from fusec.schedule.plan import Guard, Kernel, Plan
@@ -36,6 +36,7 @@ from fusec.schedule.pointwise_rereads import (
 )
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
+from fusec.schedule.requirements import flat
 from fusec.schedule.rows.domain import in_place_hazard
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.strides import (
@@ -50,7 +51,6 @@ from fusec.target import Target
 
 SHIFTED_REGISTERS = 10
 """Registers of places and predicates at the ends of rows whose vectors are shifted."""
-FAMILIES = ("pointwise", "movement", "factory", "scalar", "indexing", "random")
 
 
 PointwisePlan = Plan[FlatProblem, PointwiseParameters]
@@ -63,7 +63,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
 
     def problem(self, segment: Fusion) -> FlatProblem | Refusal:
         """Return the segment with its domain."""
-        refusal = unsupported_nodes(segment, FAMILIES)
+        refusal = flat(segment)
         if refusal is not None:
             return refusal
         if all(o.value.is_scalar for o in segment.outputs):

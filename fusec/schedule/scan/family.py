@@ -21,7 +21,6 @@ from fusec.schedule.common import (
     is_empty,
     specialise,
     tensor_arguments,
-    unsupported_nodes,
 )
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, of_all, of_scanned_columns, of_scanned_rows
@@ -29,6 +28,7 @@ from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, part, words
+from fusec.schedule.requirements import one_scan
 from fusec.schedule.rows.domain import Rows, in_place_hazard
 from fusec.schedule.rows_problem import bind_outer
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
@@ -37,7 +37,6 @@ from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random", "scan"})
 VALUES = 16
 """Values of a tile that a thread holds, in 32-bit registers, on an SM with all of its own."""
 MAX_THREADS = 256
@@ -127,7 +126,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
 
     def problem(self, segment: Fusion) -> Scan | Refusal:
         """Return the segment around its scan."""
-        return unsupported_nodes(segment, FAMILIES) or prepare(segment)
+        return one_scan(segment) or prepare(segment)
 
     def general(self, problem: Scan) -> Scan:
         """Return the problem for any number of rows."""
@@ -253,8 +252,6 @@ def order_of(scan: Scan, p: ScanParameters) -> PlannedOrder:
 def prepare(segment: Fusion) -> Scan | Refusal:
     """Return a segment around its scan, or why it has no kernel."""
     scans = _scans(segment)
-    if len(scans) != 1:
-        return Refusal("scans", f"expected one scan, found {len(scans)}")
     if is_empty(segment):
         return Refusal("empty", "a tensor has no elements")
     axis: int = scans[0].attributes["dim"]

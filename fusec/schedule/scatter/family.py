@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from fusec.ir.graph import Fusion
 from fusec.ops.build import make_node
-from fusec.schedule.common import specialise, unsupported_nodes
+from fusec.schedule.common import specialise
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
+from fusec.schedule.requirements import any_scatter
 from fusec.schedule.scatter_problem import Scatter, prepare
 from fusec.schedule.scatter_ways import (
     THREADS,
@@ -26,9 +27,6 @@ from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-FAMILIES = frozenset(
-    {"pointwise", "movement", "factory", "scalar", "indexing", "random", "scatter"}
-)
 MANY_LINES = 16384
 """Lines that keep a GPU busy with a thread each."""
 MOST_COMPARED = 256
@@ -68,7 +66,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
 
     def problem(self, segment: Fusion) -> Scatter | Refusal:
         """Return the segment around its scatter."""
-        return unsupported_nodes(segment, FAMILIES) or prepare(segment)
+        return any_scatter(segment) or prepare(segment)
 
     def likeliest(self, problem: Scatter, target: Target) -> ScatterParameters:
         """Return the way: in the source's order where that fills the GPU, or one as exact."""

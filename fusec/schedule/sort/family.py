@@ -10,9 +10,10 @@ from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion
 from fusec.ops.names import fresh_name
 from fusec.schedule.blocks import shared_trouble
-from fusec.schedule.common import INT32_MAX, specialise, tensor_arguments, unsupported_nodes
+from fusec.schedule.common import INT32_MAX, specialise, tensor_arguments
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Argument, Kernel, Plan, StepKernel, Workspace
+from fusec.schedule.requirements import one_sort
 from fusec.schedule.sort_parts import Parts, key_bits, runs_along, split
 from fusec.schedule.sort_top import (
     TopParameters,
@@ -27,7 +28,6 @@ from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random", "sort"})
 DIGIT_BITS = 8
 """Bits that a pass orders by, as in device/sort.cuh."""
 MAX_ROW = {1: 8192, 2: 8192, 4: 8192, 8: 4096}
@@ -93,12 +93,10 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
 
     def problem(self, segment: Fusion) -> Parts | Refusal:
         """Return the segment around what orders its rows."""
-        reduces = any(n.op.family == "reduction" for n in segment.nodes)
-        families = {*FAMILIES, "reduction"} if reduces else FAMILIES
-        parts = unsupported_nodes(segment, families) or split(segment, "sort")
+        parts = one_sort(segment) or split(segment, "sort")
         if isinstance(parts, Refusal):
             return parts
-        if reduces and (refusal := reduction_trouble(parts)):
+        if parts.reduces and (refusal := reduction_trouble(parts)):
             return refusal
         if parts.length > INT32_MAX // 2:
             return Refusal("row", f"a row has {parts.length} elements, more than 32-bit positions")

@@ -15,13 +15,12 @@ from fusec.schedule.common import (
     is_empty,
     specialise,
     tensor_arguments,
-    unsupported_nodes,
 )
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan
-from fusec.schedule.pointwise.family import FAMILIES
 from fusec.schedule.pressure import Pressure, flat_pressure, most_of
 from fusec.schedule.problem import Problem, vector_guards
+from fusec.schedule.requirements import flat
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.strides import as_one, innermost, strided_loads
 from fusec.schedule.transpose_accesses import matches, widest_accesses
@@ -112,7 +111,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
 
     def problem(self, segment: Fusion) -> Crossing | Refusal:
         """Return the segment with the axes of its tiles."""
-        refusal = unsupported_nodes(segment, FAMILIES)
+        refusal = flat(segment)
         if refusal is not None:
             return refusal
         if is_empty(segment) or all(o.value.is_scalar for o in segment.outputs):

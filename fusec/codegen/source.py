@@ -1,0 +1,45 @@
+"""The CUDA text of a kernel, and what the host knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from fusec.schedule.plan import Kernel
+
+if TYPE_CHECKING:
+    from fusec.codegen.render import Body
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """The CUDA text of one kernel.
+
+    kernel: as planned, with the arguments that the text reads; alignments: by buffer, in bytes, of
+    what each address that it takes is a multiple; headers: of device functions, those that the text
+    includes, sorted; body: what the text is made of, None for a text that was made earlier or by
+    others, to which no other is equal.
+    """
+
+    kernel: Kernel
+    text: str
+    alignments: Mapping[str, int] = field(compare=False)
+    headers: tuple[str, ...] = field(default=(), compare=False)
+    body: Body | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Return the kernel's name."""
+        return self.kernel.name
+
+    @cached_property
+    def digest(self) -> str:
+        """Return what kernels share whose texts differ in names and comments alone.
+
+        Of the text with numbers for the names that follow from those of the fusion, without what
+        its comments quote; empty where it is not known what the text is made of.
+        """
+        return "" if self.body is None else sha256(self.body.numbered().encode()).hexdigest()

@@ -1,0 +1,55 @@
+"""Reads and writes the plans of programs, in the folder of built kernels."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fusec.foreign import decode_json
+from fusec.hostir.form import RECORDS
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions, environment
+from fusec.plan_cache.key import key_of
+from fusec.plan_cache.records import Planned, decoded
+from fusec.run.cache_size import size_limit
+from fusec.run.entries import Entries, cache_directory
+
+if TYPE_CHECKING:
+    from fusec.stages import Recorded
+
+KIND = "plan"
+SWITCH = "FUSEC_PLAN_CACHE"
+_LAYOUT = b"fusec plan 1"
+"""The first line of an entry; its number grows whenever what follows changes its form."""
+
+
+def recall(fusion: Fusion, options: CompileOptions, compiler: str = "") -> dict[str, Recorded]:
+    """Return what a fusion was planned as, by the attributes of its program; empty if unknown.
+
+    compiler: as for `key_of`.
+    """
+    key = _key(fusion, options, compiler)
+    body = None if key is None else _entries().read(key, KIND, _LAYOUT)
+    if body is None:
+        return {}
+    data: Any = decode_json(body, "an entry of the cache")
+    return decoded(data, frozenset(i.value.name for i in fusion.inputs if i.value.is_scalar))
+
+
+def keep(fusion: Fusion, options: CompileOptions, planned: Planned, compiler: str = "") -> None:
+    """Write what a fusion was planned as, where plans are kept."""
+    key = _key(fusion, options, compiler)
+    if key is not None:
+        body = json.dumps(RECORDS.encode(planned)).encode()
+        # A plan is small, and to lock the total would take longer than to plan a small fusion.
+        _entries().write(key, KIND, _LAYOUT, body, counts=False)
+
+
+def _key(fusion: Fusion, options: CompileOptions, compiler: str) -> str | None:
+    if not options.use_cache or environment(SWITCH) == "0":
+        return None
+    return key_of(fusion, options, compiler)
+
+
+def _entries() -> Entries:
+    return Entries(cache_directory(), size_limit())

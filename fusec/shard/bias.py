@@ -1,0 +1,44 @@
+"""The bias of a product of which ranks have parts of the sums: it is added once, to all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.ir.graph import Node, Value
+from fusec.ir.sharding import Sharding
+from fusec.ops.find import find_op
+from fusec.shard.axes import Axes
+from fusec.shard.graph import LocalGraph
+from fusec.shard.reshard import Held
+
+
+@dataclass(frozen=True)
+class Added:
+    """A bias, and the dims of the product along which it lies."""
+
+    value: Value
+    dims: tuple[int, ...]
+
+    def part(self, product: Sharding) -> Sharding:
+        """Return how it is divided where a product is divided so."""
+        return Sharding(tuple(product.dims[k] for k in self.dims))
+
+
+def added_to(node: Node, place: int, axes: Axes) -> Added | None:
+    """Return the bias of a product, the operand at a place; None where it has none."""
+    if place >= len(node.operands):
+        return None
+    value = node.operands[place]
+    assert isinstance(value, Value)
+    return Added(value, tuple(axes.same[place, a] for a in range(value.rank)))
+
+
+def with_bias(graph: LocalGraph, held: Held, bias: Value, added: Added) -> Held:
+    """Return a sum over ranks with a rank's part of the bias."""
+    at = {"shape": held.value.shape, "broadcast_dims": added.dims}
+    (wide,) = graph.add(find_op("broadcast_in_dim"), [bias], at)
+    graph.lies(wide, held.sharding)
+    name = held.value.name
+    (total,) = graph.add(find_op("add"), [held.value, wide], {}, [f"{name}_biased"])
+    graph.lies(total, held.sharding)
+    return Held(total, held.sharding)

@@ -1,0 +1,208 @@
+"""Coefficients of the cost model, as data: the table `[cost.FAMILY]` of a target file is a record.
+
+What each means, its unit and its source are comments in `sm_90a.toml`. The suffix of a name has the
+unit: `seconds`; `rate`, of bytes or elements a second; `reach`, `issue`, `share`, parts of a rate,
+of the issue slots, of a whole; `penalty`, `ratio`, factors.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from math import inf
+from pathlib import Path
+from typing import Any, cast
+
+from fusec.diagnostics import FusecError
+
+Curve = tuple[tuple[int, float], ...]
+"""Values at rising integers, between which they are in proportion."""
+Numbers = tuple[float, ...]
+ByCount = Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class MatmulCost:
+    """GEMM kernels `split_k`, `mma` and `simt`, and what all of them share."""
+
+    tensor_reach: Curve
+    tile_seconds: float
+    cluster_rank_seconds: float
+    fp8_cluster_seconds: float
+    l2_stage_seconds: float
+    memory_stage_seconds: float
+    memory_reach: float
+    smem_fill_rate: float
+    line_penalty_along_k: ByCount
+    line_penalty_across_k: ByCount
+    converted_weights_rate: float
+    computed_rows_issue: float
+    computed_rows_seconds: float
+    cluster_fill: ByCount
+    written_back_bytes: float
+    mma_reach: float
+    mma_reach_hopper: float
+    mma_tf32_reach: Numbers
+    unaligned_reach: Numbers
+    element_store_seconds: float
+    lone_store_share: float
+    simt_reach: float
+    epilogue_issue: float
+    epilogue_load_seconds: float
+    serial_hand_off_seconds: float
+    slice_arrival_seconds: float
+    slice_rate: float
+    second_kernel_seconds: float
+    workspace_rate: float
+    bound_memory_reach: float
+    bound_tensor_reach: float
+    bound_start_seconds: float
+    bound_bulk_start_seconds: float
+
+    @property
+    def line_penalties(self) -> tuple[ByCount, ByCount]:
+        """Return the penalties of operands that lie along K, and of those that do not."""
+        return self.line_penalty_along_k, self.line_penalty_across_k
+
+
+@dataclass(frozen=True)
+class MatmulWgmmaCost:
+    """GEMM kernel `wgmma`, with one CTA per SM over all tiles."""
+
+    tensor_reach: Curve
+    power_limit: float
+    ping_pong_power_ratio: float
+    fp8_ratio: float
+    tf32_ratio: float
+    tf32_rounding_rate: float
+    l2_rate: float
+    l2_contention: float
+    line_penalty: ByCount
+    hot_row_limit: float
+    shared_a_penalty: Numbers
+    smem_fill_rate: float
+    out_of_bounds_penalty: float
+    stage_seconds: float
+    shared_stage_seconds: float
+    memory_reach: float
+    start_seconds: float
+    staged_sum_seconds: ByCount
+    exchanged_sum_seconds: ByCount
+    store_reach: float
+    epilogue_issue: float
+    tall_tile_penalty: float
+    epilogue_load_seconds: float
+    slice_arrival_seconds: float
+    slice_rate: float
+    dual_epilogue_penalty: float
+    dual_stage_share: float
+    overlap_exponent: int
+    store_overlap_exponent: int
+
+    @property
+    def line_penalties(self) -> tuple[ByCount, ByCount]:
+        """Return the penalties of operands that lie along K, and of those that do not."""
+        return self.line_penalty, self.line_penalty
+
+
+@dataclass(frozen=True)
+class MatmulVectorCost:
+    """GEMM kernel `vector`, which streams over B."""
+
+    start_seconds: float
+    round_seconds: float
+    memory_reach: float
+    stage_share: ByCount
+    row_share: ByCount
+    l2_reach: float
+    converted_across_rate: float
+    computed_rows_issue: float
+    slice_arrival_seconds: float
+    overlap_exponent: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The coefficients of all families; each field is a table of a target file."""
+
+    matmul: MatmulCost
+    matmul_wgmma: MatmulWgmmaCost
+    matmul_vector: MatmulVectorCost
+
+
+def read_costs(tables: object, path: Path) -> Costs:
+    """Return the coefficients in the tables under `cost`.
+
+    FusecError names the file and the table or key that is missing, unknown or of another kind.
+    """
+    return cast("Costs", _read(tables, Costs, "cost", path))
+
+
+def _read(value: object, record: type[Any], name: str, path: Path) -> object:
+    """Return a record, whose fields are the keys of a table."""
+    table = _table(value, name, path)
+    kinds: dict[str, Any] = {f.name: f.type for f in fields(record)}
+    for key in (*kinds, *table):
+        if key not in table or key not in kinds:
+            problem = "missing" if key not in table else "unknown"
+            raise FusecError(f"target file `{path}`: {problem} field `{name}.{key}`")
+    return record(**{k: _field(table[k], kind, f"{name}.{k}", path) for k, kind in kinds.items()})
+
+
+def _table(value: object, name: str, path: Path) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise FusecError(f"target file `{path}`: `{name}` must be a table")
+    return cast("dict[str, object]", value)
+
+
+def _field(value: object, kind: Any, name: str, path: Path) -> object:
+    if kind not in _KINDS:
+        return _read(value, kind, name, path)
+    what, convert = _KINDS[kind]
+    try:
+        return convert(value)
+    except (AttributeError, TypeError, ValueError):
+        raise FusecError(f"target file `{path}`: `{name}` must be {what}") from None
+
+
+def _number(value: Any) -> float:
+    if not _is_number(value) or not 0 < value < inf:
+        raise ValueError
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ValueError
+    return value
+
+
+def _numbers(value: Any) -> Numbers:
+    if not isinstance(value, list):
+        raise TypeError
+    return tuple(_number(each) for each in cast("list[object]", value))
+
+
+def _by_count(value: Any) -> ByCount:
+    return {int(count): _number(each) for count, each in value.items()}
+
+
+def _curve(value: Any) -> Curve:
+    points: Curve = tuple((at, each) for at, each in value)
+    rising = [at for at, _ in points]
+    if len(points) < 2 or rising != sorted(set(rising)):
+        raise ValueError
+    if not all(_is_number(each) and 0 <= each < inf for point in points for each in point):
+        raise ValueError
+    return points
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_KINDS: Mapping[Any, tuple[str, Callable[[Any], object]]] = {
+    float: ("a positive number", _number),
+    int: ("a positive integer", _count),
+    Numbers: ("a list of positive numbers", _numbers),
+    ByCount: ("a table of positive numbers by integers", _by_count),
+    Curve: ("a list of pairs [integer, number] that rise", _curve),
+}
