@@ -129,8 +129,10 @@ def _model(folder: ModelFolder, calls: Mapping[str, Callable[..., Any]], *, buil
         steps = [
             next(pending) if isinstance(s, str) else (s, calls[s.target]) for s in folder.steps
         ]
-        inputs = folder.types | {name: weight.type for name, weight in folder.weights.items()}
-        program = Chain(folder.name, steps, inputs, [n for n in folder.outputs if n is not None])
+        weights = {name: weight.type for name, weight in folder.weights.items()}
+        inputs = {**folder.types, **weights}
+        outputs = [name for name in folder.outputs if isinstance(name, str)]
+        program = Chain(folder.name, steps, inputs, outputs)
     return Model(program, folder.load_weights(), folder.inputs, folder.outputs)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fusec.run.device import Device, DeviceFacts
     from fusec.run.measure import Timing
     from fusec.run.spills import Build
-    from fusec.schedule.plan import Guard, KernelPlan
+    from fusec.schedule.plan import KernelPlan
 
 T = TypeVar("T")
 
@@ -112,10 +112,14 @@ class Compilation:
         return tuple(s.scheduler for s in self.segmented.segments) if known is None else known
 
     @property
-    def guards(self) -> tuple[Guard, ...]:
-        """Return the conditions on sizes under which the program runs."""
-        known = made_earlier(self, "guards")
-        return self.posts.guards if known is None else known
+    def covers(self) -> str:
+        """Return which sizes the program runs, as text."""
+        known = made_earlier(self, "covers")
+        if known is not None:
+            return known
+        from fusec.hostir.coverage import coverage
+
+        return coverage(self.posts.guards, self.local.dims)
 
     @property
     def kernel_sources(self) -> tuple[KernelSource, ...]:
@@ -249,19 +253,19 @@ def keep(program: Compilation, compiler: str = "") -> None:
 
     compiler: as for `fusec.plan_cache.key.key_of`.
     """
-    from fusec.plan_cache.records import Planned, kernels_of
+    if "schedulers" in program.made:
+        return  # it comes from there
+    from fusec.plan_cache.records import Planned, Stages, kernels_of
     from fusec.plan_cache.store import keep
 
-    fusion, posts = program.original, program.posts
-    if "schedulers" in program.made or program.evaluated or posts.checks:
-        return  # it comes from there, or holds what is no record: tensors, lines of the file
-    planned = Planned(
-        program.schedulers,
-        kernels_of(program.sources),
-        program.kernels_launched,
-        posts,
-        program.made.get("host"),
-    )
+    fusion, posts, host = program.original, program.posts, program.made.get("host")
+    if program.evaluated or posts.checks:
+        return  # segments, and lines of the file, are no records
+    stages = None
+    if host is not None:
+        kernels = kernels_of(program.sources)
+        stages = Stages(kernels, program.kernels_launched, posts, host)
+    planned = Planned(program.schedulers, program.covers, stages)
     keep(fusion, program.options, planned, compiler)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import cuda_on_cpu
 import numpy as np
 import pytest
+from named_kernels import named_kernels
 from paths import TESTS
 
 from fusec import driver
@@ -136,10 +137,14 @@ def compiled(fusion: Fusion, *targets: str) -> driver.Package:
 def compiled_for(
     fusion: Fusion, sizes: Mapping[str, Sequence[int]], *targets: str
 ) -> driver.Package:
-    """Return a fusion compiled for all of some sizes."""
+    """Return a fusion planned for all of some sizes, with names in the place of machine code.
+
+    The stand-in runs kernels by their names; test_emit_files.py compiles them.
+    """
     pytest.importorskip("cuda.bindings.nvrtc")
     options = CompileOptions(targets=targets or ("sm_80",), targets_given=True)
-    return compile_variants(variants(driver.Compilation(fusion, options), sizes))
+    with named_kernels():
+        return compile_variants(variants(driver.Compilation(fusion, options), sizes))
 
 
 _KINDS = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from emitted import Called, Emitted, FakeCuda, stand_in
+from named_kernels import named_kernels
 from rank_verdicts import LOOPED
 
 from fusec import driver
@@ -42,7 +43,8 @@ class UniqueId(ctypes.Structure):
 def packaged(fusion: Fusion, *, target: str = "sm_80", **options: Any) -> driver.Package:
     """Return a fusion compiled with loops also where they are not worth it."""
     given = {"targets": (target,), "targets_given": True, "without": LOOPED.without, **options}
-    return compile_variants([driver.Compilation(fusion, CompileOptions(**given))])
+    with named_kernels():
+        return compile_variants([driver.Compilation(fusion, CompileOptions(**given))])
 
 
 class Ranks:

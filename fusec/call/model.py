@@ -27,19 +27,19 @@ class Model:
         program: Program | Chain,
         weights: Mapping[str, Array],
         inputs: Sequence[str | Constant | None],
-        outputs: Sequence[str | None],
+        outputs: Sequence[str | Constant],
     ) -> None:
         """Take a program of all inputs, and weights by their names.
 
         inputs: those of a call, None for one that is not read, a constant for one that has to be
-        as it was when the model was exported. outputs: what a call returns.
+        as it was when the model was exported. outputs: what a call returns, also constants.
         FusecError for a name that the program does not have.
         """
         for word, names, known in (
             ("input", (*(n for n in inputs if isinstance(n, str)), *weights), program.inputs),
-            ("output", outputs, program.outputs),
+            ("output", [n for n in outputs if isinstance(n, str)], program.outputs),
         ):
-            unknown = next((n for n in names if n is not None and n not in known), None)
+            unknown = next((n for n in names if n not in known), None)
             if unknown is not None:
                 raise FusecError(
                     f"model.json names the {word} `{unknown}`, not in fusion `{program.name}`",
@@ -63,7 +63,7 @@ class Model:
     def outputs(self) -> dict[str, str]:
         """Return the types of the results of a call, by name and in order."""
         known = self.program.outputs
-        return {n: known[n] for n in self._outputs if n is not None}
+        return {n: known[n] for n in self._outputs if isinstance(n, str)}
 
     def __repr__(self) -> str:
         """Return what goes in and what comes out."""
@@ -72,7 +72,7 @@ class Model:
         return f"<Model {self.name}({given}) -> {results}, {len(self.weights)} weights>"
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
-        """Return the output, a tuple of several; None stands for one that is no tensor."""
+        """Return the output, a tuple of several, constants of the export among them."""
         names = [n for n in self._inputs if isinstance(n, str)]
         constants = {c.name: c.value for c in self._inputs if not isinstance(c, (str, type(None)))}
         fixed = [f"{name}={value!r}" for name, value in constants.items()]
@@ -88,7 +88,7 @@ class Model:
         found = self.program(stream=stream, **given, **self._weights_for(given))
         results = found if isinstance(found, tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]
         by_name: dict[str, Any] = dict(zip(self.program.outputs, results, strict=True))  # pyright: ignore[reportUnknownArgumentType]
-        returned = [None if n is None else by_name[n] for n in self._outputs]
+        returned = [by_name[n] if isinstance(n, str) else n.value for n in self._outputs]
         return returned[0] if len(returned) == 1 else tuple(returned)
 
     def _weights_for(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _outputs(fusion: Fusion) -> Iterator[tuple[Value, str | None]]:
         yield value, None if name == value.name else name
 
 
-def _facts(program: Compilation, covers: str) -> dict[str, Any]:
+def _facts(program: Compilation) -> dict[str, Any]:
     """Return for tools what a check prints."""
     fusion = program.original
     return {
@@ -133,7 +133,7 @@ def _facts(program: Compilation, covers: str) -> dict[str, Any]:
             {"name": value.name, "type": str(value.type), "alias": into}
             for value, into in _outputs(fusion)
         ],
-        "covers": covers,
+        "covers": program.covers,
         "stages": program.timings.seconds,
     }
 
@@ -160,22 +160,15 @@ def _check(
     fusion, kinds = program.original, program.schedulers
     report.warn(lint_strides(program))
     for each in (program, *others):
-        _ = each.sources  # what has no CUDA text is not said to be right
+        if "covers" not in each.made:
+            _ = each.sources  # what has no CUDA text is not said to be right
     operations = count(len(fusion.nodes), "operation")
     segments = count(len(kinds), "segment")
     print(f"{fusion.name}: {operations}, {segments} ({_kinds(kinds)})")
     for value, into in _outputs(fusion):
         print(f"  {value.name}: {value.type}{f' into {into}' if into else ''}")
-    covers = _covers(program)
-    for each in (covers, *map(_covers, others)):
-        _print_coverage(each)
-    report.facts.setdefault("fusions", []).append(_facts(program, covers))
+    for each in (program, *others):
+        _print_coverage(each.covers)
+    report.facts.setdefault("fusions", []).append(_facts(program))
     if times:
         print_times(program.timings.seconds)
-
-
-def _covers(program: Compilation) -> str:
-    """Return which sizes a program is for."""
-    from fusec.hostir.coverage import coverage
-
-    return coverage(program.guards, program.local.dims)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.sharding import STREAM, Mesh, Sharding
+from fusec.ir.sharding import STREAM, Mesh, Parts, Sharding
+
+EQUAL_SHARDS = "shards are equal, and so are slices and factors within them"
+"""Why an extent must be divisible."""
 
 
 def check_shardings(fusion: Fusion) -> None:
@@ -49,7 +52,18 @@ def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
             raise FusecError(
                 f"dim {at} of {where} has {extent} elements, not divisible by {parts}",
                 span=span,
+                notes=[_why_equal(sharding, factors)],
+                help=f"an extent that is a multiple of {parts}, or another dim",
             )
+
+
+def _why_equal(sharding: Sharding, factors: Parts) -> str:
+    """Return the rule by which the parts of a dim are equal."""
+    if any(f.axis not in (None, STREAM) for f in factors):
+        return EQUAL_SHARDS
+    if len(sharding.streamed) > 1:
+        return "slices of several dims are equal; those of one dim need not be"
+    return "slices after a factor that is not sharded are equal"
 
 
 def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: Mesh | None) -> None:

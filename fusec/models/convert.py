@@ -12,7 +12,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Type
 from fusec.models.external import add_call, is_custom, is_external
 from fusec.models.functional import functional
-from fusec.models.graph import Argument, ModelGraph, ModelInput, ModelNode, Ref
+from fusec.models.graph import Argument, Constant, ModelGraph, ModelInput, ModelNode, Ref
 from fusec.models.names import Namer
 from fusec.models.rules import RULES
 from fusec.models.rules.build import Build, Line, Texts, call_rule
@@ -33,7 +33,7 @@ class Converted:
     """A graph's lines, with its inputs and outputs by the names of the lines.
 
     aliases: the input that an output is written into. returned: the outputs that the user gets,
-    None for those that are no tensors.
+    by name, or constants.
     """
 
     graph: ModelGraph
@@ -41,7 +41,7 @@ class Converted:
     lines: tuple[Line, ...]
     outputs: tuple[str, ...]
     aliases: dict[str, str]
-    returned: tuple[str | None, ...]
+    returned: tuple[str | Constant, ...]
     types: dict[str, Type]
     """The types that the graph gives to values, by their names."""
 
@@ -191,11 +191,11 @@ def _finished(build: Build) -> Converted:
     graph = build.graph
     outputs: list[str] = []
     aliases: dict[str, str] = {}
-    returned: list[str | None] = []
+    returned: list[str | Constant] = []
     inputs = {build.texts[i.name] for i in graph.inputs}
     for output in graph.outputs:
         if output.value is None:
-            returned.append(None)
+            returned.append(Constant(f"output_{len(returned)}", len(returned), output.constant))
             continue
         if output.value not in build.texts:
             raise FusecError(f"`{graph.file}`: the output `{output.value}` is not in the graph")

@@ -168,7 +168,7 @@ class _Reader:
             return
         content: Any = value if kind == "as_sym_int" else {}
         name = content.get("as_name")
-        word = {"as_sym_int": "a dynamic integer"}.get(kind, kind.removeprefix("as_"))
+        word = _KINDS.get(kind, kind.removeprefix("as_"))
         raise Unsupported(
             f"`{self.path}`: input{f' `{name}`' if name else ''} of the model is {word}, "
             "not a tensor",
@@ -196,7 +196,16 @@ class _Reader:
         if kind in ("user_output", "loss_output"):
             argument = data["arg"]
             tensor = argument.get("as_tensor", argument if kind == "loss_output" else None)
-            return ModelOutput(None if tensor is None else str(tensor["name"]))
+            if tensor is not None:
+                return ModelOutput(str(tensor["name"]))
+            ((word, content),) = argument.items()
+            if word not in _CONSTANTS:
+                raise Unsupported(
+                    f"`{self.path}`: an output of the model is {_KINDS.get(word, word)}, not a "
+                    "tensor",
+                    help="return tensors; their shapes say their sizes",
+                )
+            return ModelOutput(None, constant=_CONSTANTS[word](content))
         value = str(data["arg"]["name"])
         if kind == "buffer_mutation":
             return ModelOutput(value, buffers[str(data["buffer_name"])])
@@ -219,6 +228,7 @@ class _Reader:
             _source(metadata.get("stack_trace", "")),
         )  # fmt: skip
         try:
+            _check_target(target)
             named = {str(i["name"]): self._argument(i["arg"]) for i in data["inputs"]}
             results = tuple(Result(n, self._result_type(n)) for n in names)
         except FusecError as error:
@@ -259,19 +269,37 @@ class _Reader:
                 return self._dtype(int(value))
             case "as_device" | "as_layout" | "as_memory_format":
                 return None  # change nothing in a fusion
-            case "as_graph":
+            case "as_sym_float" | "as_sym_floats" | "as_sym_bool" | "as_sym_bools":
                 raise Unsupported(
-                    "it calls a subgraph",
-                    help="export the model without control flow on data (`cond`, `while_loop`)",
+                    "an argument is a number that depends on data",
+                    help="keep it a tensor: `x.sum()` in place of `x.sum().item()`",
                 )
             case _:
-                raise Unsupported(f"an argument is {kind.removeprefix('as_')}, which has no words")
+                raise Unsupported(
+                    f"an argument is {_KINDS.get(kind, kind.removeprefix('as_'))}, which op lines "
+                    "do not have"
+                )
 
     def _symbol(self, value: Json) -> Argument:
         if "as_int" in value:
             return int(value["as_int"])
         known = self.body["sym_int_values"][str(value["as_name"])]
         return self._size(known)
+
+
+def _check_target(target: str) -> None:
+    """Raise Unsupported for an operation of higher order, whose arguments are none of op lines."""
+    if not target.startswith("higher_order."):
+        return
+    if "auto_functionalized" in target:
+        raise Unsupported(
+            "it calls a custom operation that writes into its operands",
+            help="let the operation return new tensors",
+        )
+    raise Unsupported(
+        "it calls a subgraph",
+        help="export the model without control flow on data (`cond`, `while_loop`)",
+    )
 
 
 def _is_symbol(text: str) -> bool:
@@ -284,6 +312,11 @@ _CONSTANTS: Mapping[str, Callable[[Any], bool | int | float | str | None]] = {
     "as_string": str,
 }  # fmt: skip
 """The kinds of arguments whose value the graph holds."""
+_KINDS = {
+    "as_sym_int": "a dynamic integer", "as_sym_float": "a dynamic number",
+    "as_sym_bool": "a dynamic bool", "as_custom_obj": "a custom object",
+    "as_operator": "an operation", "as_complex": "a complex number",
+}  # fmt: skip
 
 
 def _names(output: Json) -> Iterator[str]:
@@ -303,8 +336,12 @@ def _module(stack: str) -> str:
 
 
 def _source(trace: str) -> str:
-    """Return the innermost line of a stack trace, as `model.py:25 in forward`."""
-    lines = [line.strip() for line in str(trace).splitlines() if line.strip().startswith("File ")]
+    """Return the innermost line of a stack trace, as `model.py:25 in forward`.
+
+    Lines of generated code, as of `<eval_with_key>.5`, are not the user's.
+    """
+    lines = [line.strip() for line in str(trace).splitlines()]
+    lines = [line for line in lines if line.startswith("File ") and not line.startswith('File "<')]
     if not lines:
         return ""
     file, _, rest = lines[-1].removeprefix("File ").partition(", line ")

@@ -35,7 +35,7 @@ class ModelFolder:
 
     weights: by the names of inputs. inputs: those that the user gives, in order: a name, a
     Constant, or None for one that the model does not read; types: of those with a name. outputs: in
-    order, None for one that is no tensor; updates: the inputs that outputs are written into. steps:
+    order, names and constants; updates: the inputs that outputs are written into. steps:
     the fusion files and external calls in order. modules: by the names of the values that they
     compute.
     """
@@ -45,7 +45,7 @@ class ModelFolder:
     weights: Mapping[str, WeightRecord]
     inputs: Sequence[str | Constant | None]
     types: Mapping[str, str]
-    outputs: Sequence[str | None]
+    outputs: Sequence[str | Constant]
     updates: Mapping[str, str]
     steps: Sequence[str | Call]
     modules: Mapping[str, str]
@@ -82,7 +82,7 @@ def files_of(
         "format": FORMAT,
         "model": model.graph.name,
         "inputs": list(_inputs(model)),
-        "outputs": list(model.returned),
+        "outputs": [o if isinstance(o, str) else {"constant": o.value} for o in model.returned],
         "updates": model.aliases,
         "weights": {
             name: {"key": entry.key, "type": str(entry.type), "crc32": crc32(known[name].data)}
@@ -148,7 +148,7 @@ def read_model_folder(path: Name) -> ModelFolder:
             },
             inputs=list(_arguments(data["inputs"])),
             types={_text(e["input"]): _text(e["type"]) for e in given},
-            outputs=_names(data["outputs"]),
+            outputs=list(_results(data["outputs"])),
             updates=dict(_pairs(data["updates"])),
             steps=list(_steps(data["steps"])),
             modules={_text(n): path for path, names in data["modules"].items() for n in names},
@@ -199,10 +199,10 @@ def _text(value: Any) -> str:
     return value
 
 
-def _names(values: Any) -> list[str | None]:
-    if not isinstance(values, list):
-        raise ValueError("names are not a list")
-    return [None if v is None else _text(v) for v in values]  # pyright: ignore[reportUnknownVariableType]
+def _results(entries: Any) -> Iterator[str | Constant]:
+    for place, entry in enumerate(entries):
+        is_name = isinstance(entry, str)
+        yield entry if is_name else Constant(f"output_{place}", place, entry["constant"])
 
 
 def _pairs(values: Any) -> Iterator[tuple[str, str]]:

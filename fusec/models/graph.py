@@ -108,13 +108,14 @@ class WeightRecord:
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """An output: the tensor that it is, None for one that is no tensor; into: the input it updates.
+    """An output: the tensor that it is, None for a constant; into: the input that it updates.
 
     A result that updates a buffer or an input is not returned to the user.
     """
 
     value: str | None
     into: str | None = None
+    constant: bool | int | float | str | None = None
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _known_symbol(name: str, text: str, symbols: Collection[str]) -> Dim:
         return symbol(name)
     if name.startswith("u"):
         raise Unsupported(
-            f"the size `{text}` depends on data",
+            f"the size `{name}` depends on data",
             help="export the model with a fixed size there, or with a mask in its place",
         )
     raise FusecError(f"the size `{text}` has the unknown symbol `{name}`")

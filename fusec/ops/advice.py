@@ -84,7 +84,7 @@ def advised(
     help = help or _of_equal_defaults([*values.values()], hints, words)
     if help:
         return error.changed(help=help)
-    instead = _in_order(values) or _of_halves(values, dims, words)
+    instead = _in_order(values) or _with_rank(values) or _of_halves(values, dims, words)
     return error if instead is None else error.changed(instead=instead)
 
 
@@ -201,6 +201,28 @@ def _in_order(values: Mapping[str, Value]) -> Instead | None:
                     why = f"dims are aligned at the last one, and `{value.name}` lacks one"
                     at = -1 if axis == other.rank - 1 else axis
                     return Instead(arguments={name: f"unsqueeze({{{name}}}, {at})"}, why=why)
+    return None
+
+
+def _with_rank(values: Mapping[str, Value]) -> Instead | None:
+    """Return the call with an operand of the first dims of another one, or with a 1 too many."""
+    for name, value in reversed([*values.items()]):
+        others = [o for o in values.values() if o is not value]
+        for other in others:
+            lacking = other.rank - value.rank
+            prefix = value.shape == other.shape[: value.rank]
+            kept = (*value.shape, *[dim(1)] * lacking)
+            if lacking > 1 and prefix and all(_broadcast(kept, o.shape) for o in others):
+                text = f"{{{name}}}"
+                for _ in range(lacking):
+                    text = f"unsqueeze({text}, -1)"
+                why = f"dims are aligned at the last one, and `{value.name}` lacks {lacking}"
+                return Instead(arguments={name: text}, why=why)
+        for axis in (k for k, size in enumerate(value.shape) if size == 1):
+            rest = (*value.shape[:axis], *value.shape[axis + 1 :])
+            if rest and all(_broadcast(rest, o.shape) for o in others):
+                why = f"dims are aligned at the last one, and `{value.name}` has a dim too many"
+                return Instead(arguments={name: f"squeeze({{{name}}}, [{axis}])"}, why=why)
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -120,6 +119,8 @@ def near_argument(op: OpDef, name: str) -> str | None:
     """Return the argument that `name` was probably meant to be."""
     if name == "unbiased" and any(p.name == "correction" for p in op.params):
         return "correction"
+    import difflib
+
     close = difflib.get_close_matches(name, [p.name for p in op.params], n=1)
     return close[0] if close else None
 

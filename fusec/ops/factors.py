@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv
+from fusec.ir.divided import EQUAL_SHARDS
 from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 
@@ -40,6 +39,8 @@ class Factors:
             help = "a loop over streams is declared with `stream`, not with `shard`"
             raise FusecError("a stream is not an axis of the mesh", span=span, help=help)
         if axis not in known:
+            import difflib
+
             close = difflib.get_close_matches(axis, known, n=1)
             raise FusecError(
                 f"the mesh has no axis `{axis}`",
@@ -81,6 +82,7 @@ class Factors:
             raise FusecError(
                 f"dim {at} of `{self._name}` has {of}, not divisible by {parts}",
                 span=span,
+                notes=(EQUAL_SHARDS,),
             )
         if axis is not None:
             self._spans[place] = span

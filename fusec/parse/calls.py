@@ -89,7 +89,7 @@ class Calls:
         except FusecError as error:
             span, divided = error.diagnostic.span, error.code is UNDEFINED_NAME
             if divided and any(self._span(part) == span for part in _divisors(tree)):
-                help = f"{error.diagnostic.help}; `//` divides, and a comment begins with `#`"
+                help = "`//` divides: declare the name, or begin a comment with `#`"
                 raise error.changed(help=help) from None
             raise
 
@@ -431,12 +431,12 @@ class Calls:
 
     def _one_of(self, tree: Subscript) -> Operand | None:
         """Return the result that `topk(x, 2)[1]` selects; None of subscripts of values."""
-        if not isinstance(tree.base, CallTree) or len(tree.keys) > 1:
+        if not isinstance(tree.base, CallTree) or len(tree.keys) != 1:
             return None
         place, count = integer_literal(tree.keys[0]), self.words.count_of(tree.base)
         if place is None or count < 2 or not -count <= place < count:
             return None
-        results = self._call(tree.base, None)
+        results = [*self._call(tree.base, None)]
         return results[place] if len(results) == count else None
 
     def _subscript(self, tree: Subscript, names: Sequence[str] | None) -> Operand:

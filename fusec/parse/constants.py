@@ -21,7 +21,7 @@ from fusec.parse.trees import (
 )
 
 MODULES = frozenset({"math", "torch", "np", "numpy", "jnp"})
-CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan}
+CONSTANTS = {"pi": math.pi, "tau": math.tau, "e": math.e, "inf": math.inf, "nan": math.nan}
 FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "log10": math.log10,
     "exp": math.exp, "pow": math.pow, "cos": math.cos, "sin": math.sin, "floor": math.floor,

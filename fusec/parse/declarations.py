@@ -96,8 +96,8 @@ class Declarations:
             raise wrong(node, f"the size of dim `{name}` (an integer)", f"write `{name}: {size}`")
         if isinstance(node, Scalar) and not node.plain and not node.text.strip().isdecimal():
             raise wrong(node, f"the size of dim `{name}` (an integer)", f"write `{name}: 4096`")
-        if isinstance(node, Scalar) and isinstance(node.value, float) and node.value.is_integer():
-            written = f"write `{name}: {int(node.value)}`"
+        if isinstance(node, Scalar) and isinstance(node.value, float) and abs(node.value) < 2**53:
+            written = f"a size is an integer: write `{name}: {int(node.value)}`"
             raise wrong(node, f"the size of dim `{name}` (an integer)", written)
         if isinstance(node, Scalar) and node.text.lower() in _ANY_SIZE:
             why = "all sizes vary at run time: a dim has a default"

@@ -9,9 +9,9 @@ from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL
-from fusec.ir.graph import Value
+from fusec.ir.graph import Type
 from fusec.parse import frameworks
-from fusec.parse.expressions import is_condition
+from fusec.parse.conditions import is_condition
 from fusec.parse.trees import (
     Argument,
     CallTree,
@@ -20,27 +20,30 @@ from fusec.parse.trees import (
     Literal,
     Name,
     Range,
+    Subscript,
     Tree,
     integer_literal,
 )
 
 
 def updated(
-    tree: CallTree, value_of: Callable[[Tree], Value | None], span: Callable[[Tree], Span]
+    tree: CallTree, type_of: Callable[[Tree], Type | None], span: Callable[[Tree], Span]
 ) -> Tree:
     """Return `x[key] = value` as what gives the changed tensor: `where`, or `update_slice`.
 
-    value_of: returns what a name stands for; span: where an expression stands.
+    type_of: returns the type of an expression; span: where an expression stands.
     """
     base, *keys, value = (a.value for a in tree.arguments)
-    changed, mask = value_of(base), value_of(keys[0])
-    shape = () if changed is None else changed.type.shape or ()
+    changed, mask = type_of(base), type_of(keys[0])
+    shape = () if changed is None else changed.shape or ()
     is_mask = len(keys) == 1 and (
         is_condition(keys[0]) or (mask is not None and mask.dtype is BOOL)
     )
     name = Name("where" if is_mask else "update_slice", tree.start, tree.start)
     if is_mask:
-        arguments = tuple(Argument(None, part) for part in (keys[0], value, base))
+        rank = len(mask.shape or ()) if mask is not None else len(shape)
+        wide = _with_dims(keys[0], rank, len(shape))
+        arguments = tuple(Argument(None, part) for part in (wide, value, base))
         return CallTree(name, arguments, tree.start, tree.end)
     parts = [_bounds(key, size, tree) for key, size in zip(keys, shape, strict=False)]
     parts += [
@@ -80,3 +83,13 @@ def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
         return low, high if start == 0 else Infix("-", high, low, at.start, at.end, at.start)
     number = integer_literal(key)
     return (key, Literal(1, at.start, at.end)) if number is not None and number >= 0 else None
+
+
+def _with_dims(mask: Tree, rank: int, wanted: int) -> Tree:
+    """Return a mask of the first dims of a tensor with the others as new dims."""
+    if rank >= wanted:
+        return mask
+    at = mask.start
+    whole = [Range(None, None, None, at, at)] * rank
+    new = [Literal(None, at, at)] * (wanted - rank)
+    return Subscript(mask, (*whole, *new), mask.start, mask.end)

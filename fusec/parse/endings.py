@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fusec.ops import TABLE
+from fusec.parse.operators import WORDS
 
 if TYPE_CHECKING:
     from fusec.parse.cursor import Cursor
@@ -86,6 +87,18 @@ def _comma(parser: Cursor) -> str | None:
     return f"decimals have a point: write `{number[1]}.{rest[1]}`"
 
 
+def _two_values(parser: Cursor) -> str | None:
+    """Return what to write for `a b`, two values without an operator."""
+    text, at = parser.source.text, parser.token.start
+    before = re.search(r"([\w.]+|\))[ ]+\Z", text[text.rfind("\n", 0, at) + 1 : at])
+    if before is None or parser.token.kind not in ("name", "number"):
+        return None
+    if parser.token.text in WORDS or "//" in text[text.rfind("\n", 0, at) + 1 : at]:
+        return None
+    left = "..." if before[1] == ")" else before[1]
+    return f"an operator is missing, as in `{left} * {parser.token.text}`"
+
+
 def _comment(parser: Cursor) -> str | None:
     """Return the help where words follow a `//`, as in C."""
     line = parser.source.text[: parser.token.start].rpartition("\n")[2]
@@ -114,7 +127,9 @@ def _converted(parser: Cursor) -> str | None:
     return None
 
 
-_KNOWN = (_second_line, _converted, _too_many, _comma, _comment, _unparenthesized, _scalar)
+_KNOWN = (
+    _second_line, _converted, _too_many, _comma, _comment, _unparenthesized, _scalar, _two_values,
+)  # fmt: skip
 
 
 def help_after(parser: Cursor) -> str | None:

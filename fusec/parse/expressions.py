@@ -6,7 +6,9 @@ import re
 from dataclasses import replace
 
 from fusec.codes.calls import CHAINED_COMPARISON, NUMBER_RANGE
+from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.diagnostics import FusecError
+from fusec.parse.conditions import is_condition
 from fusec.parse.cursor import Cursor
 from fusec.parse.operators import COMPARISONS, PRECEDENCE, WORDS
 from fusec.parse.tokens import Token, number_of
@@ -86,14 +88,40 @@ class Parser(Cursor):
         if not self._takes_word("if"):
             return tree
         condition = self._word("or", "|")
+        given = self._is_given()
         token = self.token
         if not (token.kind == "name" and token.text == "else"):
             raise self.unexpected("`else`", WORDS["if"])
         self._next += 1
         other = self._condition()
+        if given is not None:
+            return tree if given else other  # a value is never None
+        if isinstance(condition, Name) and condition.text.endswith(".training"):
+            raise self._of_modes(condition, tree, other)
         name = Name("where", tree.start, tree.start)
         arguments = tuple(Argument(None, part) for part in (condition, tree, other))
         return CallTree(name, arguments, tree.start, other.end)
+
+    def _is_given(self) -> bool | None:
+        """Step over `is None` or `is not None`, and return what it is of a value; else None."""
+        ahead = [t.text for t in self._tokens[self._next : self._next + 3]]
+        if ahead[:2] == ["is", "None"]:
+            self._next += 2
+            return False
+        if ahead == ["is", "not", "None"]:
+            self._next += 3
+            return True
+        return None
+
+    def _of_modes(self, at: Name, tree: Tree, other: Tree) -> FusecError:
+        """Return the error of a choice between training and evaluation, with both values."""
+        first, second = (self.source.text[t.start : t.end] for t in (tree, other))
+        return FusecError(
+            f"`{at.text}` is not known: a file is of one mode",
+            span=self.span(at),
+            help=f"for training write `{first}` alone, for evaluation `{second}`",
+            code=UNEXPECTED_TOKEN,
+        )
 
     def _word(self, word: str, sign: str, first: Tree | None = None) -> Tree:
         """Read operands of `or` or `and`; conditions are joined by a sign, other values called."""
@@ -373,15 +401,3 @@ class Parser(Cursor):
             listed = self._infix(1)
             return Argument(None, Prefix("*", listed, star.start, listed.end))
         return Argument(None, self.expression())
-
-
-def is_condition(tree: Tree) -> bool:
-    """Return whether an expression is a bool for sure: a comparison, or what joins them."""
-    if isinstance(tree, Prefix):
-        return tree.operator == "~" and is_condition(tree.operand)
-    if not isinstance(tree, Infix):
-        return False
-    joined = tree.operator in ("&", "|", "^")
-    return tree.operator in COMPARISONS or (
-        joined and is_condition(tree.left) and is_condition(tree.right)
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
@@ -37,6 +38,7 @@ from fusec.parse.sizes import NotASize
 from fusec.parse.trees import (
     Argument,
     CallTree,
+    Infix,
     Items,
     Literal,
     Name,
@@ -48,6 +50,12 @@ from fusec.parse.trees import (
     integer_literal,
 )
 
+_NORMS = ("layer_norm", "rms_norm")
+_LAYERS = {
+    r"(ln|norm|layer_?norm|ln_f)\w*|\w*(layer_?norm|_ln)": "LayerNorm",
+    r"\w*(rms_?norm)\w*": "RMSNorm",
+}
+"""What layers of models are called, and the modules that they are."""
 _OF_MASKED = {
     "sum": "sum(where(m, x, 0))",
     "mean": "sum(where(m, x, 0)) / sum(count)",
@@ -131,6 +139,12 @@ class ForeignCalls(Rewriting):
         if name.startswith("self."):
             help = "weights of a module are inputs, and its layers operations: `linear(x, w, b)`"
             layer = replace(tree, name=replace(tree.name, text=name.rpartition(".")[2]))
+            module = next((m for form, m in _LAYERS.items()
+                           if re.fullmatch(form, layer.name.text)), None)  # fmt: skip
+            called = None if module is None else self._of_layer(module, tree)
+            if called is not None:
+                whole = self._whole(tree, called)
+                return error.changed(help=f"{help}; if it is a {module}, write {whole}")
             entry = find_bare(layer.name.text)
             written = None if entry is None else self._written(entry, tree, layer)
             help = f"{help}; if it is `{layer.name.text}`, write {written}" if written else help
@@ -143,6 +157,20 @@ class ForeignCalls(Rewriting):
         return self._misfit(entry, called) or not_ours(
             name, entry, self._written(entry, tree, called)
         )
+
+    def _of_layer(self, module: str, tree: CallTree) -> Tree | None:
+        """Return the function of a layer with the inputs that have the shapes of its weights."""
+        values = [a.value for a in tree.arguments]
+        type = self._type_of(values[0]) if len(values) == 1 else None
+        if type is None or not type.shape:
+            return None
+        at = tree.start
+        last = frameworks.size_tree(type.shape[-1], tree)
+        made = CallTree(Name(module, at, at), (Argument(None, last),), at, tree.end)
+        arguments = (Argument(None, made), Argument(None, values[0]))
+        with contextlib.suppress(FusecError):
+            return self._pasted.module(CallTree(Name("()", at, at), arguments, at, tree.end))
+        return None
 
     def _misfit(self, entry: Entry, called: CallTree) -> FusecError | None:
         """Return the error of a call that fusec has no equivalent of with these arguments."""
@@ -212,6 +240,8 @@ class ForeignCalls(Rewriting):
     def reordered(self, op: OpDef, tree: CallTree, error: FusecError) -> FusecError:
         """Return an error with the line to write, if the call has the arguments of PyTorch."""
         entry, told = find("torch", op.name), error.diagnostic
+        if isinstance(error, NotASize) and op.name in _NORMS:
+            return self._with_last_dim(tree, error)
         if entry is not None and entry.kind == "same" and error.code is UNKNOWN_ARGUMENT:
             return self._with_argument(entry, tree, error)
         if entry is None or entry.kind != "other":
@@ -234,6 +264,17 @@ class ForeignCalls(Rewriting):
             return error
         return error.changed(help=help, guess=Guess(line, told.help))
 
+    def _with_last_dim(self, tree: CallTree, error: FusecError) -> FusecError:
+        """Return the error of a norm without `normalized_shape` with the line that has it."""
+        type = self._type_of(tree.arguments[0].value)
+        if type is None or not type.shape:
+            return error
+        at = tree.start
+        last = Items((frameworks.size_tree(type.shape[-1], tree),), at, at)
+        arguments = (tree.arguments[0], Argument(None, last), *tree.arguments[1:])
+        made = replace(tree, arguments=arguments)
+        return self.with_part(tree, made, error, "the normalized shape comes second")
+
     def _with_argument(self, entry: Entry, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error of an argument that PyTorch's operation of the name has, too."""
         try:
@@ -252,6 +293,8 @@ class ForeignCalls(Rewriting):
         instead = error.instead
         if instead is None or error.operation != op.name:
             return error
+        if isinstance(tree, Infix) and tree.operator == "^" and "**" in instead.text:
+            return error.changed(help=instead.help(f"`{self._as_power(tree)}`"))
         trees = {f"_{name}_": part for name, part in given.items()}
         for name, part in given.items():
             for k, item in enumerate(part.items if isinstance(part, Items) else ()):
@@ -274,6 +317,14 @@ class ForeignCalls(Rewriting):
         line = self._line_with(tree, made)
         guess = Guess(line, instead.rule, instead.declares)
         return error.changed(help=instead.help(self._lines_text(line)), guess=guess)
+
+    def _as_power(self, tree: Infix) -> str:
+        """Return the line with `**` for a `^`, which binds as a power does where it is meant."""
+        text, place = self._source.text, tree.place
+        start = tree.start if self.line is None else self.line.names[0].start
+        end = tree.end if self.line is None else self.line.tree.end
+        rest = text[place + 1 : max(end, tree.end)].partition("\n")[0]
+        return f"{text[start:place]}**{rest}"
 
     def masked(self, tree: Subscript, lacking: int, rank: int, error: FusecError) -> FusecError:
         """Return the error of a mask as an index with the line that keeps the shape.

@@ -9,8 +9,9 @@ from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
 from fusec.diagnostics import FusecError
 from fusec.ops import TABLE
 from fusec.ops.frameworks.find import PREFIXES
+from fusec.parse.conditions import is_condition
 from fusec.parse.endings import STATEMENTS
-from fusec.parse.expressions import ASSIGNED, Parser, is_condition
+from fusec.parse.expressions import ASSIGNED, Parser
 from fusec.parse.operators import COMPARISONS, PRECEDENCE
 from fusec.parse.tokens import Token
 from fusec.parse.trees import (
@@ -39,6 +40,8 @@ class OpLineParser(Parser):
         self._pasted = True
         first, second = self.token, self._tokens[min(self._next + 1, len(self._tokens) - 1)]
         statement = first.kind == "name" and first.text in STATEMENTS
+        if first.text == "return" and statement and second.kind != "end":
+            raise self._returned(first)
         if statement and not (second.kind == "mark" and second.text in ("=", ",")):
             raise FusecError(
                 f"op lines have no `{first.text}`",
@@ -48,6 +51,7 @@ class OpLineParser(Parser):
             )
         if first.kind == "name" and second.text == "(":
             return self._statement()
+        brackets = self._bracketed()
         names = [self.name("the name of a result")]
         told = None
         while self._sees(","):
@@ -57,6 +61,9 @@ class OpLineParser(Parser):
                 told = self._told("a single result has no `,`", comma)
                 break
             names.append(self.name("the name of a result"))
+        if brackets is not None:
+            self.expect(")" if brackets.text == "(" else "]")
+            told = self._told("results are named without brackets", brackets)
         told = told or self._owned(names) or self._annotation(names)
         keys = self._assigned_keys(names)
         sign = self._augmented(names)
@@ -113,6 +120,26 @@ class OpLineParser(Parser):
             copy = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
             return OpLine(tuple(names), copy, error)
         return OpLine(tuple(names), tree)
+
+    def _bracketed(self) -> Token | None:
+        """Step over the bracket that opens `(a, b) = x`, and return it."""
+        ahead = "".join(t.text for t in self._tokens[self._next :]).partition("=")[0]
+        if not re.fullmatch(r"[(\[][\w,]+[)\]]", ahead):
+            return None
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def _returned(self, word: Token) -> FusecError:
+        """Return the error of `return x + y`, with the line of what it computes."""
+        text = self.source.text[word.end :].partition("\n")[0].strip()
+        named = [part.strip() for part in text.split(",")]
+        listed = all(part.isidentifier() for part in named)
+        help = f"remove the line, and write `outputs: [{', '.join(named)}]`"
+        if not listed:
+            help = f"write `out = {text}`, and list `out` under `outputs:`"
+        return FusecError(
+            "op lines have no `return`", span=self.span(word), help=help, code=UNEXPECTED_TOKEN
+        )
 
     def _owned(self, names: list[Name]) -> FusecError | None:
         """Name `p` for `p.data` and `y` for `self.y`, and return their error; None of others."""
@@ -188,7 +215,8 @@ class OpLineParser(Parser):
             trees.append(self.expression())
         self.finish("expressions")
         texts = (re.sub(r":\s+", ":", self.source.text[t.start : t.end]) for t in trees)
-        lines = [f"`{n.text} = {text}`" for n, text in zip(names, texts, strict=False)]
+        copied = [f"set({t})" if t.isidentifier() else t for t in texts]
+        lines = [f"`{n.text} = {text}`" for n, text in zip(names, copied, strict=False)]
         known = len(names) == len(trees)
         return Divided(
             "an op line has one expression",
@@ -219,8 +247,8 @@ class OpLineParser(Parser):
 
     def _annotation(self, names: list[Name]) -> FusecError | None:
         """Step over the `: torch.Tensor` of `y: torch.Tensor = x`."""
-        colon = self.token
-        if len(names) > 1 or not self._sees(":"):
+        colon, following = self.token, self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        if len(names) > 1 or not self._sees(":") or following.text == "=":
             return None
         place = self._next
         while self.token.kind != "end" and not self._sees("="):

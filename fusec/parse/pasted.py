@@ -135,6 +135,10 @@ class Pasted:
         known = self.renamed.get(owner)
         return name if known is None else replace(name, text=known.text + dot + rest)
 
+    def module(self, tree: CallTree) -> Tree:
+        """Return a call of a module as one of its function; FusecError of other modules."""
+        return self._modules.call(tree)
+
     @property
     def missing(self) -> Sequence[str]:
         """Return what the line that was read last needs besides: inputs to declare."""
@@ -156,10 +160,15 @@ class Pasted:
                     return replace(line, names=tuple(names), tree=tree.base)
         if isinstance(tree, Name) and tree.text in DTYPES:
             self._note(line.tree)  # a dtype is no value that the line could name
-        elif isinstance(tree, Name) and self._value(tree) is not None and tree is not line.tree:
+        elif isinstance(tree, Name) and self._is_copied(tree, line):
             name = Name("set", tree.start, tree.start)
             tree = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
         return replace(line, tree=tree)
+
+    def _is_copied(self, tree: Name, line: OpLine) -> bool:
+        """Return whether a line that is not in fusec's words gives a value another name."""
+        known = self._value(tree) is not None
+        return known and (tree is not line.tree or line.told is not None)
 
     def count_of(self, call: CallTree) -> int:
         """Return how many results a call has; 0 where that is not known before it is read."""
@@ -219,7 +228,7 @@ class Pasted:
         if isinstance(tree, Items) and is_comprehension(tree):
             return repeated(tree, self._span)
         if isinstance(tree, CallTree) and tree.name.text == ASSIGNED:
-            return updated(tree, self._value, self._span)
+            return updated(tree, self._type_of, self._span)
         if isinstance(tree, CallTree) and tree.name.text == CALLED:
             return self._modules.call(tree)
         if isinstance(tree, CallTree) and tree.name.text in (".shape", ".ndim", ".dtype"):
@@ -308,7 +317,7 @@ class Pasted:
             except FusecError as error:
                 raise error.at(self._span(tree)) from None
         if (
-            name in ("min", "max")
+            name in ("min", "max", "eps")
             and not owner
             and (limit := self._limit(values, name)) is not None
         ):
@@ -363,17 +372,20 @@ class Pasted:
         return replace(call, name=replace(call.name, text=word), arguments=with_receiver(call))
 
     def _limit(self, values: list[Tree], name: str) -> float | None:
-        """Return the number that `torch.finfo(dtype).min` is."""
+        """Return the number that `torch.finfo(dtype).min` or `torch.iinfo(dtype).max` is."""
         inner = values[0] if len(values) == 1 else None
-        is_call = isinstance(inner, CallTree) and inner.name.text == "torch.finfo"
-        if not isinstance(inner, CallTree) or not is_call or not inner.arguments:
+        if not isinstance(inner, CallTree) or not inner.arguments:
             return None
+        kind = inner.name.text.rpartition(".")[2]
         said = inner.arguments[0].value
-        named = self._accepted(said) or said
+        named = self.quietly(said)
         dtype = dtype_called(named.text) if isinstance(named, Name) else None
-        if dtype is None or not dtype.is_float:
+        if dtype is not None and kind == "iinfo" and dtype.is_integer:
+            return {"min": dtype.integers[0], "max": dtype.integers[-1]}.get(name)
+        if dtype is None or kind != "finfo" or not dtype.is_float:
             return None
-        return dtype.largest if name == "max" else -dtype.largest
+        limits = {"max": dtype.largest, "min": -dtype.largest, "eps": 2 * dtype.epsilon}
+        return limits.get(name)
 
     def _arguments(self, tree: CallTree) -> tuple[Argument, ...] | None:
         """Return arguments without `*` and Python's keywords; None where there are none."""
@@ -480,6 +492,10 @@ class Pasted:
             ones = [axis for axis, size in enumerate(known) if size == 1]
             made = frameworks.parsed(f"squeeze(x, {ones})" if ones else "x")
             return frameworks.substituted(made, {"x": receiver}, tree) if receiver else None
+        if name == "item" and receiver is not None and not rest:
+            type = self._type_of(receiver)
+            if type is not None and type.shape is None:
+                return receiver
         if name == "tile" and (made := self._tiled(tree)) is not None:
             return made
         if name in ("cuda", "cpu", "numpy") and receiver is not None and not rest:
@@ -495,6 +511,9 @@ class Pasted:
         if name == "type" and len(rest) == 1 and (dtype := tensor_type(rest[0])) is not None:
             called = Argument(None, Name(dtype, rest[0].start, rest[0].end))
             return replace(tree, arguments=(*tree.arguments[: len(values) - 1], called))
+        moved = [a for a in tree.arguments if not _is_flag(a)][len(values) - len(rest) :]
+        if name == "to" and len(moved) == 1 and is_device(moved[0].value):
+            return receiver
         if name == "to" and len(rest) > 1 and is_device(rest[0]):
             kept = tree.arguments[: len(values) - len(rest)]
             return replace(tree, arguments=(*kept, *tree.arguments[len(kept) + 1 :]))
@@ -570,6 +589,12 @@ def _of_python(argument: Argument, function: str, place: int) -> Argument:
     if not is_dtype or not isinstance(value, Name) or value.text not in _PYTHON_TYPES:
         return argument
     return replace(argument, value=replace(value, text=_PYTHON_TYPES[value.text]))
+
+
+def _is_flag(argument: Argument) -> bool:
+    """Return whether an argument of `to` says how the elements are moved."""
+    word = argument.keyword.text if argument.keyword else ""
+    return word in ("non_blocking", "copy", "memory_format")
 
 
 def _row(base: Tree, key: Tree) -> Tree | None:

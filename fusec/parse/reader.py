@@ -94,8 +94,8 @@ class _Reader:
         """The names that the outputs use."""
 
     def read(self) -> Fusion:
-        root = parse_yaml(self.source)
         _refuse_python(self.source)
+        root = parse_yaml(self.source)
         root = fields.mapping(
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
@@ -270,10 +270,13 @@ class _Reader:
         for entry in item.entries if isinstance(item, Mapping) else ():
             for found in re.finditer(r"[A-Za-z_]\w*", entry.key.text.partition("=")[0]):
                 self.scope.poison(found[0], item.span)
-        text = self.source.text[item.start : item.end]
+        text, known = self.source.text[item.start : item.end], isinstance(item, Mapping)
         for line in _RESULTS.finditer(text):
             for found in re.finditer(r"[A-Za-z_]\w*", line[1]):
                 self.scope.poison(found[0], item.span)
+                known = True
+        if not known:
+            self.scope.set_incomplete()
 
     def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls, below: frozenset[str]) -> None:
         spans = [self.source.span(n.start, n.end) for n in line.names]
@@ -306,6 +309,9 @@ class _Reader:
             except FusecError as error:
                 error, gone = self._meant(line, made, error, builder, calls)
                 gone_on = gone.known
+                for name in () if gone_on or made is None else made.names:
+                    if name.text != UNUSED and not self.scope.knows(name.text):
+                        self.scope.poison(name.text, spans[0])
                 raise self._with_all_named(line, error, gone.count, builder, calls) from None
             for name, result in zip(read.names, results, strict=True):
                 if name.text != UNUSED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,8 @@ def near(name: str, known: Iterable[str]) -> str | None:
     """Return the name of `known` that `name` was probably meant to be."""
     names = list(known)
     same = [k for k in names if k.lower() == name.lower()]
+    import difflib
+
     close = same or difflib.get_close_matches(name, names, n=1)
     return close[0] if close else None
 
@@ -158,6 +159,9 @@ class Scope:
         if owner == "self" and rest:
             known = rest if rest in self._meanings else None
             help = f"write `{rest}`" if known else f"declare `{rest}` under `inputs:`, and write it"
+            return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
+        if owner in ("config", "cfg", "args", "hparams") and rest.isidentifier():
+            help = f"declare `{rest}` under `dims:` or `inputs:`, and write it"
             return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
         nearest = near(name, self._meanings)
         help = otherwise if nearest is None else f"did you mean `{nearest}`?"

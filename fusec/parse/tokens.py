@@ -83,6 +83,8 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             if found.lastgroup == "number" and rest[0].isidentifier():
                 product = f"a product is `{found[0]} * {rest[0]}`"
                 number = _without_suffix(found[0], rest[0])
+                if rest[0] in ("j", "J"):
+                    number = f"c64(0, {found[0]})"
                 help = f"write `{number}`; {product}" if number else f"{help}; {product}"
             raise FusecError(
                 f"`{word}` is not a name",
@@ -116,7 +118,7 @@ def _foreign(text: str, position: int) -> str | None:
     if character in "'\"":
         return "close the string, or remove the quote: dtypes and names are not quoted"
     if character == "\\":
-        return "write the op line without escapes"
+        return "remove the `\\`: a line goes on in the next one, indented deeper"
     if character == ";":
         return "sizes and arguments are separated by commas"
     if character in "$%":

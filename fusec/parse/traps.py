@@ -17,6 +17,10 @@ _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _BULLET = re.compile(r"\A(?:[*+–—•]|\d+[.)])\s*")
 """What begins the entries of lists elsewhere."""
 _ASSIGNED_NUMBER = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([-+]?[0-9.][0-9.eE+-]*)[ ]*")
+_ASSIGNED_SCALAR = re.compile(
+    r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([a-z]\w*)[ ]+([-+]?[0-9.][0-9.eE+-]*)[ ]*"
+)
+_SIZE_BESIDE = re.compile(r"(dims|mesh): +([A-Za-z_]\w*)[ ]*=[ ]*(\w+)[ ]*")
 _STARRED = re.compile(r"[ ]*[*%$]\s*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _SIGILED = re.compile(r"[ ]*- ([%$@]\w+\s*=[^=].*?)[ ]*")
 _LISTED_ENTRY = re.compile(r"[ ]*-[ ]+([A-Za-z_]\w*): (\w+\[[^\]]*\].*?)[ ]*")
@@ -94,6 +98,15 @@ def _number(name: str, value: str) -> Told:
     return f"no `:` after `{name}`", f"write `{name}: f32 = {value}`"
 
 
+def _scalar(name: str, dtype: str, value: str) -> Told:
+    return f"no `:` after `{name}`", f"write `{name}: {dtype} = {value}`"
+
+
+def _beside(field: str, name: str, size: str) -> Told:
+    told = f"write `{name}: {size}` on a line below, indented by 2 spaces, or remove it"
+    return f"`{field}:` has an entry on its own line", told
+
+
 def _of_field(name: str, value: str) -> Told:
     known = name in ("dims", "inputs", "outputs", "mesh")
     return (f"no `:` after `{name}`", f"write `{name}: {value}`") if known else None
@@ -116,6 +129,7 @@ _FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = (
     (_DASHED, _dashed), (_FIELD_AND_LIST, _of_field), (_ASSIGNED_TYPE, _without_sign),
     (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested), (_STARRED, _starred),
     (_SIGILED, _sigiled), (_LISTED_ENTRY, _listed_entry), (_ASSIGNED_NUMBER, _number),
+    (_ASSIGNED_SCALAR, _scalar), (_SIZE_BESIDE, _beside),
 )  # fmt: skip
 """Lines that YAML does not read, and what is said of each."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 
+from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
@@ -31,12 +32,15 @@ def key_of(fusion: Fusion, options: CompileOptions, compiler: str = "") -> str |
     several = fusion.phases or fusion.shardings or fusion.mesh is not None
     if several or options.should_merge is not None or (tree := tree_digest()) is None:
         return None
-    return digest_of([tree, compiler, *_fusion(fusion), *_options(options)])
+    try:
+        text = to_text(fusion)
+    except FusecError:
+        return None  # it is planned, but cannot be written as a file
+    return digest_of([tree, compiler, text, *_places(fusion), *_options(options)])
 
 
-def _fusion(fusion: Fusion) -> Iterator[str]:
-    """Yield what plans, and messages about them, depend on."""
-    yield to_text(fusion)
+def _places(fusion: Fusion) -> Iterator[str]:
+    """Yield what plans, and messages about them, depend on besides the text."""
     yield repr((fusion.source, fusion.saved, fusion.dims, fusion.pins, fusion.schedules))
     entries = (*fusion.inputs, *fusion.nodes, *fusion.outputs)
     yield repr([e.span and (e.span.place(), e.span.text) for e in entries])
@@ -56,9 +60,13 @@ def _options(options: CompileOptions) -> Iterator[str]:
 def tree_digest() -> str | None:
     """Return the digest of fusec's own files, by size and time of change, as Python's byte code.
 
-    None where one has changed since this process began to load fusec: it may run what was before.
+    None where one has changed since this process began to load fusec: it may run what was before;
+    and where they cannot be listed, as in an archive.
     """
-    files = sorted(_files(_PACKAGE))
+    try:
+        files = sorted(_files(_PACKAGE))
+    except OSError:
+        return None
     if any(changed >= LOADED_NS for *_, changed in files):
         return None
     return digest_of(f"{path} {size} {changed}" for path, size, changed in files)

@@ -11,8 +11,7 @@ from fusec.hostir.form import RECORDS
 from fusec.hostir.program import HostProgram
 from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim
-from fusec.schedule.plan import Argument, Guard, Kernel
-from fusec.stages import Recorded
+from fusec.schedule.plan import Argument, Kernel
 
 
 @dataclass(frozen=True)
@@ -40,18 +39,29 @@ _SHARED = [f.name for f in fields(Kernel) if f.name != "of"]
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A planned program: the scheduler of each segment, its kernels, and what the host does.
+class Stages:
+    """The values of a program's last stages: its kernels by segment, and what the host does.
 
     launched: by the name of each kernel, that of the equal one launched for it. posts: the host
-    program before segments are replaced by launches; host: after that, where it was made.
+    program before segments are replaced by launches; host: after that.
     """
 
-    schedulers: tuple[str, ...]
     kernels: tuple[tuple[KernelText, ...], ...]
     launched: Mapping[str, str]
     posts: HostProgram
-    host: HostProgram | None = field(default=None, metadata=OMITTED)
+    host: HostProgram
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A planned program: the scheduler of each segment; covers: which sizes it runs, as text.
+
+    stages: all of them, or none where its host program was not made.
+    """
+
+    schedulers: tuple[str, ...]
+    covers: str
+    stages: Stages | None = field(default=None, metadata=OMITTED)
 
 
 def kernels_of(sources: Sequence[Sequence[KernelSource]]) -> tuple[tuple[KernelText, ...], ...]:
@@ -59,35 +69,19 @@ def kernels_of(sources: Sequence[Sequence[KernelSource]]) -> tuple[tuple[KernelT
     return tuple(tuple(map(_text, each)) for each in sources)
 
 
-def sources_of(kernels: Sequence[Sequence[KernelText]]) -> tuple[tuple[KernelSource, ...], ...]:
-    """Return the kernels of each segment from their records."""
+def sources_of(data: Any, scalars: frozenset[str]) -> tuple[tuple[KernelSource, ...], ...]:
+    """Return the kernels of each segment from their records as JSON.
+
+    scalars: the names of scalar inputs, whose sizes may be less than 1.
+    """
+    kind = tuple[tuple[KernelText, ...], ...]
+    kernels = RECORDS.decode(kind, data, "kernels", scalars)
     return tuple(tuple(map(_source, each)) for each in kernels)
 
 
-def decoded(data: Any, scalars: frozenset[str]) -> dict[str, Recorded]:
-    """Return by name the values of a program's stages, each decoded when it is asked for.
-
-    data: a `Planned` as JSON. scalars: the names of scalar inputs, whose sizes may be less than 1.
-    """
-
-    def read(kind: Any, *path: str) -> Any:
-        found = data
-        for name in path:
-            found = found[name]
-        return RECORDS.decode(kind, found, ".".join(path), scalars)
-
-    texts = tuple[tuple[KernelText, ...], ...]
-    found = {
-        "schedulers": Recorded(lambda: read(tuple[str, ...], "schedulers")),
-        "sources": Recorded(lambda: sources_of(read(texts, "kernels"))),
-        "kernels_launched": Recorded(lambda: read(Mapping[str, str], "launched")),
-        "guards": Recorded(lambda: read(tuple[Guard, ...], "posts", "guards")),
-        "posts": Recorded(lambda: read(HostProgram, "posts")),
-        "evaluated": Recorded(dict),
-    }
-    if "host" in data:
-        found["host"] = Recorded(lambda: read(HostProgram, "host"))
-    return found
+def program_of(data: Any, scalars: frozenset[str]) -> HostProgram:
+    """Return a host program from its record as JSON; scalars: as for `sources_of`."""
+    return RECORDS.decode(HostProgram, data, "program", scalars)
 
 
 def _text(source: KernelSource) -> KernelText:

@@ -6,16 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from fusec.foreign import decode_json
-from fusec.hostir.form import RECORDS
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions, environment
 from fusec.plan_cache.key import key_of
-from fusec.plan_cache.records import Planned, decoded
 from fusec.run.cache_size import size_limit
 from fusec.run.entries import Entries, cache_directory
+from fusec.stages import Recorded
 
 if TYPE_CHECKING:
-    from fusec.stages import Recorded
+    from fusec.plan_cache.records import Planned
 
 KIND = "plan"
 SWITCH = "FUSEC_PLAN_CACHE"
@@ -33,11 +32,48 @@ def recall(fusion: Fusion, options: CompileOptions, compiler: str = "") -> dict[
     if body is None:
         return {}
     data: Any = decode_json(body, "an entry of the cache")
-    return decoded(data, frozenset(i.value.name for i in fusion.inputs if i.value.is_scalar))
+    return _decoded(data, frozenset(i.value.name for i in fusion.inputs if i.value.is_scalar))
+
+
+def _decoded(data: Any, scalars: frozenset[str]) -> dict[str, Recorded]:
+    """Return the values of an entry, each decoded when it is asked for: records take time to load.
+
+    data: a `Planned` as JSON.
+    """
+    found = {
+        "schedulers": Recorded(lambda: tuple(data["schedulers"])),
+        "covers": Recorded(lambda: str(data["covers"])),
+        "evaluated": Recorded(dict[str, Any]),
+    }
+    stages = data.get("stages")
+    if stages is None:
+        return found
+
+    def program(name: str) -> Recorded:
+        def read() -> Any:
+            from fusec.plan_cache.records import program_of
+
+            return program_of(stages[name], scalars)
+
+        return Recorded(read)
+
+    def sources() -> Any:
+        from fusec.plan_cache.records import sources_of
+
+        return sources_of(stages["kernels"], scalars)
+
+    return found | {
+        "kernels_launched": Recorded(lambda: dict(stages["launched"])),
+        "sources": Recorded(sources),
+        "posts": program("posts"),
+        "host": program("host"),
+    }
 
 
 def keep(fusion: Fusion, options: CompileOptions, planned: Planned, compiler: str = "") -> None:
     """Write what a fusion was planned as, where plans are kept."""
+    from fusec.hostir.form import RECORDS
+
     key = _key(fusion, options, compiler)
     if key is not None:
         body = json.dumps(RECORDS.encode(planned)).encode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -107,6 +106,8 @@ def mark_used(path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove what lies in an entry's place, be it a file or a folder."""
     if path.is_dir() and not path.is_symlink():
+        import shutil
+
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -128,6 +127,8 @@ def _write(path: Path, content: bytes) -> None:
         path.parent.unlink()
     trust.make_private(path.parent)
     _remove_stale(path.parent)
+    import tempfile
+
     handle, aside = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,7 +1,4 @@
-"""The predicted time of attention's backward: products of both walks, and tiles that are owned.
-
-Fitted to times on an H200 of 16384 queries in all, 16 heads of 128 features, by their lengths.
-"""
+"""The predicted time of attention's backward: products of both walks, and tiles that are owned."""
 
 from __future__ import annotations
 
@@ -12,15 +9,6 @@ from fusec.schedule.attention_backward_problem import Backward
 from fusec.schedule.attention_masks import visible
 from fusec.target import Target
 
-_RATE = {True: 1.08, False: 0.98}
-"""Of the tensor cores' rate, that two warpgroups reach where they own keys, or queries."""
-_ONE = 0.65
-"""Of that, one warpgroup alone."""
-_STEP = {True: 26, False: 14}
-"""Rows for which a step costs something besides."""
-_TILE = 3e-6
-"""Seconds from a tile that is owned to the next, besides its steps."""
-
 
 def seconds(
     p: BackwardParameters, backward: Backward, hints: Mapping[str, int], target: Target
@@ -28,7 +16,9 @@ def seconds(
     """Return the predicted time of all kernels without their launches."""
     batches, m, n = (d.evaluate(hints) for d in (backward.batches, backward.m, backward.n))
     features, values = backward.features.value, backward.value_features.value
-    peak = target.half_flops / target.sms * (_ONE if p.warpgroups == 1 else 1.0)
+    cost = target.cost.attention_backward
+    share = cost.one_warpgroup_share if p.warpgroups == 1 else 1.0
+    peak = target.half_flops / target.sms * share
     seen = visible(backward, hints)
     total = 0.0
     for walk in p.walks:
@@ -37,10 +27,12 @@ def seconds(
         # The products with the own rows, then the sums.
         depth = features + walk.pulls * values + walk.sums(features, values)
         tile = p.others(of_keys=of_keys)
-        step = 2.0 * p.rows * (tile + _STEP[of_keys]) * depth / (peak * _RATE[of_keys])
+        reach = cost.keys_reach if of_keys else cost.queries_reach
+        rows = cost.keys_step_rows if of_keys else cost.queries_step_rows
+        step = 2.0 * p.rows * (tile + rows) * depth / (peak * reach)
         tiles = batches * -(-own // p.rows) / target.sms
         waves, steps = -(-tiles // 1), float(-(-others // tile))
         if backward.bounds:
             waves, steps = max(1.0, tiles), steps * seen + 0.5 + 0.5 * p.rows / tile
-        total += waves * (steps * step + _TILE)
+        total += waves * (steps * step + cost.tile_seconds)
     return total

@@ -22,7 +22,6 @@ from fusec.schedule.attention_decode_choice import (
     trouble,
 )
 from fusec.schedule.attention_decode_price import (
-    REACH,
     best_splits,
     held,
     seconds,
@@ -44,8 +43,6 @@ from fusec.target import Target
 
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar", "reduction", "indexing")
 TEMPLATE = "attention_decode"
-MULTIPLIED = 0.5
-"""Of the tensor cores' rate, that mma.sync reaches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,15 +115,15 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
         hints = problem.hints
         keys = problem.decode.batches.evaluate(hints) * graph.n.evaluate(hints)
         features = graph.features.value + graph.value_features.value
-        taken = self._seconds(problem, p, target)
+        taken, cost = self._seconds(problem, p, target), target.cost.attention_decode
         scratch = sum(w.size.evaluate(hints) * w.dtype.size for w in plan.workspaces)
         return Estimate(
             bytes=moved,
             workspace_bytes=2 * scratch,
             flops=flops,
             sfu=sfu,
-            tensor_flops=2.0 * 16 * keys * features / MULTIPLIED,
-            efficiency=REACH,
+            tensor_flops=2.0 * 16 * keys * features / cost.mma_reach,
+            efficiency=cost.memory_reach,
             ctas=target.sms,  # how far the SMs are filled is part of what blocks wait for
             waits=max(0.0, taken - streaming(moved, target)),
             seen=visible(graph, hints),

@@ -1,7 +1,4 @@
-"""The predicted time of a decoding attention: waves of blocks that read, and what ends them.
-
-Fitted to times on an H200 of 1 to 64 sequences, 8 heads of keys of 128 features, by their lengths.
-"""
+"""The predicted time of a decoding attention: waves of blocks that read, and what ends them."""
 
 from __future__ import annotations
 
@@ -16,18 +13,6 @@ from fusec.schedule.attention_decode_problem import Decode
 from fusec.schedule.pressure import MOST, resident_blocks
 from fusec.target import Target
 
-REACH = 0.98
-"""Of the bandwidth of copies, that blocks reach which only read."""
-WAVE = 2.5e-6
-"""Seconds in which a wave of blocks begins to read, and ends."""
-UNEVEN, MOST_UNEVEN = 0.1, 7e-6
-"""Of the time in which all is read, that SMs which are fed better wait for others, and the most
-seconds."""
-PARTS = 2e-6
-"""Seconds in which blocks that share queries leave their parts, and one of them finds out and
-combines these."""
-STEP = 0.05e-6
-"""Seconds in which it takes a further one."""
 LEAST_TILES = 2
 """Tiles of a warp below which a further split saves nothing."""
 MOST_WAVES = 8
@@ -43,7 +28,7 @@ def held(decode: Decode, p: DecodeParameters) -> int:
 
 def streaming(moved: int, target: Target) -> float:
     """Return the seconds in which so many bytes are read, at best."""
-    return moved / (target.bandwidth * REACH)
+    return moved / (target.bandwidth * target.cost.attention_decode.memory_reach)
 
 
 def seconds(
@@ -55,10 +40,11 @@ def seconds(
     waves, left = -(-blocks // places), blocks % places
     # Where few blocks are left for the last wave, each draws more than its share.
     idle = (blocks - left + max(left, target.sms / target.draw if left else 0)) / blocks
-    parts = PARTS + STEP * p.splits if p.splits > 1 else 0.0
+    cost = target.cost.attention_decode
+    parts = cost.combine_seconds + cost.further_split_seconds * p.splits if p.splits > 1 else 0.0
     read = streaming(moved, target)
-    uneven = min(UNEVEN * read, MOST_UNEVEN)
-    return read * idle + uneven + WAVE * waves + parts
+    uneven = min(cost.uneven_share * read, cost.uneven_limit_seconds)
+    return read * idle + uneven + cost.wave_seconds * waves + parts
 
 
 def best_splits(

@@ -171,7 +171,7 @@ class Family(ABC, Generic[P, R, L]):
             price = self.price(plan, target)
             if isinstance(price, Refusal):
                 return price
-            return plan, with_build_time(price, problem.segment)
+            return plan, with_build_time(price, problem.segment, target)
 
         return self._offers.of(problem, (target, tuple(sorted(settings.items()))), found)
 

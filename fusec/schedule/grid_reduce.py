@@ -7,34 +7,10 @@ from math import isqrt
 
 from fusec.schedule.grid_methods import REDUCTION_METHODS
 from fusec.schedule.space import power_above
+from fusec.target.costs import GridReduceCost
 
-TURN = 2e-6
-"""Seconds from one block's turn to the next one's: 1.5 to 2.4 us in split products on an H200."""
-LEVEL = 3e-6
-"""Seconds in which blocks leave their parts, and the last of them finds out and takes the first.
-
-Fitted to batch norm f16[32, 64, 56, 56], 64 results of 5 blocks each: 18.6 us for 13 MB.
-"""
-NEXT_LEVEL = 2e-6
-"""The same of blocks that have only combined parts: an atomic operation and two ways to L2."""
-STEP = 0.2e-6
-"""Seconds in which a thread takes a further part of its columns.
-
-Of the sum of bf16[262144, 512] over rows, 264 parts by 8 rows of threads: 10 us on an H200.
-"""
-MOMENTS_STEP = 0.17e-6
-"""The same for each Welford state, which is merged with a division.
-
-Of the statistics of bf16[64, 56, 56, 256], 528 parts of 8 states by 8 rows of threads: 90 us.
-"""
 MOST_WAVES = 8
 """Waves of blocks beyond which how full the last one is matters little."""
-START = 0.3e-6
-"""Seconds for each block on an SM before its first bytes and after its last, as all begin at once.
-
-Of the sum of bf16[16384, 8192] over rows on an H200: 17 splits, 544 blocks, take 8.7 us more than
-reading does, and 33 splits, 1056 blocks, 10.6 us.
-"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +20,7 @@ class Sharing:
     blocks: those that have results of their own; busy, resident: blocks that keep an SM busy, and
     that it holds; draw: how much more than its share of the bandwidth an SM draws; stream: seconds
     in which busy SMs read all; vain: the part of that which a further block reads in vain; threads,
-    step: as for `seconds`.
+    step, cost: as for `seconds`.
     """
 
     blocks: int
@@ -56,6 +32,7 @@ class Sharing:
     vain: float
     threads: int
     step: float
+    cost: GridReduceCost
 
     def splits(self, most: int) -> int:
         """Return by how many blocks each result is best shared, `most` at most."""
@@ -77,9 +54,9 @@ class Sharing:
         idle = (waves * places + (max(last, least) if last else 0)) / blocks
         if not waves:
             idle = max(idle, -(-blocks // self.sms) / (blocks / self.sms) / self.draw)
-        method = quickest(splits, self.threads, self.step)
-        waits = seconds(method, splits, self.threads, self.step)
-        starts = START * min(self.resident, max(1.0, blocks / self.sms))
+        method = quickest(splits, self.threads, self.step, self.cost)
+        waits = seconds(method, splits, self.threads, self.step, self.cost)
+        starts = self.cost.block_start_seconds * min(self.resident, max(1.0, blocks / self.sms))
         return self.stream * idle * (1 + splits * self.vain) + starts + waits
 
 
@@ -91,7 +68,7 @@ def fan_of(method: str, splits: int) -> int:
     return power_above(isqrt(splits - 1) + 1) if method == "tree" else splits
 
 
-def seconds(method: str, splits: int, threads: int, step: float) -> float:
+def seconds(method: str, splits: int, threads: int, step: float, cost: GridReduceCost) -> float:
     """Return the seconds that a result waits for after its parts are there.
 
     threads: those that take parts side by side; step: in seconds, for each part that one takes.
@@ -100,17 +77,17 @@ def seconds(method: str, splits: int, threads: int, step: float) -> float:
         return 0.0
     known = REDUCTION_METHODS[method]
     if known.takes_turns:
-        return LEVEL + TURN * (splits - 1)
+        return cost.level_seconds + cost.turn_seconds * (splits - 1)
     if known.in_memory:
-        return LEVEL
+        return cost.level_seconds
     fan = fan_of(method, splits)
-    first = LEVEL + step * ((fan - 1) // threads)
+    first = cost.level_seconds + step * ((fan - 1) // threads)
     if fan == splits:
         return first
-    return first + NEXT_LEVEL + step * ((splits - 1) // fan // threads)
+    return first + cost.next_level_seconds + step * ((splits - 1) // fan // threads)
 
 
-def quickest(splits: int, threads: int, step: float) -> str:
+def quickest(splits: int, threads: int, step: float, cost: GridReduceCost) -> str:
     """Return the method for parts of any kind with which a result waits least."""
     methods = (m.name for m in REDUCTION_METHODS.values() if m.compared)
-    return min(methods, key=lambda method: seconds(method, splits, threads, step))
+    return min(methods, key=lambda method: seconds(method, splits, threads, step, cost))

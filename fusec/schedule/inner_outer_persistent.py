@@ -168,8 +168,8 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
             kernels=2,
-            waits=finish_of(split, parameters.ranges).seconds,
-            build=build_time(phases, parameters.vector_width * parameters.chunks),
+            waits=finish_of(split, parameters.ranges).seconds(target),
+            build=build_time(phases, parameters.vector_width * parameters.chunks, target),
         )
 
     def redefinitions(

@@ -10,7 +10,6 @@ from fusec.index.access import Facts
 from fusec.ir.graph import Node
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.grid_methods import COLUMN_METHODS
-from fusec.schedule.grid_reduce import STEP
 from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
 from fusec.schedule.rows.domain import lowered, vector_width
@@ -31,12 +30,8 @@ REGISTERS = 168
 """Registers per thread, beyond which too few warps are left to hide latencies."""
 OWN_REGISTERS = 44
 """Registers for addresses, loop variables and the values of one vector in the making."""
-BYTES_IN_FLIGHT = 40 << 10
-"""Bytes per SM that keep an H200's memory busy (about 25 KB), with some to spare."""
 WARPS = 16
 """Warps per SM with which instructions hide each other's latency."""
-BYTES_PER_CYCLE = 18
-"""Bytes that the memory of an H200 moves for each SM in a clock."""
 STAYS = (
     ("values", "registers"),
     ("vectors", "registers"),
@@ -119,10 +114,10 @@ class FinishParameters:
     threads: int
     shapes: tuple[FinishShape, ...]
 
-    @property
-    def seconds(self) -> float:
-        """Return the seconds in which threads take the partial rows behind their first."""
-        return STEP * max(((s.ranges - 1) // s.threads_y for s in self.shapes), default=0)
+    def seconds(self, target: Target) -> float:
+        """Return the seconds in which threads take the partial rows after their first."""
+        further = max(((s.ranges - 1) // s.threads_y for s in self.shapes), default=0)
+        return target.cost.grid_reduce.part_seconds * further
 
 
 @dataclass(frozen=True)
@@ -203,7 +198,7 @@ def _resident(split: Split, work: Work, width: int, shape: _Shape, target: Targe
     if not blocks or needed > REGISTERS:
         return None
     blocks = min(blocks, target.threads // shape.threads)
-    memory, latency = _memory_cycles(work, split), _latency(split, work, width, shape)
+    memory, latency = _memory_cycles(work, split, target), _latency(split, work, width, shape)
     blocks = max(1, min(blocks, math.ceil(3 * latency * shape.tiles / (memory * shape.threads_y))))
     slot = sum(width * i.dtype.size for i in work.ring) * shape.threads * shape.chunks
     stages, blocks = _stages(slot, blocks, target)
@@ -241,11 +236,11 @@ def _latency(split: Split, work: Work, width: int, shape: _Shape) -> float:
     return barriers + 2 * _instructions(split, work, shape.chunks * width)
 
 
-def _memory_cycles(work: Work, split: Split) -> float:
+def _memory_cycles(work: Work, split: Split, target: Target) -> float:
     """Return roughly the cycles in which an SM's share of the memory moves one row."""
     row = sum(i.dtype.size for i in (*work.ring, *work.kept))
     row += sum(o.value.dtype.size for o in split.main.outputs)
-    return max(1.0, row * split.bands.columns.value / BYTES_PER_CYCLE)
+    return max(1.0, row * split.bands.columns.value / target.cost.rows.bytes_per_cycle)
 
 
 def _row_cycles(split: Split, work: Work, width: int, shape: _Shape) -> float:
@@ -283,7 +278,7 @@ def _stages(slot: int, blocks: int, target: Target) -> tuple[int, int]:
         blocks -= 1
     if 2 * slot > room:
         return 0, blocks
-    wanted = 1 + -(-BYTES_IN_FLIGHT // (slot * blocks))
+    wanted = 1 + -(-target.cost.rows.bytes_in_flight // (slot * blocks))
     return max(2, min(wanted, 6, room // (slot * blocks))), blocks
 
 
@@ -303,7 +298,7 @@ def _ranges(split: Split, work: Work, shape: _Shape, target: Target) -> tuple[in
         rows = -(-height // (wanted * step)) * step
         ranges = -(-height // rows)
         per_sm = -(-ranges * groups * shape.tiles // target.sms)
-        idle = 1 + 0.2 * max(0.0, 1 - per_sm / shape.blocks)
+        idle = 1 + target.cost.rows.missing_blocks_penalty * max(0.0, 1 - per_sm / shape.blocks)
         found.append((per_sm * (rows + overhead) * idle, per_sm * rows, ranges, rows))
     least, load, _, _ = min(found)
     return next(

@@ -36,7 +36,6 @@ from fusec.schedule.requirements import memory_bound
 from fusec.schedule.resident_rows import reach_of_resident
 from fusec.schedule.row_strides import bytes_across, is_strided
 from fusec.schedule.row_tiles import (
-    TILE_REACH,
     Tiled,
     tile_bytes,
     tile_trouble,
@@ -232,7 +231,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             efficiency=self._efficiency(plan, phases.count, target),
             ctas=plan.kernels[0].grid[0].evaluate(fusion.hints),
             waits=ring.waits(problem, parameters, target) if parameters.storage == "ring" else 0.0,
-            build=build_time(keeping, _unrolled(parameters)),
+            build=build_time(keeping, _unrolled(parameters), target),
         )
 
     def pressure(self, plan: InnerPersistentPlan, kernel: Kernel) -> Pressure:
@@ -246,7 +245,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         """Return the part of the bandwidth that is reached."""
         problem, width = plan.problem, plan.parameters.vector_width
         if plan.parameters.tile_rows:
-            return TILE_REACH * target.reach(self.name, "vector")
+            return target.cost.rows.tile_share * target.reach(self.name, "vector")
         if is_strided(problem):
             return self._across(plan, target)
         efficiency = reach_of_pieces(problem, target.reach(self.name, access(width)), target)

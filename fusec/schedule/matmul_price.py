@@ -84,14 +84,15 @@ def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: 
         part *= cost.mma_tf32_reach[across] if needed.is_tf32 else 1.0
         rate = target.half_flops * part * cost.unaligned_reach[needed.loose]
         resident = target.sms
-    per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
+    per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms)
+    per_tile += cost.plain_tile_seconds
     if p.kernel == "mma" and p.vector_width == 1:
         stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
         share = max(cost.lone_store_share, min(1.0, ctas / resident))
         per_tile += stored * cost.element_store_seconds * share
     # About half of the SMs saturate the memory.
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
-    moved = needed.bytes / (target.bandwidth * filled) + 1e-6
+    moved = needed.bytes / (target.bandwidth * filled) + cost.plain_start_seconds
     return max(-(-ctas // resident) * per_tile, moved)
 
 
@@ -137,8 +138,9 @@ def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) 
     """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster
-    issued = epilogue.flops / (target.flops / 2 * cost.epilogue_issue)
-    special = epilogue.sfu / target.special
+    flops, sfu = epilogue.operations(target)
+    issued = flops / (target.flops / 2 * cost.epilogue_issue)
+    special = sfu / target.special
     turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
     return count * max(issued, special) * target.sms + turns * cost.epilogue_load_seconds
 
@@ -179,4 +181,6 @@ def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) 
     rest = max(0.0, taken**OVERLAP - others**OVERLAP) ** (1 / OVERLAP)
     if is_simt:
         return replace(estimate, flops=estimate.flops + rest * target.flops / 2)
-    return replace(estimate, tensor_flops=rest * target.half_flops * 0.8)
+    return replace(
+        estimate, tensor_flops=rest * target.half_flops * target.cost.matmul.sustained_reach
+    )

@@ -24,22 +24,26 @@ _TOTAL = {True: 10.0, False: 11.0}
 _COMPUTED = 4.0
 """Operations of an element of A that is computed, beside its own: loads, and halves taken apart and
 put together (16 x 8192 x 8192 in kernel `vector`, 48.7 us)."""
-_REDUCING = 2.0
-"""How much longer the operations of an epilogue take that reduces: a warp of each scheduler is at
-it alone, while others multiply (8192 x 8192 x 1024, 4096 x 4096 x 512 on an H200)."""
 
 
 @dataclass(frozen=True)
 class EpilogueWork:
     """What the epilogue does for an element: operations, and operands read that have as many.
 
-    fetched: those of them that are fetched ahead where rows are staged.
+    fetched: those of them that are fetched ahead where rows are staged; reduces: whether results
+    are reduced along rows or columns.
     """
 
     flops: float
     sfu: float
     reads: int
     fetched: int = 0
+    reduces: bool = False
+
+    def operations(self, target: Target) -> tuple[float, float]:
+        """Return the operations, and special functions, that take as long on the whole GPU."""
+        penalty = target.cost.matmul.reducing_penalty if self.reduces else 1.0
+        return self.flops * penalty, self.sfu * penalty
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,9 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     if product.totals:
         each = sum(_TOTAL[t.along_row] for t in product.totals)
         flops += results * each * len(product.totals)  # of several threads hold less at hand
-        flops, sfu = flops * _REDUCING, sfu * _REDUCING
-    epilogue = EpilogueWork(flops / results, sfu / results, reads, product.slots.fetched)
+    epilogue = EpilogueWork(
+        flops / results, sfu / results, reads, product.slots.fetched, bool(product.totals)
+    )
     begins = (_begin(product.a, hints), _begin(product.b, hints))
     facts = Facts(hints)
     loose = sum(not is_chunked(product, o, facts) for o in (product.a, product.b))

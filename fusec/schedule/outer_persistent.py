@@ -216,7 +216,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             sfu=sfu,
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=columns.evaluate(fusion.hints),
-            build=build_time(phases, parameters.unrolled, parameters.vector_width),
+            build=build_time(phases, parameters.unrolled, target, parameters.vector_width),
         )
 
     def redefinitions(

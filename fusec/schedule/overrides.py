@@ -12,7 +12,7 @@ from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import whole_name
 from fusec.options import SCHEDULERS
-from fusec.schedule.registry import PlanningScheduler, find_scheduler
+from fusec.schedule.registry import PlanningScheduler, find_scheduler, schedulers
 from fusec.schedule.space import listing, setting_text
 from fusec.segment.price import bytes_written
 from fusec.segment.protocol import Estimate, Refusal
@@ -133,6 +133,7 @@ def _check(
         raise FusecError(
             f"`{segment.scheduler}` ({segment.name}) has no parameter `{override.name}`",
             span=override.name_span,
+            notes=_who_has(override, segment, target),
             help=help,
             code=SCHEDULE_FIELD,
         )
@@ -146,6 +147,26 @@ def _check(
         help=f"did you mean `{close[0]}`?" if close else f"it is one of {field.text}",
         code=SCHEDULE_VALUE,
     )
+
+
+SHOWN = 8
+"""Values of a segment up to which a line that pins it is shown."""
+
+
+def _who_has(override: Override, segment: Segment, target: Target) -> list[str]:
+    """Return a note that names the schedulers of the same segment that have a parameter."""
+    supporting = [s for s in schedulers() if s.requirement(segment.fusion) is None]
+    others = [
+        s.name for s in supporting
+        if any(f.name == override.name for f in s.family.free(segment.fusion, target))
+    ]  # fmt: skip
+    if not others:
+        return []
+    values = [v.name for node in segment.nodes for v in node.outputs]
+    names = " and ".join(f"`{name}`" for name in others)
+    pin = f"{segment.name}: {{values: [{', '.join(values)}], scheduler: {others[0]}}}"
+    line = f": `segments: {{{pin}}}`" if len(values) <= SHOWN else ""
+    return [f"for this segment {names} has it{line}"]
 
 
 def _refused(

@@ -143,8 +143,9 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul_wgmma
     threads = 128 * (1 if p.ping_pong else p.consumers)
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
-    issued = epilogue.flops / (target.flops / 2 * cost.epilogue_issue)
-    special = epilogue.sfu / target.special
+    flops, sfu = epilogue.operations(target)
+    issued = flops / (target.flops / 2 * cost.epilogue_issue)
+    special = sfu / target.special
     waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
     turns = -(-count // (threads * p.vector_width)) if waits else 0
     busy = count * max(issued, special) * target.sms

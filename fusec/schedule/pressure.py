@@ -1,8 +1,7 @@
 """Register pressure: what a thread of a kernel holds at once, and the registers it gets for that.
 
-Told from the plan, for all families by one sum of words, each with its weight. The weights were
-fitted to one half of the kernels of the corpus, the tests and 800 fuzzed fusions as NVRTC 13.0
-builds them for sm_90a, and checked on the other half: `benchmarks.registers`.
+Predicted from the plan, for all families by one sum of words, each with its weight: the weights are
+`cost.registers` of a target.
 """
 
 from __future__ import annotations
@@ -16,35 +15,18 @@ from fusec.ir.expression import Index, Quotient, Remainder, Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.registers import SM_REGISTERS, words
 from fusec.target import Target
+from fusec.target.costs import RegistersCost, RegisterWeights
 
-WEIGHTS = {
-    "own": 1.0,
-    "staged": 1.0,
-    "derived": 0.75,
-    "ahead": 0.3,
-    "flight": 0.45,
-    "lanes": 0.25,
-    "special": 0.6,
-    "doubles": 6.0,
-    "arrays": 1.1,
-    "sums": 1.8,
-}
-"""Registers for each word, or for each of what is counted otherwise."""
-THREAD = 10
-"""Registers of any thread: its place, its loop, results on their way."""
+WEIGHED = tuple(f.name for f in fields(RegisterWeights))
+"""The fields of `Pressure` that take registers."""
 MOST_IN_FLIGHT = 32
 """Words of loads that a loop has on their way, however far it is unrolled."""
 SIDE_BY_SIDE = 8
 """Elements that a thread computes side by side, of special functions half as many."""
 MOST_SPECIAL = 3
 """Special functions of an element that are computed at a time."""
-GIVEN_UP = 4
-"""Registers that the assembler does without to fill an SM: where it has 32 for each thread."""
 MOST = 255
 """Registers that an instruction can name."""
-SPILLING = 0.9
-"""The part of the registers that launch bounds leave with which kernels begin to spill: of 72 that
-spill more than a few bytes 65 want more, and of 114 that want more 80 spill."""
 BLOCKS = 32
 """Blocks that an SM holds at most."""
 RESERVED = 1024
@@ -97,10 +79,10 @@ class Pressure:
     sums: int = 0
     shared: int = 0
 
-    @property
-    def registers(self) -> int:
+    def registers(self, cost: RegistersCost) -> int:
         """Return the registers that the compiler would like."""
-        return round(THREAD + sum(w * getattr(self, name) for name, w in WEIGHTS.items()))
+        weighed = sum(getattr(cost.weights, name) * getattr(self, name) for name in WEIGHED)
+        return round(cost.thread_registers + weighed)
 
 
 @dataclass(frozen=True)
@@ -108,7 +90,7 @@ class Occupancy:
     """How many blocks of a kernel an SM holds.
 
     wanted: registers that a thread would like; most: those that its launch bounds leave it;
-    registers: what it gets.
+    registers: what it gets; spills: whether it is likely to hold more than the bounds leave it.
     """
 
     threads: int
@@ -117,11 +99,7 @@ class Occupancy:
     registers: int
     shared_bytes: int
     blocks: int
-
-    @property
-    def spills(self) -> bool:
-        """Return whether a thread is likely to hold more than its launch bounds leave it."""
-        return self.wanted > SPILLING * self.most
+    spills: bool
 
 
 def of_template(template: str) -> Pressure:
@@ -134,13 +112,15 @@ def occupancy(kernel: Kernel, pressure: Pressure, target: Target) -> Occupancy:
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
     least = 1 if kernel.all_registers else kernel.least_blocks
     most = most_registers(threads, least)
-    wanted = pressure.registers
+    cost = target.cost.registers
+    wanted = pressure.registers(cost)
     full = SM_REGISTERS // target.threads
-    given = min(most, full if full < wanted <= full + GIVEN_UP else -(-wanted // 8) * 8)
+    is_filling = full < wanted <= full + cost.given_up_registers
+    given = min(most, full if is_filling else -(-wanted // 8) * 8)
     shared = kernel.shared_bytes + pressure.shared
-    return Occupancy(
-        threads, wanted, most, given, shared, resident_blocks(threads, given, shared, target)
-    )
+    blocks = resident_blocks(threads, given, shared, target)
+    spills = wanted > cost.spilling_share * most
+    return Occupancy(threads, wanted, most, given, shared, blocks, spills)
 
 
 def most_registers(threads: int, least_blocks: int) -> int:

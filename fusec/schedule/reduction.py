@@ -40,23 +40,13 @@ from fusec.schedule.reduction_rows import UNROLLED, is_at_once, rows_at_once
 from fusec.schedule.reduction_shared import method_trouble, order_of, workspaces_of
 from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.requirements import memory_bound
-from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
+from fusec.schedule.row_tiles import tile_bytes, tile_trouble
 from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.segment.price import SECTOR, traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
-DIVISION = 12
-"""Operations of a division, which a Welford state takes for each element that is pushed by itself.
-
-By the layer norm and the batch norm of the benchmarks on an H200.
-"""
-VECTOR_DIVISION = 6
-"""The same for each element of a vector, which has one division and a merge for all of them.
-
-Fitted to `benchmarks.segmentation model`: layer norms of 128 K, batch norms of 200 K columns.
-"""
 TURN_REGISTERS = 7
 """Registers of a block's turn, which it takes before its loop.
 
@@ -208,11 +198,12 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         blocks = plan.kernels[0].grid[0].evaluate(fusion.hints) * parameters.splits
         flops, sfu = work(fusion)
         by_vectors = parameters.inner and parameters.vector_width > 1
-        pushing = VECTOR_DIVISION if by_vectors else DIVISION
+        cost = target.cost.rows
+        pushing = cost.moments_vector_operations if by_vectors else cost.moments_operations
         flops += pushing * sum(_variance_elements(fusion))
         efficiency = target.reach(self.name, access(parameters.vector_width))
         if parameters.tile_rows:
-            efficiency = TILE_REACH * target.reach(self.name, "vector")
+            efficiency = cost.tile_share * target.reach(self.name, "vector")
         elif parameters.inner:
             efficiency = reach_of_pieces(problem, efficiency, target)
         return Estimate(
@@ -226,11 +217,13 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
                 parameters.grid_reduce,
                 parameters.splits,
                 parameters.side_by_side,
-                step_of(problem, parameters),
+                step_of(problem, parameters, target),
+                target.cost.grid_reduce,
             ),
             build=build_time(
                 phases,
                 parameters.unrolled * parameters.vector_width,
+                target,
                 1 if parameters.inner else parameters.vector_width,
             ),
             kernels=0 if is_empty(fusion) and not results else 1,

@@ -11,8 +11,6 @@ from fusec.ir.roles import Combine
 from fusec.schedule.common import access
 from fusec.schedule.grid_methods import BULK, PARTIALS, REDUCTION_METHODS, GridMethod
 from fusec.schedule.grid_reduce import (
-    MOMENTS_STEP,
-    STEP,
     Sharing,
     fan_of,
     quickest,
@@ -292,6 +290,7 @@ def _shared(
     read = traffic(problem.segment) / target.bandwidth
     rows = whole.threads_x * whole.vector_width if problem.inner else whole.threads_y
     vain = rows if problem.inner else rows + _partial_rows(problem)
+    cost, step = target.cost.grid_reduce, step_of(problem, whole, target)
     sharing = Sharing(
         blocks=max(1, blocks_of(problem, whole).evaluate(problem.hints)),
         busy=min(resident, _busy(problem, whole)),
@@ -301,10 +300,11 @@ def _shared(
         stream=read / target.reach("reduction", access(whole.vector_width)),
         vain=vain / length,
         threads=whole.side_by_side,
-        step=step_of(problem, whole),
+        step=step,
+        cost=cost,
     )
     splits = 1 if alone else sharing.splits(_most(problem, whole))
-    method = quickest(splits, whole.side_by_side, step_of(problem, whole))
+    method = quickest(splits, whole.side_by_side, step, cost)
     return replace(whole, splits=splits, grid_reduce=method), sharing.seconds(splits)
 
 
@@ -347,10 +347,11 @@ def _partial_rows(problem: RowsProblem) -> float:
     return 8 * sum(partial_words(n) for n in nodes) / _row(problem)
 
 
-def step_of(problem: RowsProblem, parameters: ReductionParameters) -> float:
+def step_of(problem: RowsProblem, parameters: ReductionParameters, target: Target) -> float:
     """Return the seconds in which a thread takes one partial result of each of its columns."""
     states = 1 if parameters.inner else parameters.vector_width
-    return MOMENTS_STEP * states if _has_moments(problem) else STEP
+    cost = target.cost.grid_reduce
+    return cost.moments_part_seconds * states if _has_moments(problem) else cost.part_seconds
 
 
 def blocks_of(problem: RowsProblem, parameters: ReductionParameters) -> Dim:

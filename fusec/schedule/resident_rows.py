@@ -7,13 +7,6 @@ from fusec.schedule.pressure import Occupancy
 from fusec.schedule.strides import WARP
 from fusec.target import Target
 
-ALONE_BLOCKS = 1.6
-"""Blocks of the probe `inner_persistent.alone` for which an SM has registers."""
-ENOUGH_BLOCKS = 4
-"""Blocks on an SM from which on none is seen to wait."""
-THIN_BYTES = 24576
-"""Bytes of rows that an SM holds of the probe `inner_persistent.thin`: 12 of each thread."""
-
 
 def reach_of_resident(
     reach: float,
@@ -37,7 +30,7 @@ def reach_of_resident(
     # Warps of a row wait for each other at barriers, while only rows of other blocks are on their
     # way: what these bring in a latency is the most there is.
     held = resident.blocks * p.threads_y * row_bytes
-    return min(reach, target.reach("inner_persistent", "thin") * held / THIN_BYTES)
+    return min(reach, target.reach("inner_persistent", "thin") * held / target.cost.rows.thin_bytes)
 
 
 def _waits(
@@ -55,4 +48,7 @@ def _waits(
     blocks = min(target.threads, target.registers / resident.registers) / resident.threads
     if p.storage == "shared":
         blocks = min(blocks, max(1, target.shared // max(1, row_bytes)))
-    return 0.0 if blocks >= ENOUGH_BLOCKS else ((phases - 1) / 2 * ALONE_BLOCKS / blocks) ** 2
+    cost = target.cost.rows
+    if blocks >= cost.enough_blocks:
+        return 0.0
+    return ((phases - 1) / 2 * cost.alone_blocks / blocks) ** 2

@@ -61,14 +61,6 @@ LEAST_PART = 8 << 10
 """Bytes of a block's part of a row below which no further block shares it."""
 SMALL = 2 << 10
 """Bytes of shared memory that are left for the parts of reductions, and barriers."""
-SHARED_RATE = 1.1e11
-"""Bytes a second that the threads of a row take from shared memory: half of its 128 a clock."""
-EXCHANGE = 0.8e-6
-"""Seconds in which the blocks of a cluster learn what the others' parts of a reduction come to.
-
-Softmax of 1024 rows of 128 K halves, one in work at a time, took 1.8 us longer for each of its 146
-turns than with several (H200), in two phases of 0.15 us in shared memory.
-"""
 BARRIER = 8
 """Bytes of an mbarrier."""
 
@@ -309,7 +301,9 @@ def waits(problem: RowsProblem, p: InnerPersistentParameters, target: Target) ->
     part = problem.rows.columns.value // p.cluster * sum(i.dtype.size for i in loads)
     phases = _phases(problem, p.vector_width)
     alone = -(-rows // target.resident_clusters(p.cluster)) if p.slots == 1 else 1
-    return alone * phases * (part / SHARED_RATE + (EXCHANGE if p.cluster > 1 else 0.0))
+    cost = target.cost.rows
+    exchange = cost.cluster_exchange_seconds if p.cluster > 1 else 0.0
+    return alone * phases * (part / cost.smem_rate + exchange)
 
 
 def order(problem: RowsProblem, p: InnerPersistentParameters) -> PlannedOrder:

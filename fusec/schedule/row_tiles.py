@@ -34,8 +34,6 @@ ROW_BYTES = 1024
 """Bytes of a row up to which neighbours come together: longer ones are lines of their own."""
 SHORT_BYTES = 64
 """Bytes of a row that are too few for threads side by side with the widest vectors."""
-TILE_REACH = 0.93
-"""The part of what the probe `vector` reaches: a block's rows come, are taken, and go in turns."""
 THREAD_ELEMENTS = 32
 """Elements of a row that a thread takes."""
 BANKS, WORD = 32, 4

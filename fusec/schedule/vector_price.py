@@ -40,7 +40,8 @@ def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     norm = cost.overlap_exponent
     each = sum(part**norm for part in parts) ** (1 / norm)
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
-    after = needed.epilogue.flops * elements / (32 * WARPS) * 32 / target.flops * target.sms
+    flops, _ = needed.epilogue.operations(target)
+    after = flops * elements / (32 * WARPS) * 32 / target.flops * target.sms
     # Half of the loads of the first round, and of the last one's products, overlap nothing.
     taken = cost.start_seconds + max(1.0, blocks / places) * rounds * each + each / 2 + after
     return taken + (cost.slice_arrival_seconds if p.splits > 1 else 0.0)

@@ -124,7 +124,8 @@ class Estimate:
             "L2": (moved + self.l2_bytes) / (target.l2_bandwidth * draw),
             "arithmetic": self.flops / (target.flops / 2 * target.issue * fill),
             "special functions": self.sfu / (target.special * fill),
-            "tensor cores": self.tensor_flops / (target.half_flops * 0.8 * fill),
+            "tensor cores": self.tensor_flops
+            / (target.half_flops * target.cost.matmul.sustained_reach * fill),
         }
         if self.exchange:
             link = target.links[self.exchange]

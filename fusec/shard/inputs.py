@@ -26,13 +26,16 @@ def said_of_aliases(fusion: Fusion, said: dict[str, Sharding]) -> None:
         span = output.span if where is None or where.span is None else where.span
         if own.along(STREAM) is not None:
             raise Unsupported(
-                f"output `{name}` is written to `{output.alias}` slice by slice", span=span
+                f"output `{name}` is written to `{output.alias}` slice by slice",
+                span=span,
+                help="declare no `stream` of it",
             )
         if own.dims != given.without(STREAM).dims:
             raise Unsupported(
                 f"output `{name}` is written to `{output.alias}`, which is divided otherwise",
                 span=span,
                 notes=[f"`{name}`: {own}", f"`{output.alias}`: {given}"],
+                help="declare the same sharding of both, or only that of the input",
             )
 
 

@@ -75,7 +75,6 @@ class _Partitioner:
         self.deferred: dict[Value, tuple[Node, Axes]] = {}
         self.values = Values(self.graph, self.reshard, asked, self._part)
         self.tensors = self.values.tensors
-        self.as_needed: set[Value] = set()
         self.order: list[Value] = []
         self.sums: dict[str, tuple[RankSum, list[Value]]] = {}
         self.loops = InputLoops(fusion)
@@ -130,7 +129,7 @@ class _Partitioner:
             self._scalar(node)
             return
         if repeats(node) or self._is_as_needed(node):
-            self.as_needed.update(node.outputs)
+            self.values.as_needed.update(node.outputs)
         given = self._adapted(node, [self.values.given(o) for o in node.operands])
         axes = axes_of(node, self.sizes)
         known = next((v for v in node.outputs if v.name in self.said), node.output)
@@ -156,7 +155,7 @@ class _Partitioner:
         if repeats(node):
             return choice
         pairs = zip(node.operands, choice.operands, strict=True)
-        is_there = node.output in self.as_needed and all(
+        is_there = node.output in self.values.as_needed and all(
             (v in self.deferred and v.name not in self.said)
             or is_sliced(self.tensors[v].sharding, needed)
             for v, needed in pairs
@@ -271,7 +270,7 @@ class _Partitioner:
         """Return whether that is so, or would be if the file said nothing of what is computed."""
         read = (v for v in node.inputs if not v.is_scalar)
         return is_one_by_one(node) and all(
-            v in self.as_needed or self._is_whole_input(v) for v in read
+            v in self.values.as_needed or self._is_whole_input(v) for v in read
         )
 
     def _is_whole_input(self, value: Value) -> bool:
@@ -299,7 +298,8 @@ class _Partitioner:
             return "_partial"
         if choice.result.along(STREAM) is not None and value in self.fusion.output_of:
             return "_slice"
-        return "" if choice.result.dims == choice.wanted.dims else "_part"
+        wanted = self._said(value) or choice.result
+        return "" if choice.result.dims == wanted.dims else "_part"
 
     def _settle(self, value: Value, own: Value, choice: Choice, added: Added | None) -> list[Value]:
         """Note a result, combined over ranks and divided as it is to be; return what is so."""
@@ -321,7 +321,7 @@ class _Partitioner:
         tensor.keep(held)
         outside = held.sharding.along(STREAM) is None
         last = self.values.converted(value, wanted.without(STREAM) if outside else wanted)
-        if value not in self.as_needed:  # others stand before what reads them first
+        if value not in self.values.as_needed:  # others stand before what reads them first
             self.order += [own, *combined, held.value, last.value]
         return combined
 

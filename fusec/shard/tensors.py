@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Value
@@ -33,6 +34,6 @@ class Tensor:
         return min(self.held.values(), key=distance)
 
     def along(self, extent: Dim) -> Iterator[tuple[Value, int]]:
-        """Yield what a rank has, with each dim that has this extent in the whole."""
-        for held in self.held.values():
+        """Yield what a rank has first, with each dim that has this extent in the whole."""
+        for held in islice(self.held.values(), 1):
             yield from ((held.value, k) for k, e in enumerate(self.value.shape) if e == extent)

@@ -33,6 +33,8 @@ class Values:
         self._graph, self._reshard, self._asked, self._part = graph, reshard, asked, part
         self.tensors: dict[Value, Tensor] = {}
         self.scalars: dict[Value, Operand] = {}
+        self.as_needed: set[Value] = set()
+        """What is computed for each reader, or would be if the file said nothing of it."""
 
     def given(self, operand: Operand) -> Sharding | None:
         """Return how an operand is divided, None for a scalar."""
@@ -76,7 +78,7 @@ class Values:
         (value,) = node.inputs
         axis: int = node.attributes["dim"]
         extent, name = value.shape[axis], node.output.name
-        whole = (self.tensors[v] for v in (value, *self.tensors))
+        whole = (self.tensors[v] for v in (value, *self.tensors) if v not in self.as_needed)
         once = (h for tensor in whole for h in tensor.along(extent) if not self._graph.varies(h[0]))
         for held, k in once:
             ranks = extent.divide(held.shape[k])

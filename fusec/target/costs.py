@@ -45,8 +45,12 @@ class MatmulCost:
     element_store_seconds: float
     lone_store_share: float
     simt_reach: float
+    plain_tile_seconds: float
+    plain_start_seconds: float
+    sustained_reach: float
     epilogue_issue: float
     epilogue_load_seconds: float
+    reducing_penalty: float
     serial_hand_off_seconds: float
     slice_arrival_seconds: float
     slice_rate: float
@@ -120,12 +124,124 @@ class MatmulVectorCost:
 
 
 @dataclass(frozen=True)
+class AttentionCost:
+    """Attention's forward."""
+
+    warpgroup_reach: ByCount
+    single_stage_share: float
+    ping_pong_share: float
+    step_keys: int
+    tile_seconds: float
+    masked_share: float
+    masked_tile_seconds: float
+
+
+@dataclass(frozen=True)
+class AttentionBackwardCost:
+    """Attention's backward."""
+
+    keys_reach: float
+    queries_reach: float
+    one_warpgroup_share: float
+    keys_step_rows: int
+    queries_step_rows: int
+    tile_seconds: float
+
+
+@dataclass(frozen=True)
+class AttentionDecodeCost:
+    """Attention of few queries."""
+
+    memory_reach: float
+    mma_reach: float
+    wave_seconds: float
+    uneven_share: float
+    uneven_limit_seconds: float
+    combine_seconds: float
+    further_split_seconds: float
+
+
+@dataclass(frozen=True)
+class GridReduceCost:
+    """How long results wait that several blocks share."""
+
+    turn_seconds: float
+    level_seconds: float
+    next_level_seconds: float
+    part_seconds: float
+    moments_part_seconds: float
+    block_start_seconds: float
+
+
+@dataclass(frozen=True)
+class RowsCost:
+    """Reductions and normalizations: families of rows and columns."""
+
+    tile_share: float
+    smem_rate: float
+    cluster_exchange_seconds: float
+    alone_blocks: float
+    enough_blocks: int
+    thin_bytes: int
+    moments_operations: int
+    moments_vector_operations: int
+    bytes_in_flight: int
+    bytes_per_cycle: int
+    missing_blocks_penalty: float
+
+
+@dataclass(frozen=True)
+class BuildCost:
+    """What NVRTC takes for a kernel, on one core of a CPU."""
+
+    kernel_seconds: float
+    statement_seconds: float
+    unrolled_exponent: float
+    reduction_seconds: float
+    reductions_exponent: float
+    special_statements: int
+
+
+@dataclass(frozen=True)
+class RegisterWeights:
+    """Registers for each word, or for each of what `schedule/pressure.py` counts otherwise."""
+
+    own: float
+    staged: float
+    derived: float
+    ahead: float
+    flight: float
+    lanes: float
+    special: float
+    doubles: float
+    arrays: float
+    sums: float
+
+
+@dataclass(frozen=True)
+class RegistersCost:
+    """Registers that NVRTC gives a thread."""
+
+    thread_registers: int
+    given_up_registers: int
+    spilling_share: float
+    weights: RegisterWeights
+
+
+@dataclass(frozen=True)
 class Costs:
     """The coefficients of all families; each field is a table of a target file."""
 
     matmul: MatmulCost
     matmul_wgmma: MatmulWgmmaCost
     matmul_vector: MatmulVectorCost
+    attention: AttentionCost
+    attention_backward: AttentionBackwardCost
+    attention_decode: AttentionDecodeCost
+    grid_reduce: GridReduceCost
+    rows: RowsCost
+    registers: RegistersCost
+    build: BuildCost
 
 
 def read_costs(tables: object, path: Path) -> Costs:

@@ -100,7 +100,7 @@ class Target:
     contention: float
     host_call: float
     host_slice: float
-    cost: Costs = field(hash=False, repr=False)
+    cost: Costs = field(hash=False)
     cost_of: str
     rates: Mapping[str, Mapping[str, float]] = field(hash=False)
     clusters: Mapping[int, int] = field(hash=False, default_factory=dict[int, int])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 
 DIGITS = 12
 
@@ -23,6 +22,8 @@ def are_current(templates: Mapping[str, str]) -> bool:
 @cache
 def digest(template: str) -> str | None:
     """Return the digest of a template's text and of what it imports; None where there is none."""
+    from importlib.resources import files
+
     folder = files("fusec").joinpath("templates")
     try:
         return digest_of(template, lambda name: folder.joinpath(name).read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from cli_tools import EXAMPLES, EXECUTED, SCRIPT, SMALL, Result, fusec, small
 from documented import documented
+from named_kernels import named_kernels
 from played_gpu import play_gpu
 from safetensors.numpy import save_file
 
@@ -30,6 +32,13 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run alike with a GPU and without; `on_gpu` plays one."""
     monkeypatch.setattr("fusec.run.device.device_available", lambda: "none today")
     monkeypatch.delenv("NVFUSER_DUMP", raising=False)
+
+
+@pytest.fixture
+def _no_machine_code() -> Iterator[None]:
+    """Compile nothing: the GPU that is played runs no kernel."""
+    with named_kernels():
+        yield
 
 
 @pytest.fixture
@@ -211,6 +220,7 @@ segments: {columns: [t], rows: [y], product: [z]}
 """
 
 
+@pytest.mark.usefixtures("_no_machine_code")
 def test_shares_are_of_segments_and_of_what_they_must_do(
     tmp_path: Path, capsys: Capture, on_gpu: Any
 ) -> None:
@@ -229,6 +239,7 @@ def test_shares_are_of_segments_and_of_what_they_must_do(
     assert "compulsory traffic 18.4 MB" in total
 
 
+@pytest.mark.usefixtures("_no_machine_code")
 def test_what_a_kernel_reads_twice_counts_once(
     tmp_path: Path, capsys: Capture, on_gpu: Any
 ) -> None:
@@ -237,6 +248,7 @@ def test_what_a_kernel_reads_twice_counts_once(
     assert re.split(r"  +", long.out.splitlines()[1])[3:5] == ["2.10 MB", "1049"]
 
 
+@pytest.mark.usefixtures("_no_machine_code")
 def test_the_kernels_of_a_segment_share_its_figures(capsys: Capture, on_gpu: Any) -> None:
     done = run(capsys, EXAMPLES / "layernorm_backward.yaml", "--set", "B=64", "--set", "H=256")
     first, second, both = (re.split(r"  +", line) for line in done.out.splitlines()[1:4])

@@ -51,6 +51,22 @@ CASES: dict[str, tuple[Callable[[], Export], int, tuple[str, ...]]] = {
         lambda: of_node("higher_order.cond", graph=Word("as_graph", {"name": "g", "graph": {}})), 3,
         ("(higher_order.cond)", "subgraph", "control flow", *PLACE),
     ),
+    "a subgraph of another kind": (
+        lambda: of_node("higher_order.while_loop", body=Word("as_graph", {"name": "g"})), 3,
+        ("(higher_order.while_loop)", "subgraph", *PLACE),
+    ),
+    "a custom operation that writes": (
+        lambda: of_node("higher_order.auto_functionalized_v2", op=Word("as_operator", "a.b")), 3,
+        ("auto_functionalized_v2", "writes into its operands", "return new tensors", *PLACE),
+    ),
+    "a number from data": (
+        lambda: of_node("aten.mul.Tensor", other=Word("as_sym_float", {"as_name": "item"})), 3,
+        ("(aten.mul.Tensor)", "a number that depends on data", "x.sum().item()", *PLACE),
+    ),
+    "an argument of no op line": (
+        lambda: of_node("aten.mul.Tensor", other=Word("as_complex", {})), 3,
+        ("an argument is a complex number, which op lines do not have", *PLACE),
+    ),
     "a data-dependent size": (
         lambda: of_node("aten.neg.default", ("u0",)), 3,
         ("node `neg_0`", "the size `u0` depends on data", *PLACE),
@@ -113,9 +129,27 @@ def no_number(model: Any) -> None:
     model["graph_module"]["signature"]["input_specs"][0] = {"token": {"arg": {"name": "t"}}}
 
 
+def sized(model: Any) -> None:
+    specs = model["graph_module"]["signature"]["output_specs"]
+    specs.append({"user_output": {"arg": {"as_sym_int": {"as_name": "size"}}}})
+
+
+def test_lines_of_generated_code_are_not_shown(tmp_path: Path, capsys: Capture) -> None:
+    export = of_node("aten.frobnicate.default")
+    frames = [("<eval_with_key>.5", 9), ("/home/me/net.py", 4), ("<string>", 1)]
+    lines = (f'  File "{file}", line {line}, in forward\n    x' for file, line in frames)
+    export.nodes[0]["metadata"]["stack_trace"] = "\n".join(lines)
+    rejected(capsys, export.save(tmp_path / "a.pt2"), 3, "source line net.py:4 in forward")
+
+
 @pytest.mark.parametrize(
     ("change", "code", "text"),
-    [(custom, 3, "custom objects (lock)"), (no_nodes, 2, "nodes"), (no_number, 3, "is a token")],
+    [
+        (sized, 3, "an output of the model is a dynamic integer"),
+        (custom, 3, "custom objects (lock)"),
+        (no_nodes, 2, "nodes"),
+        (no_number, 3, "is a token"),
+    ],
 )
 def test_graphs_that_no_fusion_is(
     change: Callable[[Any], None], code: int, text: str, tmp_path: Path, capsys: Capture

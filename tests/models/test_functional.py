@@ -32,7 +32,7 @@ def values(found: Imported, **inputs: Any) -> Mapping[str, Any]:
 
 def results(found: Imported, **inputs: Any) -> list[Any]:
     made = values(found, **inputs)
-    return [made[n] for n in found.model.returned if n is not None]
+    return [made[n] for n in found.model.returned if isinstance(n, str)]
 
 
 def call(export: Export, name: str, like: Tensor, *shape: int, **arguments: Any) -> Tensor:

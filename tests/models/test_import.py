@@ -182,6 +182,22 @@ def test_arguments_that_are_no_tensors_keep_their_places(tmp_path: Path, capsys:
     assert "takes x, y, mask=None, causal=True, scale=0.5" in str(caught.value)
 
 
+def test_results_that_are_no_tensors_keep_their_places(tmp_path: Path, capsys: Capture) -> None:
+    export = Export()
+    x = export.input("x", "f32", (4,))
+    for kind, value in (("as_none", True), ("as_int", 3)):
+        export.outputs.append({"user_output": {"arg": {kind: value}}})
+        export.output(export.node("aten.neg.default", [("f32", (4,))], self=x))
+    assert fusec(capsys, "import", export.save(tmp_path / "a.pt2")).code == 0
+    model = package.load("a")
+    a = np.arange(4, dtype="f4")
+    nothing, first, three, second = model(a)
+    assert (nothing, three) == (None, 3)
+    assert np.array_equal(first, -a)
+    assert np.array_equal(second, -a)
+    assert list(model.outputs.values()) == ["f32[4]", "f32[4]"]
+
+
 def test_a_dynamic_integer_is_rejected_by_name(tmp_path: Path, capsys: Capture) -> None:
     export = perceptron()[0]
     export.specs.append({"user_input": {"arg": {"as_sym_int": {"as_name": "count"}}}})

@@ -14,6 +14,7 @@ import pytest
 from paths import ROOT
 
 from fusec import driver, target
+from fusec.cli import run_main
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
@@ -65,7 +66,7 @@ def as_told(program: Compilation) -> Any:
     ]
     kept = [tuple(str(part) for part in k) for k in kernels]
     launched = dict(program.kernels_launched)
-    return kept, program.posts, program.host, program.schedulers, program.guards, launched
+    return kept, program.posts, program.host, program.schedulers, program.covers, launched
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=str)
@@ -98,8 +99,9 @@ def test_what_was_not_recorded_is_planned(folder: Path) -> None:
 
 def test_keys_tell_apart_what_plans_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fusion = driver.load(str(LAYERNORM))
-    rates = tmp_path / "rates"
+    rates, fitted = tmp_path / "rates", tmp_path / "fitted"
     rates.mkdir()
+    fitted.mkdir()
     own = Path(target.__file__).parent / "sm_90a.toml"
     moved = replace(fusion, nodes=(replace(fusion.nodes[0], span=None), *fusion.nodes[1:]))
     found = {
@@ -118,6 +120,10 @@ def test_keys_tell_apart_what_plans_apart(tmp_path: Path, monkeypatch: pytest.Mo
     assert found["plain"] == key_of(fusion, replace(OPTIONS, jobs=3))
     (rates / own.name).write_text(own.read_text().replace("sms = 132", "sms = 131"))
     found["rates"] = key_of(fusion, replace(OPTIONS, rates=rates))
+    (fitted / own.name).write_text(
+        own.read_text().replace("level_seconds = 3e-6", "level_seconds = 4e-6")
+    )
+    found["coefficients"] = key_of(fusion, replace(OPTIONS, rates=fitted))
     monkeypatch.setattr(keys, "tree_digest", lambda: "another tree")
     found["tree"] = key_of(fusion, OPTIONS)
     assert None not in found.values()
@@ -147,6 +153,16 @@ def test_a_changed_file_of_fusec_is_another_tree(
     assert keys.tree_digest.__wrapped__() not in (None, first)
     os.utime(file, ns=(0, keys.LOADED_NS))
     assert keys.tree_digest.__wrapped__() is None
+    monkeypatch.setattr(keys, "_PACKAGE", str(tmp_path / "fusec.zip"))
+    assert keys.tree_digest.__wrapped__() is None
+
+
+def test_what_cannot_be_written_is_planned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_text(_: Fusion) -> str:
+        raise FusecError("no text")
+
+    monkeypatch.setattr(keys, "to_text", to_text)
+    assert key_of(driver.load(str(LAYERNORM)), OPTIONS) is None
 
 
 @pytest.mark.parametrize("options", [{"use_cache": False}, {"should_merge": lambda a, b: True}])
@@ -190,7 +206,9 @@ def test_entries_hold_records_alone(folder: Path) -> None:
     (path,) = entries(folder)
     layout, digest, body = path.read_bytes().split(b"\n", 2)
     assert (layout, len(digest)) == (b"fusec plan 1", 64)
-    assert {*json.loads(body)} == {"schedulers", "kernels", "launched", "posts", "host"}
+    found = json.loads(body)
+    assert {*found} == {"schedulers", "covers", "stages"}
+    assert {*found["stages"]} == {"kernels", "launched", "posts", "host"}
     assert path.stat().st_mode & 0o077 == 0
 
 
@@ -212,7 +230,7 @@ CHECKED = """
 import sys
 from fusec.cli import run_main
 code = run_main(["check", "examples/layernorm.yaml"])
-print("MODULES", code, *(m for m in sys.modules if m.startswith("fusec.") or m == "jinja2"))
+print("MODULES", code, *sys.modules)
 """
 
 
@@ -222,9 +240,23 @@ def test_a_second_check_loads_no_planner() -> None:
         done = subprocess.run(
             [sys.executable, "-c", CHECKED], capture_output=True, text=True, cwd=ROOT, check=True
         )
-        text, _, modules = done.stdout.partition("MODULES 0")
+        text, _, names = done.stdout.partition("MODULES 0")
+        modules = {*names.split()}
+        assert modules & {"asyncio", "filelock", "networkx", "numpy", "socket"} == set()
         assert ("fusec.schedule.registry" in modules) is loads
         assert ("fusec.segment.search" in modules) is loads
         assert ("jinja2" in modules) is loads
         texts.append(text)
     assert texts[0] == texts[1] != ""
+
+
+def test_variants_are_told_alike(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", "--set", "B=1", "--set", "H=512,8192", str(LAYERNORM)]
+    texts: list[str] = []
+    for _ in range(2):
+        assert run_main(command) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert len(entries(folder)) == 1
+    (found,) = (json.loads(p.read_bytes().split(b"\n", 2)[2]) for p in entries(folder))
+    assert {*found} == {"schedulers", "covers"}

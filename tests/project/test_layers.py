@@ -65,7 +65,7 @@ def imports(path: Path) -> tuple[tuple[str, int], ...]:
 
 
 def _imports(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree_of(path)):
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -91,7 +91,16 @@ def module_of(path: Path) -> str:
     return ".".join(parts).removesuffix(".__init__")
 
 
-def run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a file, and what else is no expression: a tenth of its nodes."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += (n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.expr))
+
+
+def run_nodes(tree: ast.AST, *, expressions: bool) -> Iterator[ast.AST]:
     """Yield the nodes of a file, but those for type checkers alone."""
     waiting = [tree]
     while waiting:
@@ -102,13 +111,16 @@ def run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
                 waiting += node.orelse
             case ast.Name() | ast.Constant() | ast.expr_context() | ast.operator():
                 pass  # has no nodes of its own
-            case _:
+            case _ if expressions:
                 waiting += ast.iter_child_nodes(node)
+            case _:
+                waiting += (n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.expr))
 
 
 def loads(path: Path, modules: Collection[str]) -> Iterator[str]:
     """Yield the modules that a file imports when it runs, also inside functions."""
-    for node in run_nodes(tree_of(path)):
+    names_modules = '"fusec.' in path.read_text(encoding="utf-8")
+    for node in run_nodes(tree_of(path), expressions=names_modules):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -22,7 +22,6 @@ from fusec.schedule.grid_methods import (
     GridMethod,
 )
 from fusec.schedule.registry import find_scheduler
-from fusec.schedule.space import Parameters
 
 EXAMPLES = {
     MATMUL: ROOT / "examples" / "split_k",
@@ -58,13 +57,12 @@ def planned(family: str, name: str) -> driver.Compilation:
 
 
 def test_every_method_has_an_example() -> None:
+    """By the manifests, which test_golden.py compares with what is planned."""
     for family, folder in EXAMPLES.items():
         used: set[str] = set()
         for path in folder.glob("*.yaml"):
-            for plan in planned(family, path.stem).plans:
-                if isinstance(plan.parameters, Parameters):
-                    used |= {str(plan.parameters.settings.get(FIELDS[family]))}
-            assert (folder / "golden" / path.stem / "manifest.json").exists()
+            kept = (folder / "golden" / path.stem / "manifest.json").read_text()
+            used |= {*re.findall(rf'"{FIELDS[family]}": "(\w+)"', kept)}
         assert used >= {m.name for m in METHODS if m.family == family}
     assert {p.stem for p in EXAMPLES[REDUCTION].glob("*.yaml")} == REDUCTIONS.keys()
 

@@ -18,10 +18,14 @@ from test_races import ORDERS
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
+from fusec.diagnostics import FusecError
+from fusec.driver import Compilation
 from fusec.ir.annotations import Setting
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.options import CompileOptions
+from fusec.parse import read_text
 from fusec.reference.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.headers import device_headers
@@ -33,6 +37,7 @@ from fusec.schedule.grid_methods import (
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import find_scheduler
 from fusec.segment.protocol import Refusal
+from fusec.segment.segmented import SegmentedFusion
 
 ROWS, COLUMNS = 1, 0
 REDUCTIONS = [
@@ -200,6 +205,30 @@ def test_what_cannot_be_combined_is_refused(
     assert found is not None
     assert found.rule == rule
     assert words in found.because
+
+
+MOMENTS = """
+fusion: f
+schedules: {v: {grid_reduce: serial}}
+inputs: {x: "f32[8, 65536]"}
+ops:
+  - v, m = var_mean(x, dims=[1], correction=0)
+outputs: [v, m]
+"""
+
+
+def test_a_scheduler_of_the_same_segment_that_has_the_parameter_is_named() -> None:
+    with pytest.raises(FusecError) as caught:
+        _ = segmented(MOMENTS)
+    error = caught.value.render()
+    assert "`inner_persistent` (s0) has no parameter `grid_reduce`" in error
+    line = "segments: {s0: {values: [v, m], scheduler: reduction}}"
+    assert f"for this segment `reduction` has it: `{line}`" in error
+    assert segmented(f"{MOMENTS}{line}\n").segments[0].scheduler == "reduction"
+
+
+def segmented(text: str) -> SegmentedFusion:
+    return Compilation(read_text(text, "f.yaml"), CompileOptions(jobs=1)).segmented
 
 
 def test_older_gpus_have_no_bulk_copies() -> None:

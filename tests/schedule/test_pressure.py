@@ -20,7 +20,7 @@ from fusec.parse import read_text
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import (
     TEMPLATES,
-    WEIGHTS,
+    WEIGHED,
     Pressure,
     most_of,
     most_registers,
@@ -142,7 +142,8 @@ def test_a_thread_holds_the_most_of_its_loops() -> None:
     both = most_of([Pressure(flight=8, sums=1), Pressure(flight=4, lanes=16)])
     assert both == Pressure(flight=8, sums=1, lanes=16)
     assert most_of([]) == Pressure()
-    assert both.registers > Pressure(flight=8).registers
+    cost = TARGET.cost.registers
+    assert both.registers(cost) > Pressure(flight=8).registers(cost)
 
 
 @pytest.mark.parametrize(("axis", "scheduler"), [(1, "inner_persistent"), (0, "outer_persistent")])
@@ -162,7 +163,7 @@ def test_a_thread_has_a_sum_for_each_column_of_a_vector_and_one_for_a_row(
 
 def test_templates_that_are_told_by_themselves_exist() -> None:
     assert VIEWS.keys() >= TEMPLATES.keys()
-    assert all(hasattr(Pressure(), name) for name in WEIGHTS)
+    assert all(hasattr(Pressure(), name) for name in WEIGHED)
 
 
 def test_the_benchmark_reads_fusions_and_plans_others_that_hold_more() -> None:

@@ -17,7 +17,7 @@ from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.run.build import Source, build
-from fusec.schedule.grid_reduce import STEP, Sharing
+from fusec.schedule.grid_reduce import Sharing
 from fusec.schedule.pressure import resident_blocks
 from fusec.schedule.registry import find_scheduler
 
@@ -154,7 +154,10 @@ def test_many_parts_are_combined_in_a_tree() -> None:
 
 
 def test_a_last_wave_of_few_blocks_costs_a_wave() -> None:
-    sharing = Sharing(395, 8, 8, GPU.sms, GPU.draw, stream=5e-5, vain=0.0, threads=8, step=STEP)
+    cost = GPU.cost.grid_reduce
+    sharing = Sharing(
+        395, 8, 8, GPU.sms, GPU.draw, 5e-5, vain=0.0, threads=8, step=cost.part_seconds, cost=cost
+    )
     wave = 8 * GPU.sms / 395
     assert sharing.splits(1000) == 8  # of 7.98 blocks for each place
     assert sharing.seconds(math.ceil(wave)) > 1.2 * sharing.seconds(8)

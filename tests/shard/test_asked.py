@@ -20,6 +20,7 @@ from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 from fusec.shard.partition import partition
 
 MESH = mesh_of(a=2, b=2)
@@ -114,6 +115,40 @@ def test_saying_what_is_inferred_of_all_values_changes_nothing(first: int) -> No
 def test_a_slice_is_taken_of_what_is_gathered_for_another_reader() -> None:
     """Found by chance (seed 9101, number 784): an all-to-all beside the gather, or none."""
     assert check_drawn(9101, range(784, 785)) == 1
+
+
+TWO_RESULTS = """
+fusion: f
+mesh: [2]
+inputs: {x: "f32[4, 8]"}
+ops:
+  - values, indices = topk(x, k=4, dim=1)
+outputs:
+  - values
+  - indices: {shard: {1: mesh}}
+"""
+
+
+SIZE = """
+fusion: f
+mesh: [2]
+dims: {A: 8, B: 4}
+inputs: {x: {type: "f32[A, 6]", shard: {0: mesh}}, w: "f32[B]"}
+ops:
+  - e = broadcast_in_dim(w, shape=[B, A], broadcast_dims=[0])
+  - y = mul(x, cast(size(e, dim=1), f32))
+  - z = sum(e, dims=[1])
+outputs: [y, z]
+"""
+
+
+def test_a_size_is_taken_of_what_is_computed_once() -> None:
+    """Whether `e` is there, or computed for its reader, depends on an annotation."""
+    check(read_text(SIZE, "f.yaml"))
+
+
+def test_results_of_one_operation_are_divided_apart() -> None:
+    check(read_text(TWO_RESULTS, "f.yaml"))
 
 
 def test_what_nothing_needs_decides_nothing() -> None:

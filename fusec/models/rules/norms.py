@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fusec.ir.dtype import F32, DType
 from fusec.models.graph import Argument
-from fusec.models.rules.build import Build, rule
+from fusec.models.rules.build import Build, axis_of, rule
 
 
 @rule("aten.native_layer_norm.default")
@@ -92,6 +92,20 @@ def batch_norm_functional(
     if not training:
         raise b.unsupported("it does not train, and its running statistics stay")
     shape = b.shape_of(input)
+    results, var = _batch(b, input, weight, bias, eps)
+    mean = results[1]
+    count = " * ".join(f"({e})" for k, e in enumerate(shape) if k != 1)
+    fresh = f"{var} * (({count}) / ({count} - 1))"
+    for old, new in ((running_mean, mean), (running_var, fresh)):
+        results.append(f"{b.text(old)} * {1 - momentum!r} + {new} * {momentum!r}")
+    return results
+
+
+def _batch(
+    b: Build, input: Argument, weight: Argument, bias: Argument, eps: float
+) -> tuple[list[str], str]:
+    """Return the output, means and 1 / deviations over all dims but 1, and the variances."""
+    shape = b.shape_of(input)
     axes = [k for k in range(len(shape)) if k != 1]
     sides = ["1"] * len(shape)
     sides[1] = str(shape[1])
@@ -102,12 +116,50 @@ def batch_norm_functional(
     text = f"({wide} - {of.format(mean)}) * {of.format(deviation)}"
     text += "" if weight is None else f" * {of.format(b.text(weight))}"
     text += "" if bias is None else f" + {of.format(b.text(bias))}"
-    count = " * ".join(f"({shape[k]})" for k in axes)
-    fresh = f"{var} * (({count}) / ({count} - 1))"
-    results = [b.cast(text, _wide(b, input), b.result.dtype), mean, deviation]
-    for old, new in ((running_mean, mean), (running_var, fresh)):
-        results.append(f"{b.text(old)} * {1 - momentum!r} + {new} * {momentum!r}")
-    return results
+    return [b.cast(text, _wide(b, input), b.result.dtype), mean, deviation], var
+
+
+@rule("aten._native_batch_norm_legit.no_stats")
+def batch_norm_without_statistics(
+    b: Build,
+    input: Argument,
+    weight: Argument,
+    bias: Argument,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[str]:
+    """Return the output, means and 1 / deviations of the batch."""
+    del training, momentum  # without running statistics it always uses those of the batch
+    return _batch(b, input, weight, bias, eps)[0]
+
+
+@rule("aten.instance_norm.default")
+def instance_norm(
+    b: Build,
+    input: Argument,
+    weight: Argument,
+    bias: Argument,
+    running_mean: Argument,
+    running_var: Argument,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> str:
+    """Normalize each channel of each sample."""
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        raise b.unsupported("it has running statistics", "use `track_running_stats=False`")
+    operands = ", ".join(map(b.text, (input, weight, bias)))
+    return b.let_all(f"instance_norm({operands}, eps={b.text(eps)})", ("output", "_", "_"))[0]
+
+
+@rule("aten._weight_norm.default")
+def weight_norm(b: Build, v: Argument, g: Argument, dim: int = 0) -> str:
+    """Return v with the norms g along a dim."""
+    rank = len(b.shape_of(v))
+    axes = [k for k in range(rank) if k != axis_of(dim, rank)]
+    return f"{b.text(v)} * ({b.text(g)} / norm({b.text(v)}, 2.0, {axes}, keepdim=true))"
 
 
 def _wide(b: Build, tensor: Argument) -> DType:

@@ -237,6 +237,7 @@ polar.default(abs, angle) = complex(abs * cos(angle), abs * sin(angle))
 pow.Scalar(self, exponent) = self ** exponent
 pow.Tensor_Scalar(self, exponent) = self ** exponent
 pow.Tensor_Tensor(self, exponent) = self ** exponent
+prelu.default(self, weight) = prelu(self, weight)
 prod.default(self, dtype=none) = prod(self, dtype=dtype)
 prod.dim_int(self, dim, keepdim=false, dtype=none) = prod(self, [dim], keepdim, dtype)
 rand_like.default(self, dtype=none, layout=none, device=none, pin_memory=none, memory_format=none)

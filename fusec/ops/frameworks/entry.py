@@ -11,7 +11,7 @@ NEEDED = object()
 
 IGNORED = frozenset({
     "layout", "device", "pin_memory", "non_blocking", "memory_format", "out", "requires_grad",
-    "inplace", "cudnn_enable", "cudnn_enabled",
+    "inplace", "cudnn_enable", "cudnn_enabled", "copy",
 })  # fmt: skip
 """Parameters that change nothing in a fusion, whatever is given for them."""
 

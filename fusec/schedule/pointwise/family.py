@@ -197,7 +197,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             kernels=1
             if any(product(o.value.shape).evaluate(segment.hints) for o in segment.outputs)
             else 0,
-            build=flat_build_time(stated),
+            build=flat_build_time(stated, target),
         )
 
 
