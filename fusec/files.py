@@ -93,7 +93,8 @@ def _model_fusions(files: Sequence[Path], sizes: Mapping[str, int]) -> list[Fusi
     known = {file: {d.name for d in read_file(file).dims} for file in files}
     for name in sizes:
         if not any(name in dims for dims in known.values()):
-            raise FusecError(f"no fusion of the model has a dim `{name}`")
+            named = ", ".join(sorted({d for dims in known.values() for d in dims})) or "none"
+            raise FusecError(f"no fusion of the model has a dim `{name}`", help=f"it has {named}")
     return [
         read_file(file, {n: size for n, size in sizes.items() if n in known[file]})
         for file in files

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
+    from fusec.segment.resume import Resume
     from fusec.segment.segmented import Decision, SegmentedFusion
     from fusec.shard.divided import Partition
 
@@ -254,7 +255,8 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.schedule.registry import host_schedulers, schedulers
     from fusec.schedule.tuned import with_tuned
     from fusec.segment.offers import Offers
-    from fusec.segment.redefine import redefine
+    from fusec.segment.redefine import redefine, with_cheaper_plans
+    from fusec.segment.repeat import segment_blocks
     from fusec.segment.search import segment as search
     from fusec.tuned import store_for
 
@@ -262,22 +264,29 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     all = (*schedulers(), *host_schedulers())
     offers = Offers(all, gpu)
     should_merge = _should_merge(options)
-    found = redefine(
-        fusion,
-        lambda f: search(
-            f,
+    whole = should_merge is None and fusion.boundaries != "explicit"
+
+    def searched(part: Fusion, resume: Resume | None = None) -> SegmentedFusion:
+        return search(
+            part,
             all,
             gpu,
             offers=offers,
             should_merge=should_merge,
             rematerialise=not options.as_written,
             copies=not options.as_written,
-        ),
-        all,
-        gpu,
-        "never" if options.as_written else options.redefine,
-        _left_out(options)[2],
-    )
+            resume=resume if whole else None,
+        )
+
+    def redefined(part: Fusion) -> SegmentedFusion:
+        when = "never" if options.as_written else options.redefine
+        return redefine(part, searched, all, gpu, when, _left_out(options)[2])
+
+    def resumed(part: Fusion, resume: Resume) -> SegmentedFusion:
+        return with_cheaper_plans(searched(part, resume), part, all, gpu, [])
+
+    found = segment_blocks(fusion, redefined, resumed) if whole else None
+    found = found or redefined(fusion)
     stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
     chosen = with_tuned(with_overrides(found, gpu), gpu, stores)
     if "reuse_in_place" not in _asked(options):

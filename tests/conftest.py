@@ -166,7 +166,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Any:
     yield
     calls: list[Any] = getattr(metafunc, "_calls", [])  # there is no public way to take some away
     test = metafunc.definition
-    if not calls or "nightly" in metafunc.config.getoption("markexpr"):
+    if not calls or "nightly" in str(metafunc.config.getoption("markexpr")):
         return
     left = ("gpu", "nightly") if _excludes_gpu(metafunc.config) else ("nightly",)
     name = test.nodeid.partition("::")[2]
@@ -191,7 +191,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     nightly = _nightly(items)
     for item in nightly:
         item.add_marker(pytest.mark.nightly)
-    if "nightly" in config.getoption("markexpr"):
+    if "nightly" in str(config.getoption("markexpr")):
         return
     if nightly:
         left = set(map(id, nightly))

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.graph import Fusion
 from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS
 from fusec.passes.rewrite import rewrite
 from fusec.segment.offers import HOST
 from fusec.segment.plan_definitions import LEAST_GAIN, with_cheaper_plan
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
+from fusec.segment.resume import Resume, resume_without
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
 from fusec.target import Target
 
@@ -24,9 +26,10 @@ MOST_PAIRS = 8
 PAIR_LOSS = 0.1
 """The part of the time up to which a definition may be slower alone to be tried in a pair."""
 WHOLE = 8
-"""Segments up to which the whole fusion is segmented again, not the neighbourhood alone."""
+"""Segments up to which the whole fusion is segmented again; of more, the redefined one alone."""
 
-Search = Callable[[Fusion], SegmentedFusion]
+Search = Callable[[Fusion, Resume | None], SegmentedFusion]
+"""Returns the segments of a fusion; where some are known, it starts from these."""
 
 
 def redefine(
@@ -45,18 +48,30 @@ def redefine(
     """
     kept = PLAN_DEFINITIONS if when == "never" else without
     fusion = replace(fusion, as_defined=frozenset(PLAN_DEFINITIONS).intersection(kept))
-    found = search(fusion)
+    found = search(fusion, None)
     able = {s.name: s for s in schedulers if isinstance(s, Redefining)}
     if when == "never" or not able:
         return found
     trials = _Trials(search, able, target, when, frozenset(without))
     found = trials.saturate(fusion, found)
+    found = with_cheaper_plans(found, fusion, schedulers, target, trials.log)
+    return replace(found, decisions=(*found.decisions, *trials.log))
+
+
+def with_cheaper_plans(
+    found: SegmentedFusion,
+    fusion: Fusion,
+    schedulers: Sequence[Scheduler],
+    target: Target,
+    log: list[Decision],
+) -> SegmentedFusion:
+    """Return the segments without the definitions of plans that cost time, and log them."""
     kernels = [s for s in schedulers if s.name not in (*HOST, HOST_SCHEDULER)]
     segments = tuple(
-        with_cheaper_plan(s, found.fusion, kernels, target, bool(fusion.schedules), trials.log)
+        with_cheaper_plan(s, found.fusion, kernels, target, bool(fusion.schedules), log)
         for s in found.segments
     )
-    return replace(found, segments=segments, decisions=(*found.decisions, *trials.log))
+    return replace(found, segments=segments)
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,8 @@ class _Trials:
         self._tried: set[tuple[str, str]] = set()
         self._vain: set[object] = set()
         self._structures = _Structures()
+        self._definitions = _Definitions(able, target)
+        self._last = "", inf
 
     def saturate(self, fusion: Fusion, found: SegmentedFusion) -> SegmentedFusion:
         """Return the segments after the best definition of each round, until none is cheaper."""
@@ -108,7 +125,7 @@ class _Trials:
     ) -> list[tuple[Segment | None, Redefinition]]:
         """Return what the schedulers offer and was not tried yet."""
         if self._when == "after":
-            offered = _offered(found, self._able, self._target)
+            offered = self._definitions.of_all(found)
         else:
             offered = _single(fusion, self._able, self._target)
         scheduled = {o.of for o in fusion.schedules}
@@ -120,10 +137,18 @@ class _Trials:
         ]
 
     def _round(self, fusion: Fusion, found: SegmentedFusion) -> tuple[_Trial | None, list[_Trial]]:
-        """Return the definition that saves most, None where none does, and those slower alone."""
+        """Return the definition that saves most, None where none does, and those slower alone.
+
+        Of many segments it is the first with one: the others are tried beside what that becomes.
+        Of one value's definitions there, which come in an order, those after a slower one are left
+        out.
+        """
         best: _Trial | None = None
+        better: Segment | None = None
         slower: list[_Trial] = []
         for segment, redefinition in self._new(fusion, found):
+            if better is not None and segment is not better:
+                break
             self._tried.add((redefinition.name, redefinition.value))
             near = None
             if segment is not None and not redefinition.whole and not fusion.pins:
@@ -132,9 +157,13 @@ class _Trials:
             alike = None
             if near is not None:
                 alike = self._structures.around(near, segment, redefinition.name)
-            if alike in self._vain:
+            if alike in self._vain or (near and self._last == (redefinition.value, inf)):
                 continue
-            trial = self._try(redefinition, fusion, found, near)
+            resume = None
+            if near is not None and segment is not None:
+                resume = resume_without(found, [segment])
+            trial = self._try(redefinition, fusion, resume)
+            trial = self._noted(redefinition, trial, found, near)
             if trial is None:
                 if alike is not None:
                     self._vain.add(alike)
@@ -143,8 +172,33 @@ class _Trials:
                 if alike is not None:
                     self._vain.add(alike)
             elif best is None or trial.saved > best.saved:
-                best = trial
+                best, better = trial, None if near is None else segment
         return best, slower
+
+    def _noted(
+        self,
+        redefinition: Redefinition,
+        trial: _Trial | None,
+        found: SegmentedFusion,
+        near: tuple[Segment, ...] | None,
+    ) -> _Trial | None:
+        """Return a trial with what it saves; near others, None unless it saves enough of these."""
+        after = inf if trial is None else trial.found.seconds(self._target)
+        name, before = self._last
+        self._last = (
+            redefinition.value,
+            inf if name == redefinition.value and after > before else after,
+        )
+        if trial is None:
+            return None
+        trial = replace(trial, saved=found.seconds(self._target) - after)
+        if near is None:
+            return trial
+        costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
+        if trial.saved > LEAST_GAIN * sum(costs):
+            return trial
+        self.log.append(_undone(redefinition, after + trial.saved, after))
+        return None
 
     def _best_pair(self, found: SegmentedFusion, slower: Sequence[_Trial]) -> _Trial | None:
         """Return the best definition that another one enables which is no gain alone."""
@@ -158,9 +212,13 @@ class _Trials:
                     continue
                 left -= 1
                 self._tried.add((second.name, second.value))
-                made = self._try(second, first.fusion, first.found, None)
+                made = self._try(second, first.fusion, None)
                 if made is None:
                     continue
+                made = replace(
+                    made,
+                    saved=first.found.seconds(self._target) - made.found.seconds(self._target),
+                )
                 name = f"{first.redefinition.name} and {second.name}"
                 both = replace(first.redefinition, name=name, because=second.because)
                 trial = _Trial(both, first.saved + made.saved, made.fusion, made.found)
@@ -169,11 +227,7 @@ class _Trials:
         return best
 
     def _try(
-        self,
-        redefinition: Redefinition,
-        fusion: Fusion,
-        found: SegmentedFusion,
-        near: tuple[Segment, ...] | None,
+        self, redefinition: Redefinition, fusion: Fusion, resume: Resume | None
     ) -> _Trial | None:
         """Return the segments under a definition, or None with the reason in the log."""
         assert redefinition.rule is not None
@@ -181,15 +235,7 @@ class _Trials:
         if changed is fusion:
             return None
         try:
-            if near is not None:
-                local = _part(found.fusion, near)
-                costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
-                before = sum(costs)
-                after = self._search(rewrite(local, redefinition.rule)).seconds(self._target)
-                if after > before * (1 - LEAST_GAIN):
-                    self.log.append(_undone(redefinition, before, after))
-                    return None
-            other = self._search(changed)
+            other = self._search(changed, resume)
         except FusecError as error:  # or a pin that holds no longer
             because = f"{redefinition.name}: {error.diagnostic.message}"
             self.log.append(Decision("undo", (redefinition.value,), because))
@@ -199,8 +245,7 @@ class _Trials:
             because = f"{redefinition.name}: no kernel becomes cheaper"
             self.log.append(Decision("undo", (redefinition.value,), because))
             return None
-        saved = found.seconds(self._target) - other.seconds(self._target)
-        return _Trial(redefinition, saved, changed, other)
+        return _Trial(redefinition, 0.0, changed, other)
 
     def _pays(
         self, trial: _Trial, found: SegmentedFusion, near: tuple[Segment, ...] | None
@@ -213,15 +258,36 @@ class _Trials:
         return False
 
 
-def _offered(
-    found: SegmentedFusion, able: Mapping[str, Redefining], target: Target
-) -> Iterable[tuple[Segment | None, Redefinition]]:
-    """Return what the schedulers offer for the segments that they accepted."""
-    for segment in found.segments:
-        scheduler = able.get(segment.scheduler)
-        if scheduler is not None:
-            for redefinition in scheduler.redefinitions(segment.fusion, found.fusion, target):
+class _Definitions:
+    """What the schedulers offer for the segments that they accepted."""
+
+    def __init__(self, able: Mapping[str, Redefining], target: Target) -> None:
+        self._able = able
+        self._target = target
+        self._known: dict[object, Sequence[Redefinition]] = {}
+
+    def of_all(self, found: SegmentedFusion) -> Iterable[tuple[Segment | None, Redefinition]]:
+        """Yield the definitions of each segment; of many segments, those that stay keep theirs."""
+        is_large = len(found.segments) > WHOLE
+        for segment in found.segments:
+            scheduler = self._able.get(segment.scheduler)
+            if scheduler is None:
+                continue
+            key = _beside(found, segment) if is_large else None
+            offered = None if key is None else self._known.get(key)
+            if offered is None:
+                offered = scheduler.redefinitions(segment.fusion, found.fusion, self._target)
+                if key is not None:
+                    self._known[key] = offered
+            for redefinition in offered:
                 yield segment, redefinition
+
+
+def _beside(found: SegmentedFusion, segment: Segment) -> object:
+    """Return what is the same as long as neither a segment changes nor those that read of it."""
+    results = tuple(o.value for o in segment.fusion.outputs)
+    readers = tuple(tuple(found.fusion.users.get(v, ())) for v in results)
+    return segment.scheduler, segment.nodes, results, readers
 
 
 def _single(
@@ -276,17 +342,3 @@ def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, .
 def _undone(redefinition: Redefinition, before: float, after: float) -> Decision:
     because = f"{redefinition.name}: {after * 1e6:.2f} us rather than {before * 1e6:.2f} us"
     return Decision("undo", (redefinition.value,), because)
-
-
-def _part(fusion: Fusion, segments: Sequence[Segment]) -> Fusion:
-    """Return some segments together as a fusion of its own."""
-    names = {v.name for s in segments for n in s.nodes for v in n.outputs}
-    nodes: list[Node] = [n for n in fusion.nodes if n.output.name in names]
-    inside = set(nodes)
-    final = {o.value for o in fusion.outputs}
-    results: set[Value] = set()
-    for node in nodes:
-        for value in node.outputs:
-            if value in final or any(u not in inside for u in fusion.users.get(value, ())):
-                results.add(value)
-    return extract(fusion, nodes, fusion.name, frozenset(results))

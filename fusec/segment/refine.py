@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fusec.ir.graph import Node, Value
+from fusec.segment.graph import Group
 from fusec.segment.groups import Groups
 from fusec.segment.merge import MANY, MARGIN, Merges
 from fusec.segment.offers import Offer
@@ -39,12 +40,15 @@ Change = Callable[[], Iterable[Piece]]
 """Makes a change, and returns the pieces that it touches first."""
 
 
-def refine(merges: Merges, splitter: Splitter, *, rematerialise: bool = True) -> None:
+def refine(
+    merges: Merges, splitter: Splitter, new: Group | None = None, *, rematerialise: bool = True
+) -> None:
     """Let segments compute again what they would read, and split them, as long as that saves time.
 
-    Segments that are changed by it may merge then.
+    Segments that are changed by it may merge then. new: nodes beside which segments are looked at,
+    where others are known to be as they should.
     """
-    work = _Refinement(merges, splitter, rematerialise)
+    work = _Refinement(merges, splitter, rematerialise, new)
     for _ in range(ROUNDS):
         work.moved.clear()
         work.run()
@@ -56,11 +60,14 @@ def refine(merges: Merges, splitter: Splitter, *, rematerialise: bool = True) ->
 
 
 class _Refinement:
-    def __init__(self, merges: Merges, splitter: Splitter, rematerialise: bool) -> None:
+    def __init__(
+        self, merges: Merges, splitter: Splitter, rematerialise: bool, new: Group | None
+    ) -> None:
         self.merges = merges
         self.groups = merges.groups
         self.splitter = splitter
         self.rematerialise = rematerialise
+        self.new = new
         self.failed: set[object] = set()
         self.known: dict[int, float] = {}
         self.moved: dict[Piece, None] = {}
@@ -75,14 +82,21 @@ class _Refinement:
 
     def recompute(self) -> bool:
         """Try once for every segment what it had better compute again; return whether any moved."""
-        moved = [self.recompute_alone(piece) for piece in self.groups]
+        moved = [self.recompute_alone(piece) for piece in self.concerned()]
         moved += [self.recompute_jointly(value) for value in self.shared()]
-        moved += [self.shift_into_sources(piece) for piece in self.groups]
+        moved += [self.shift_into_sources(piece) for piece in self.concerned()]
         return any(moved)
+
+    def concerned(self) -> list[Piece]:
+        """Return the segments to look at: all, or those with new nodes and their neighbours."""
+        if self.new is None:
+            return list(self.groups)
+        own = [p for p in self.groups if not self.new.isdisjoint(p.owned)]
+        return sorted({p for o in own for p in (o, *o.before, *o.after)})
 
     def split(self) -> bool:
         """Try once to split every segment that may take less so; return whether any moved."""
-        offers = {p: self.merges.of_piece(p) for p in self.groups if not p.fixed}
+        offers = {p: self.merges.of_piece(p) for p in self.concerned() if not p.fixed}
         seconds = {p: o.seconds for p, o in offers.items() if o.estimate and o.estimate.kernels}
         goals = self.splitter.goals(seconds, {p: self.least(p) for p in seconds})
         moved = [self.split_piece(piece, goal) for piece, goal in goals.items()]
@@ -150,12 +164,13 @@ class _Refinement:
     def shared(self) -> list[Value]:
         """Return the values that several segments read and could compute again."""
         producer, final = self.groups.graph.fusion.producer, self.groups.graph.final
-        position = self.groups.graph.position
+        position, concerned = self.groups.graph.position, frozenset(self.concerned())
         found = [
             v
             for v, readers in self.groups.readers.items()
             if 1 < len(readers) <= MANY and v in producer and v not in final
             and may_repeat(producer[v])
+            and (self.new is None or not concerned.isdisjoint(readers))
         ]  # fmt: skip
         return sorted(found, key=lambda v: position[producer[v]])
 

@@ -33,6 +33,7 @@ from fusec.segment.regions import (
     singles,
     softmax_regions,
 )
+from fusec.segment.resume import Resume
 from fusec.segment.segmented import Decision, Refusals, Segment, SegmentedFusion
 from fusec.segment.softmaxes import Softmax, find_softmaxes, separate_softmaxes
 from fusec.segment.split import Splits, Splitter
@@ -54,6 +55,7 @@ def segment(
     copies: bool = True,
     should_merge: ShouldMerge | None = None,
     offers: Offers | None = None,
+    resume: Resume | None = None,
 ) -> SegmentedFusion:
     """Return the fusion as a DAG of segments that the schedulers accept.
 
@@ -67,7 +69,8 @@ def segment(
     `should_merge` drives a level of its own, of groups that it makes by itself: segments stand
     inside of these; without schedulers, the groups are the result. `boundaries: explicit` of a
     fusion parts the groups at `segment_set` alone. `offers` are those of an earlier search with the
-    same schedulers and target: what they know is not asked for again.
+    same schedulers and target: what they know is not asked for again. `resume`: segments to start
+    from; only nodes of none of them are grouped, and join these.
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
@@ -75,7 +78,7 @@ def segment(
     # What is known of other searches holds where those could do the same.
     shares = may_merge is None and rematerialise and copies
     splits = offers.splits if shares else Splits(target)
-    ways = _Ways(offers, splits, removed, may_merge, rematerialise, copies)
+    ways = _Ways(offers, splits, removed, may_merge, rematerialise, copies, resume=resume)
     return _search(fusion, ways, should_merge)
 
 
@@ -84,6 +87,7 @@ class _Ways:
     """How a search goes about it.
 
     whole: the seconds that the fusion takes as a whole, if it is not to be offered as that.
+    resume: the segments to start from, if any.
     """
 
     offers: Offers
@@ -93,6 +97,7 @@ class _Ways:
     rematerialise: bool
     copies: bool
     whole: float | None = None
+    resume: Resume | None = None
 
 
 def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> SegmentedFusion:
@@ -107,31 +112,54 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
             return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
         merges = Merges(start.groups, offers, ways.may_merge)
         softmaxes: list[Softmax] = []
-        if ways.whole is not None or not _take_whole(merges, start):
+        new: Group | None = None
+        if ways.resume is not None:
+            new = None if start.groups.cyclic else ways.resume.restore(merges)
+            if new is None:
+                ways = replace(ways, resume=None)
+                continue
+        if new is not None or ways.whole is not None or not _take_whole(merges, start):
             if start.groups.cyclic:
                 work, more = _order_aliases(start.groups.graph.fusion)
                 decisions = (*decisions, *more)
                 continue
-            for island in islands(merges.groups) if start.alone else ():
+            for island in islands(merges.groups) if start.alone and new is None else ():
                 _take(merges, island)
-            regions = softmax_regions(merges.groups)
-            softmaxes = find_softmaxes(merges, regions)
-            merges.take(regions)
-            merges.take(backward_regions(merges.groups))
-            # Reductions take what only they need before elementwise nodes find each other.
-            merges.take(reduction_regions(merges.groups))
-            merges.take(injective_regions(merges.groups))
-            merges.run()
+            softmaxes = _merge(merges, new)
         blocked = _blocking_copies(merges)
         if not blocked:
             _require_takers(merges, start, uncopied)
             splitter = Splitter(ways.splits, partial(_in_parts, ways=ways), ways.whole)
-            refine(merges, splitter, rematerialise=ways.rematerialise)
-            found = _finish(merges, start, (*decisions, *start.decisions))
+            refine(merges, splitter, new, rematerialise=ways.rematerialise)
+            earlier = () if ways.resume is None else ways.resume.decisions
+            found = _finish(merges, start, (*decisions, *start.decisions, *earlier))
             separate = tuple(separate_softmaxes(softmaxes, found))
             found = replace(found, decisions=(*found.decisions, *separate))
             return replace(found, fusion=as_defined(found.fusion, fusion))
         uncopied |= blocked
+
+
+def _merge(merges: Merges, new: Group | None) -> list[Softmax]:
+    """Merge regions and then neighbours; return the softmaxes among the regions.
+
+    new: nodes of which every merge has to hold some, where the others are grouped.
+    """
+
+    def concerned(regions: Iterable[Chosen]) -> list[Chosen]:
+        return [r for r in regions if new is None or any(not new.isdisjoint(p.nodes) for p in r)]
+
+    regions = concerned(softmax_regions(merges.groups))
+    softmaxes = find_softmaxes(merges, regions)
+    merges.take(regions)
+    merges.take(concerned(backward_regions(merges.groups)))
+    # Reductions take what only they need before elementwise nodes find each other.
+    merges.take(concerned(reduction_regions(merges.groups)))
+    merges.take(concerned(injective_regions(merges.groups)))
+    if new is None:
+        merges.run()
+    else:
+        merges.run([p for p in merges.groups if not new.isdisjoint(p.nodes)])
+    return softmaxes
 
 
 def _in_parts(fusion: Fusion, seconds: float, ways: _Ways) -> SegmentedFusion | None:
@@ -144,7 +172,7 @@ def _in_parts(fusion: Fusion, seconds: float, ways: _Ways) -> SegmentedFusion | 
         return "the whole graph is the candidate to split"
 
     try:
-        return _search(fusion, replace(ways, whole=seconds, may_merge=is_part), None)
+        return _search(fusion, replace(ways, whole=seconds, may_merge=is_part, resume=None), None)
     except Unsupported:
         return None
 
@@ -198,14 +226,20 @@ def _prepare(
         # An exchange or a slice reads what lies somewhere: no copy of a node stands beside it.
         crossing = {fusion.producer.get(v) for group in alone for n in group for v in n.inputs}
         graph = Graph(fusion, copied | (views.chain - uncopied - crossing))
-        groups = Groups(graph, singles(graph, (*held, views.last)), {*fixed, views.last})
+        held_last = (*held, views.last)
+        groups = Groups(graph, _grouped(ways, graph, held_last), {*fixed, views.last})
         last = frozenset({groups.owner(next(iter(views.last)))})
         estimate = offers.of(groups.fusion_of(last, "views"), surroundings(groups, last)).estimate
         if estimate is not None and estimate.kernels == 0:
             return _start(groups, pins, pinned.decisions, opened, alone)
     graph = Graph(fusion, copied)
-    groups = Groups(graph, singles(graph, held), fixed)
+    groups = Groups(graph, _grouped(ways, graph, held), fixed)
     return _start(groups, pins, pinned.decisions, opened, alone)
+
+
+def _grouped(ways: _Ways, graph: Graph, held: Collection[Group]) -> tuple[Group, ...]:
+    """Return the groups that a search starts from: the held ones, seeds, and single nodes."""
+    return singles(graph, held) if ways.resume is None else ways.resume.groups(graph, held)
 
 
 def _with_host(start: _Start, groups: Groups, should_merge: ShouldMerge | None) -> _Start:

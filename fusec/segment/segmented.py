@@ -174,6 +174,18 @@ class SegmentedFusion:
         return sum(n * (e.bytes + e.workspace_bytes) for n, e in estimates if e is not None)
 
 
+def owners(found: SegmentedFusion) -> Mapping[str, int]:
+    """Return the segment that owns each node, by its first result: one that stores it, if any."""
+    owner: dict[str, int] = {}
+    for stored in (True, False):
+        for part in found.segments:
+            results = {o.value for o in part.fusion.outputs}
+            for node in part.nodes:
+                if not stored or results.intersection(node.outputs):
+                    owner.setdefault(node.output.name, part.id)
+    return owner
+
+
 def extract(
     fusion: Fusion, nodes: Iterable[Node], name: str, results: Collection[Value] | None = None
 ) -> Fusion:

@@ -14,7 +14,7 @@ from fusec.segment.groups import Groups
 from fusec.segment.piece import Fragment, Piece
 from fusec.segment.price import bytes_written, elements, traffic, work
 from fusec.segment.protocol import Estimate
-from fusec.segment.segmented import SegmentedFusion
+from fusec.segment.segmented import SegmentedFusion, owners
 from fusec.segment.views import view_of
 from fusec.target import Target
 
@@ -148,13 +148,7 @@ def _split_of(found: SegmentedFusion | None, order: Fusion, target: Target) -> S
     if found is None or len(found.segments) < 2:
         return None
     place = {n.output.name: k for k, n in enumerate(order.nodes)}
-    owner: dict[str, int] = {}
-    for stored in (True, False):
-        for part in found.segments:
-            results = {o.value for o in part.fusion.outputs}
-            for node in part.nodes:
-                if not stored or results.intersection(node.outputs):
-                    owner.setdefault(node.output.name, part.id)
+    owner = owners(found)
     if not place.keys() >= owner.keys():
         return None  # a copy was needed that the segment has no node for
     fragments = tuple(

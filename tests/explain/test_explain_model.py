@@ -22,6 +22,7 @@ from fusec.explain.facts import Break, Segmentation
 from fusec.explain.groups import groups_of
 from fusec.explain.model_text import MOST_ROWS, model_explanation
 from fusec.explain.modules import parents_of
+from fusec.explain.page import Explained, page
 from fusec.explain.record import Questions, explain, segmentation
 from fusec.foreign import read_json
 from fusec.models.folder import read_model_folder
@@ -39,14 +40,19 @@ def folder_of(name: str, tmp_path: Path, capsys: Capture) -> Path:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Segmentation:
-    """Return what is known of a model of two GEMMs with a norm between them."""
+def explained(tmp_path_factory: pytest.TempPathFactory) -> Explained:
+    """Return a model of two GEMMs with a norm between them, and what is known of it."""
     folder = tmp_path_factory.mktemp("explained")
     path = perceptron()[0].save(folder / "small.pt2")
     import_model(str(path), str(folder / "small"), Report())
     (program,) = programs(str(folder / "small"))
     modules = read_model_folder(folder / "small").modules
-    return explain(program, Questions({}, modules=modules))
+    return Explained(explain(program, Questions({}, modules=modules)), program)
+
+
+@pytest.fixture(scope="module")
+def small(explained: Explained) -> Segmentation:
+    return explained.record
 
 
 def test_each_segment_counts_for_one_module_and_those_around_it(small: Segmentation) -> None:
@@ -100,14 +106,8 @@ def test_the_page_groups_segments_by_module(small: Segmentation) -> None:
     assert [(g.name, len(g.members)) for g in groups] == [(f"layers_{k}", 5) for k in range(4)]
 
 
-def test_the_page_folds_modules(tmp_path: Path, capsys: Capture) -> None:
-    export, _ = perceptron()
-    path = export.save(tmp_path / "small.pt2")
-    assert fusec(capsys, "import", path, "-o", tmp_path / "small").code == 0
-    done = fusec(capsys, "explain", tmp_path / "small", "--html", tmp_path / "page.html")
-    assert done.code == 0, done.err
-    page = (tmp_path / "page.html").read_text()
-    shown = page.partition("<h2>Modules</h2>")[2].partition("<h2>Segments</h2>")[0]
+def test_the_page_folds_modules(explained: Explained) -> None:
+    shown = page([explained]).partition("<h2>Modules</h2>")[2].partition("<h2>Segments</h2>")[0]
     assert shown.count("<details") == 2, "net, and the breaks"
     assert re.findall(r'class="name">(net[.\w]*) <small>', shown) == ["net", "net.up", "net.down"]
     assert 'href="#f0-s2"' in shown

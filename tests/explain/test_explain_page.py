@@ -306,6 +306,14 @@ def test_what_is_computed_again_is_marked(block: Explained) -> None:
     )
 
 
+def test_each_decision_is_in_one_table(block: Explained) -> None:
+    taken = tuple(Taken(action, ("x",), f"as {action}") for action in ("merge", "undo"))
+    text = page([Explained(replace(block[0], decisions=taken), block[1])])
+    saved, others = text.split("Saved", 1)[1].split("Other decisions", 1)
+    assert ("as merge" in saved, "as undo" in saved) == (True, False)
+    assert ("as merge" in others, "as undo" in others) == (False, True)
+
+
 @st.composite
 def graphs(pick: Any) -> tuple[dict[Any, tuple[float, float]], list[tuple[int, int]]]:
     number = pick(st.integers(0, 14))

@@ -179,6 +179,26 @@ def test_what_a_model_updates_is_written_last(capsys: Capture) -> None:
         assert np.allclose(model.weights["state"], state)
 
 
+def test_dynamic_sizes_cross_the_calls(capsys: Capture) -> None:
+    export = Export(symbols={"s7": 4, "s8": 3})
+    x, z = export.input("x", "f32", ("s7",)), export.input("z", "f32", ("s8",))
+    y = kernel(export, relu(export, x))
+    export.output(export.node("aten.neg.default", [("f32", ("s7",))], self=y), relu(export, z))
+    folder = folder_of(export, capsys)
+    texts = [(folder / f"part_{k}.yaml").read_text() for k in range(2)]
+    assert ["s7" in text for text in texts] == [True, True]
+    assert ["s8" in text for text in texts] == [True, False]
+    model = package.load(folder, calls={"mylib.fast.default": lambda x: x * 2})
+    for count in (4, 6):
+        longer = np.linspace(-1, 1, count, dtype=np.float32)
+        first, second = model(longer, X)
+        assert np.allclose(first, -2 * np.maximum(longer, 0))
+        assert np.array_equal(second, np.maximum(X, 0))
+    done = fusec(capsys, "check", folder, "--set", "s7=8", "--set", "s8=9")
+    assert done.code == 0, done.err
+    fusec(capsys, "check", folder, "--set", "s9=8").says(2, "a dim `s9`", "it has s7, s8")
+
+
 def test_an_operation_is_made_external_by_name(capsys: Capture) -> None:
     export = Export()
     x = export.input("x", "f32", (4,))

@@ -44,6 +44,8 @@ LINES = {
     "y = torch.tensor([0, 2])": "`tensor` of PyTorch with `data=[0, 2]` has no equivalent",
     "y = x is None": "a value is never None",
     "y = !m": "write `y = logical_not(m)`",
+    "y = where(x > 0 and r < 1, x, 0)": "write `y = where((x > 0) & (r < 1), x, 0)`",
+    "y = where(x and r < 1, x, 0)": "write `y = where(logical_and(x, r < 1), x, 0)`",
     "y = where(x && r, x, 0)": "write `y = where(logical_and(x, r), x, 0)`",
     "y = where(x > 0 && r < 1, x, 0)": "write `y = where((x > 0) & (r < 1), x, 0)`",
     "y = x > 0 ? r : w": "write `y = where(x > 0, r, w)`",

@@ -79,6 +79,19 @@ def test_parts_of_k_are_tried_where_the_product_has_no_plan() -> None:
     assert [d.name for d in found] == ["split_k_2", "split_k_4", "split_k_8", "split_k_16"]
 
 
+def test_parts_of_k_read_their_operands_no_faster_than_the_memory() -> None:
+    m, n, k = 16, 8192, 16384
+    fusion, cost = product(m, n, k), HOPPER.cost.matmul
+    known = Matmul().built(fusion)
+    assert isinstance(known, MatmulProblem)
+    (node,) = fusion.nodes
+    split = InParts(node, fusion, known.product, is_fed=False, alone=False)
+    reading = 2 * (m + n) * k / (HOPPER.bandwidth * cost.bound_memory_reach)
+    adding = 2 * m * n * 4 / HOPPER.l2_bandwidth
+    least = HOPPER.launch + cost.bound_start_seconds + reading + adding
+    assert split.least_seconds(2, HOPPER) == pytest.approx(least)
+
+
 def over_bound(
     fusion: Fusion, monkeypatch: pytest.MonkeyPatch, bounding: Target = HOPPER
 ) -> list[float]:

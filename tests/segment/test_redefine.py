@@ -239,7 +239,7 @@ def test_offers_without_end_come_to_one() -> None:
     loop = _Loop()
     found = redefine(
         fusion,
-        lambda f: segment(f, [loop], TARGET),  # type: ignore[list-item]
+        lambda f, resume: segment(f, [loop], TARGET, resume=resume),  # type: ignore[list-item]
         [loop],  # type: ignore[list-item]
         TARGET,
         "after",
@@ -380,7 +380,14 @@ def twice(scheduler: ThirdParty, without: tuple[str, ...] = ()) -> SegmentedFusi
         "outputs: [y]\n"
     )
     able = (*schedulers(), scheduler)
-    return redefine(fusion, lambda f: segment(f, able, TARGET), able, TARGET, "after", without)
+    return redefine(
+        fusion,
+        lambda f, resume: segment(f, able, TARGET, resume=resume),
+        able,
+        TARGET,
+        "after",
+        without,
+    )
 
 
 def operations(found: SegmentedFusion) -> list[str]:
