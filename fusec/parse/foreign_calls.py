@@ -290,6 +290,12 @@ class ForeignCalls(Rewriting):
 
         given: the arguments by the names of the operation's parameters.
         """
+        parts = integer_literal(given.get("split_size"))
+        named = self.line is not None and self.line.tree is tree and len(self.line.names) == parts
+        if op.name == "split" and named and isinstance(tree, CallTree):
+            made = replace(tree, name=replace(tree.name, text="chunk"))
+            why = "`split` takes the size of a part, `chunk` the number of parts"
+            return self.with_part(tree, made, error, why)
         instead = error.instead
         if instead is None or error.operation != op.name:
             return error

@@ -82,6 +82,7 @@ LINES = {
     "y = x[..., :8] * r[..., 8:]": "write `y = x[..., :H // 2] * r[..., H // 2:]`",
     "y = logits * arange(32)": "write `y = logits * arange(V)`",
     "y = x.split(4, 2)[0]": "write `y, _, _, _ = chunk(x, 4, 2)`",
+    "y, v = W.split(2, -1)": "write `y, v = chunk(W, 2, -1)`",
     "y = x.squeeze(-1)": "write `y = set(x)`",
     "y = x.unflatten(-1, (2, 8))": "write `y = unflatten(x, -1, [2, -1])`",
     "y = repeat_interleave(x, 2.0, 1)":
