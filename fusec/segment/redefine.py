@@ -183,14 +183,12 @@ class _Trials:
         near: tuple[Segment, ...] | None,
     ) -> _Trial | None:
         """Return a trial with what it saves; near others, None unless it saves enough of these."""
-        after = inf if trial is None else trial.found.seconds(self._target)
-        name, before = self._last
-        self._last = (
-            redefinition.value,
-            inf if name == redefinition.value and after > before else after,
-        )
         if trial is None:
             return None
+        after = trial.found.seconds(self._target)
+        name, before = self._last
+        is_slower = name == redefinition.value and after > before
+        self._last = redefinition.value, inf if is_slower else after
         trial = replace(trial, saved=found.seconds(self._target) - after)
         if near is None:
             return trial
