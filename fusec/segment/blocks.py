@@ -193,9 +193,9 @@ class _Rows:
 
     def _has_equal_outputs(self, row: Row) -> bool:
         """Return whether all blocks store the same of a row."""
-        final = self.fusion.output_of
+        final, into = self.fusion.output_of, self.fusion.effects.into
         kinds = {
-            tuple(v in final and (final[v].alias, final[v].stride_order) for v in n.outputs)
+            tuple(v in final and (into.get(v), final[v].stride_order) for v in n.outputs)
             for n in row[1:-1]
             if n is not None
         }

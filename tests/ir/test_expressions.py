@@ -121,8 +121,6 @@ def test_subscripts_are_those_of_python(text: str) -> None:
         ("x[0, 0, 0]", 9, "3 indices for a tensor of 2 dims"),
         ("x[..., ...]", 9, "more than one `...`"),
         ("x[x > 1]", 9, "where(x > 1, x, 0)"),
-        ("x[[0, 1]]", 9, "write `y = stack([x[0], x[1]], 0)`"),
-        ("x[::-1]", 9, "write `y = flip(x, [0])`"),
         ("x[]", 11, "expected an index"),
         ("x[0", 12, "expected `]`"),
         ("x[w:]", 11, "not a size"),
