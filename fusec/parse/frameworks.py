@@ -185,7 +185,11 @@ class _Types:
     ) -> None:
         """Find the types of `given` by `type_of`."""
         self._first = entry.parameters[0].name if entry.parameters else ""
-        self._found = cache(lambda name: type_of(given[name]) if name in given else None)
+
+        def find(name: str) -> Type | None:
+            return type_of(given[name]) if name in given else None
+
+        self._found = cache(find)
 
     def of(self, name: str) -> Type | None:
         """Return the type of an argument, of the first one for no name; None if not known."""

@@ -56,8 +56,8 @@ class Rivals:
         else:
             low, high = np.sort(self.low, axis=1), np.sort(self.high, axis=1)
             for row in range(rows):
-                below: Any = np.searchsorted(high[row], self.least[row])
-                counts[row] = np.searchsorted(low[row], self.most[row], side="right") - below
+                counts[row] = np.searchsorted(low[row], self.most[row], side="right")
+                counts[row] -= np.searchsorted(high[row], self.least[row])
         return counts > OPEN_RIVALS * self.low.shape[1]
 
     def _rows(self, found: Array) -> Array:
