@@ -9,6 +9,7 @@ import click
 
 from fusec.commands import completion
 from fusec.commands.diagnose import Report, diagnosed
+from fusec.commands.error_pages import names_code
 from fusec.diagnostics import FusecError
 from fusec.pages.files import CONTENTS, Page, examples, pages, root, search
 
@@ -98,6 +99,9 @@ def _find(name: str) -> Page:
     page = pages().get(plain)
     if page is not None:
         return page
+    if names_code(name):
+        help = f"error codes are explained by `fusec explain {name.upper()}`"
+        raise FusecError(f"the documentation has no page {name!r}", help=help)
     meant = None if slash else nearest(plain, pages())
     help = f"did you mean `fusec docs {meant}`?" if meant else f"`fusec docs --search {name}`"
     raise FusecError(f"the documentation has no page {name!r}", help=help)

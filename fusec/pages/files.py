@@ -98,9 +98,19 @@ def examples() -> list[Path]:
     return sorted(p.relative_to(folder) for p in found if "golden" not in p.parts)
 
 
+_FILLERS = frozenset(
+    "a an and are can do does for from how i in is it my of on or the this to was were what when "
+    "where why with".split()
+)
+
+
 def search(words: str) -> Iterator[Match]:
-    """Yield the paragraphs with every word, in any case; headings, then the how-to index first."""
-    wanted = words.lower().split()
+    """Yield the paragraphs with every word, in any case; headings, then the how-to index first.
+
+    The small words of a question count only where there are no others.
+    """
+    given = [word.strip("?,.") for word in words.lower().split()]
+    wanted = [word for word in given if word not in _FILLERS] or given
     found = [m for page in pages().values() for m in _matches(page, wanted)]
     yield from sorted(found, key=lambda m: (not m.text.startswith("#"), m.page.name != "how-to"))
 

@@ -63,6 +63,7 @@ def test_paragraphs_are_found_by_their_words(capsys: Capture) -> None:
         ("guard in CI", "commands.md"),
         ("from nvFuser", "coming-from.md"),
         ("call from Python", "calls.md"),
+        ("how do I pin a schedule?", "files.md"),
     ],
 )
 def test_tasks_are_found_in_the_how_to_index(capsys: Capture, words: str, page: str) -> None:
@@ -78,6 +79,7 @@ def test_tasks_are_found_in_the_how_to_index(capsys: Capture, words: str, page: 
     [
         (["filse"], "did you mean `fusec docs files`?"),
         (["epilogues"], "`fusec docs --search epilogues`"),
+        (["e0501"], "`fusec explain E0501`"),
         (["decisions/999"], "no page 'decisions/999'"),
         (["files", "--search", "x"], "not both"),
         (["--search", "zzyzx"], "no paragraph"),
