@@ -184,7 +184,7 @@ OTHER: dict[str, Any] = {
     "round(x, decimals=1)": np.round(X, 1),
     "rsub(x, y, alpha=2)": Y - 2 * X,
     "fliplr(x)": np.fliplr(X),
-    "take(x, i)": np.take(X, INDEX.ravel()),
+    "take(x, i)": np.take(X, INDEX),
     "x.masked_fill_(c, 0)": np.where(MASK, 0, X),
     "x.add_(y)": X + Y,
 }  # fmt: skip

@@ -55,7 +55,10 @@ squeeze(a, axis) -> squeeze(a, [axis])
 std(a, axis=none, ddof=0, keepdims=false) -> std(a, axis, ddof, keepdims)
 subtract(x1, x2) = sub(x1, x2)
 swapaxes(a, axis1, axis2) = transpose(a, axis1, axis2)
-take(a, indices, axis) -> index_select(a, indices, axis)
+take(a, indices, axis=none) -> {axis=none, indices.ndim=1} index_select(flatten(a), indices, 0) |
+    {axis=none} reshape(index_select(flatten(a), flatten(indices), 0), shape(indices)) |
+    {indices.ndim=1} index_select(a, indices, axis) | unflatten(index_select(a, flatten(indices),
+    axis), axis, shape(indices))
 take_along_axis(arr, indices, axis) -> take_along_axis(arr, indices, axis)
 tile(A, reps) = repeat(A, reps)
 transpose(a, axes=none) -> {ndim=1, axes=none} set(a) | {ndim=2, axes=none} permute(a, [1, 0]) |

@@ -313,7 +313,8 @@ cov(input) -> (input - mean(input, [1], true)) @ transpose(input - mean(input, [
 isin(elements, test_elements) -> any(unsqueeze(elements, -1) == test_elements, dims=[-1])
 renorm(input, p, dim=0, maxnorm=1.0) -> input * minimum(maxnorm / norm(input, p, [1], true), 1.0)
     # of rows
-take(input, index) -> index_select(flatten(input), flatten(index), 0)
+take(input, index) -> {index.ndim=1} index_select(flatten(input), index, 0) |
+    reshape(index_select(flatten(input), flatten(index), 0), shape(index))
 tensordot(a, b, dims=2) -> {dims=1} a @ b | {ndim=2, dims=2} sum(a * b) | {ndim=3, dims=2}
     reshape(a, [size(a, 0), size(a, 1) * size(a, 2)]) @ reshape(b, [size(a, 1) * size(a, 2), size(b,
     2)])  # of b with one dim, or none, besides the contracted ones
