@@ -38,6 +38,7 @@ from fusec.ops.shapes import Unequal
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
+from fusec.parse.extents import listed_sizes
 from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.operators import COMPARISONS, NEEDING_INTEGERS
 from fusec.parse.our_words import OurWords
@@ -484,8 +485,14 @@ class Calls:
         if made is not None or not isinstance(index, Value) or not index.shape:
             return made
         several = len(index.shape) > 1
-        if not index.dtype.is_integer or (several and (axes[0] or len(shape) != 2)):
+        if not index.dtype.is_integer:
             return None
+        if several and (axes[0] or len(shape) != 2):
+            rows = f"index_select(x, flatten(i), {axes[0]})"
+            made = frameworks.parsed(f"unflatten({rows}, {axes[0]}, s)")
+            sizes = listed_sizes(index.shape, tree)
+            of = {"x": tree.base, "i": tree.keys[axes[0]], "s": sizes}
+            return frameworks.substituted(made, of, tree)
         parts = (tree.keys[axes[0]], tree.base) if several else (tree.base, tree.keys[axes[0]])
         given = [Argument(None, part) for part in parts]
         if not several:

@@ -44,3 +44,12 @@ def test_take_keeps_the_shape_of_the_index(tensor: str, index: str) -> None:
     for axis in (*range(x.ndim), -1):
         found = value(f"jnp.take({tensor}, {index}, axis={axis})")
         np.testing.assert_array_equal(found, np.take(x, i, axis), strict=True)
+
+
+@pytest.mark.parametrize("index", INDEX_SHAPES)
+@pytest.mark.parametrize("tensor", SHAPES)
+def test_a_tensor_of_integers_of_any_rank_is_an_index(tensor: str, index: str) -> None:
+    x, i = GIVEN[tensor], GIVEN[index]
+    for axis in range(x.ndim):
+        found = value(f"{tensor}[{':, ' * axis}{index}]")
+        np.testing.assert_array_equal(found, np.take(x, i, axis), strict=True)
