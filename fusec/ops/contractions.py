@@ -198,7 +198,8 @@ def _infer_linear(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """Multiply x by the transposed weight, and add the bias.
 
-    Of weight[*L, N, K] the dims *L come first in the result: [*L, *B, N] for x[*B, K].
+    Of weight[*L, N, K] the dims *L come first in the result: [*L, *B, N] for x[*B, K]. Files refuse
+    such a weight.
     """
     product = np.matmul(x, np.swapaxes(weight, -1, -2) if np.ndim(weight) > 1 else weight)
     return product if bias is None else product + bias

@@ -63,6 +63,7 @@ from fusec.parse.trees import (
     Tree,
     integer_literal,
 )
+from fusec.parse.weights import check_weight
 
 _FALSE = frozenset({"no", "false", "off", "0", "n", "f", ""})
 """Words for a bool that is false, as strings."""
@@ -169,6 +170,7 @@ class Calls:
             error.results = count
             raise self.words.named(tree, error)
         try:
+            check_weight(op, operands)
             results = self._builder.call(
                 op.name, operands, attributes, names=names, span=span,
                 place=lambda about: self._argument_span(op, given, about),

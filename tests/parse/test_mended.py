@@ -83,6 +83,12 @@ LINES = {
     "y = logits * arange(32)": "write `y = logits * arange(V)`",
     "y = x.split(4, 2)[0]": "write `y, _, _, _ = chunk(x, 4, 2)`",
     "y, v = W.split(2, -1)": "write `y, v = chunk(W, 2, -1)`",
+    "y = linear(x, r)": "write `y = x @ transpose(r, -2, -1)`",
+    "y = F.linear(x, r)": "write `y = x @ transpose(r, -2, -1)`",
+    "y = linear(x, r, bias=x[:, :, 0])":
+        "write `y = x @ transpose(r, -2, -1) + unsqueeze(x[:, :, 0], -2)`",
+    "y = relu(linear(x, r) + 1)": "write `y = relu(x @ transpose(r, -2, -1) + 1)`",
+    "y = linear(x, q)": "the weight of `linear` has 4 dims, expected [out, in]",
     "y = x.squeeze(-1)": "write `y = set(x)`",
     "y = x.unflatten(-1, (2, 8))": "write `y = unflatten(x, -1, [2, -1])`",
     "y = repeat_interleave(x, 2.0, 1)":

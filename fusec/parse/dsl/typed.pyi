@@ -189,7 +189,8 @@ class Functions:
     def linear(self, x: Operand, weight: Operand, bias: Operand | None = None, *, name: _str | None = None) -> Tensor:
         """Multiply x by the transposed weight, and add the bias.
         
-        Of weight[*L, N, K] the dims *L come first in the result: [*L, *B, N] for x[*B, K].
+        Of weight[*L, N, K] the dims *L come first in the result: [*L, *B, N] for x[*B, K]. Files refuse
+        such a weight.
         """
     def cast(self, x: Operand, dtype: DTypeLike, *, name: _str | None = None) -> Tensor:
         """Convert: floats round to nearest even, integers truncate, complex keeps the real part.
@@ -1288,7 +1289,8 @@ class Methods:
     def linear(self, weight: Operand, bias: Operand | None = None, *, name: _str | None = None) -> Tensor:
         """Multiply x by the transposed weight, and add the bias.
         
-        Of weight[*L, N, K] the dims *L come first in the result: [*L, *B, N] for x[*B, K].
+        Of weight[*L, N, K] the dims *L come first in the result: [*L, *B, N] for x[*B, K]. Files refuse
+        such a weight.
         """
     def cast(self, dtype: DTypeLike, *, name: _str | None = None) -> Tensor:
         """Convert: floats round to nearest even, integers truncate, complex keeps the real part.
