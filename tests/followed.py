@@ -97,10 +97,11 @@ def written(text: str, diagnostic: Diagnostic) -> str | None:
             below = [re.sub(rf"\b{old}\b", new, line) for line in below]
         made = [f"  - {line.removeprefix('- ')}" for line in said]
         whole = [*lines[:at], *made, *below]
-        also = _ALSO.search(help)
-        if also is not None:
-            return _declared(_moved_below(whole, also[1], help), also[1], help)
-        return "\n".join(whole)
+        made = "\n".join(whole)
+        for also in _ALSO.findall(help):
+            declared = _declared(_moved_below(made.split("\n"), also, help), also, help)
+            made = declared or made
+        return made
     return _declared(_moved_below(lines, said[0], help), said[0], help)
 
 

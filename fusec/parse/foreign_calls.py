@@ -169,7 +169,7 @@ class ForeignCalls(Rewriting):
         made = CallTree(Name(module, at, at), (Argument(None, last),), at, tree.end)
         arguments = (Argument(None, made), Argument(None, values[0]))
         with contextlib.suppress(FusecError):
-            return self._pasted.module(CallTree(Name("()", at, at), arguments, at, tree.end))
+            return self._pasted.layer(CallTree(Name("()", at, at), arguments, at, tree.end))
         return None
 
     def _misfit(self, entry: Entry, called: CallTree) -> FusecError | None:

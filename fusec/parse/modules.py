@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 
 from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.diagnostics import FusecError, Span
@@ -11,13 +13,40 @@ from fusec.parse import frameworks
 from fusec.parse.repeated import folded_sizes
 from fusec.parse.trees import Argument, CallTree, Items, Literal, Name, Tree, integer_literal
 
-_WEIGHTS: Mapping[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
-    "Linear": ("linear", ((1, 0), (1,))),
-    "LayerNorm": ("layer_norm", ((0,), (0,))),
-    "RMSNorm": ("rms_norm", ((0,),)),
-    "Embedding": ("embedding_fwd", ((0, 1),)),
-}
-"""Modules with weights: their functions, and the shapes of weight and bias by arguments."""
+
+@dataclass(frozen=True)
+class _Module:
+    """A module with weights: its function, parameters, and the sizes of its weight and bias."""
+
+    function: str
+    parameters: tuple[str, ...]
+    weight: tuple[str, ...]
+    bias: tuple[str, ...] = ()
+
+
+_WITH_WEIGHTS: Mapping[str, _Module] = {
+    "Linear": _Module(
+        "linear", ("in_features", "out_features", "bias"),
+        ("out_features", "in_features"), ("out_features",),
+    ),
+    "LayerNorm": _Module(
+        "layer_norm", ("normalized_shape", "eps", "elementwise_affine", "bias"),
+        ("normalized_shape",), ("normalized_shape",),
+    ),
+    "RMSNorm": _Module(
+        "rms_norm", ("normalized_shape", "eps", "elementwise_affine"), ("normalized_shape",),
+    ),
+    "GroupNorm": _Module(
+        "group_norm", ("num_groups", "num_channels", "eps", "affine"),
+        ("num_channels",), ("num_channels",),
+    ),
+    "Embedding": _Module(
+        "embedding_fwd", ("num_embeddings", "embedding_dim", "padding_idx"),
+        ("num_embeddings", "embedding_dim"),
+    ),
+}  # fmt: skip
+_IGNORED = ("device", "dtype", "inplace")
+"""Arguments of modules that change nothing in a fusion."""
 _FUNCTIONALS = {
     "ReLU": "F.relu", "ReLU6": "F.relu6", "SiLU": "F.silu", "GELU": "F.gelu", "ELU": "F.elu",
     "SELU": "F.selu", "CELU": "F.celu", "Mish": "F.mish", "Sigmoid": "F.sigmoid",
@@ -48,15 +77,18 @@ class Modules:
         self.missing: list[str] = []
         """What calls need besides: inputs to declare."""
 
-    def call(self, tree: CallTree) -> Tree:
-        """Return a call of a module as one of its function; FusecError of other results."""
+    def call(self, tree: CallTree, *, declares: bool = True) -> Tree:
+        """Return a call of a module as one of its function; FusecError of other results.
+
+        declares: a bias that no input may be is declared, not left out.
+        """
         inner, *given = (a.value for a in tree.arguments)
         assert isinstance(inner, CallTree)
         x = given[0] if given else None
         module = inner.name.text.rpartition(".")[2]
         made = None
-        if isinstance(x, Name) and module in _WEIGHTS:
-            made = self._with_weights(module, inner, x)
+        if isinstance(x, Name) and module in _WITH_WEIGHTS:
+            made = self._with_weights(_WITH_WEIGHTS[module], inner, x, declares=declares)
         elif module in _FUNCTIONALS and given:
             name = Name(_FUNCTIONALS[module], tree.start, tree.start)
             words = [a for a in inner.arguments if not a.keyword or a.keyword.text != "inplace"]
@@ -70,51 +102,70 @@ class Modules:
             )
         return made
 
-    def _with_weights(self, module: str, inner: CallTree, x: Name) -> CallTree | None:
+    def _with_weights(
+        self, module: _Module, inner: CallTree, x: Name, *, declares: bool
+    ) -> CallTree | None:
         """Return the call of a module's function with the inputs that have its weights' shapes."""
-        function, shapes = _WEIGHTS[module]
-        sizes = [a.value for a in inner.arguments if a.keyword is None]
-        wanted: list[list[int]] = []
-        for places in shapes:
-            listed = [sizes[k] for k in places if k < len(sizes)]
-            numbers = [self._number(s) for s in listed]
-            if len(numbers) < len(places) or None in numbers:
-                return None
-            wanted.append([n for n in numbers if n is not None])
-        has_bias = not any(
-            a.keyword and a.keyword.text in ("bias", "elementwise_affine")
-            and isinstance(a.value, Literal) and not a.value.value
-            for a in inner.arguments
-        )  # fmt: skip
         own = self._value(x)
+        given = _arguments(module, inner)
+        if given is None:
+            return None
+        sizes = self._sizes(given, own, inner)
         names: list[str] = []
-        for shape, name in zip(wanted, ("w", "b"), strict=False):
-            if name == "b" and not has_bias:
+        affine = not any(_is_false(given.get(word)) for word in ("affine", "elementwise_affine"))
+        wanted = [("w", module.weight)] if affine else []
+        if affine and module.bias and not _is_false(given.get("bias")):
+            wanted.append(("b", module.bias))
+        for name, words in wanted:
+            trees = [size for word in words for size in sizes.get(word, ())]
+            numbers = [self._number(size) for size in trees]
+            if not trees or None in numbers:
+                return None
+            found = self._input_of([n for n in numbers if n is not None], own, names)
+            if found is None and name == "b" and not declares:
                 break
-            found = self._input_of(shape, own, names)
-            if found is None and name == "b":
-                break
-            if found is None and own is not None:
-                text = ", ".join(map(str, shape))
-                self.missing.append(f"declare `{name}: {own.dtype}[{text}]` under `inputs:`")
-            names.append(found or name)
+            names.append(found or self._declared(name, trees, own))
         at = inner.start
-        weights = [Argument(None, Name(name, at, at)) for name in names]
-        given = [Argument(None, x), *weights]
-        if module in ("LayerNorm", "RMSNorm"):
-            size = Literal(wanted[0][0], at, at)
-            shape = () if own is None else own.shape
-            last = size if not shape else frameworks.size_tree(shape[-1], inner)
-            given.insert(1, Argument(None, Items((last,), at, at)))
-        return CallTree(Name(function, at, at), tuple(given), at, inner.end)
+        arguments = [Argument(None, x)]
+        if "num_groups" in given:
+            arguments.append(Argument(None, given["num_groups"]))
+        if "normalized_shape" in given:
+            arguments.append(Argument(None, Items(tuple(sizes["normalized_shape"]), at, at)))
+        arguments += [Argument(None, Name(name, at, at)) for name in names]
+        eps = given.get("eps")
+        if eps is not None and not (isinstance(eps, Literal) and eps.value is None):
+            arguments.append(Argument(Name("eps", at, at), eps))
+        return CallTree(Name(module.function, at, at), tuple(arguments), at, inner.end)
+
+    def _sizes(
+        self, given: Mapping[str, Tree], own: Value | None, at: Tree
+    ) -> Mapping[str, Sequence[Tree]]:
+        """Return the sizes that arguments are; those of dims of the input as it has them."""
+        sizes = {word: [*t.items] if isinstance(t, Items) else [t] for word, t in given.items()}
+        shape = () if own is None else own.type.shape or ()
+        for word, listed in sizes.items():
+            if word in ("normalized_shape", "in_features") and len(listed) <= len(shape):
+                last = shape[len(shape) - len(listed) :]
+                sizes[word] = [frameworks.size_tree(size, at) for size in last]
+            elif word == "num_channels" and len(shape) > 1:
+                sizes[word] = [frameworks.size_tree(shape[1], at)]
+        return sizes
+
+    def _declared(self, name: str, sizes: Sequence[Tree], like: Value | None) -> str:
+        """Return the name of an input that the file lacks, which it is told to declare."""
+        if self._value(Name(name, 0, 0)) is not None:
+            free = (f"{name}_{k}" for k in count(2))
+            name = next(n for n in free if self._value(Name(n, 0, 0)) is None)
+        if like is not None:
+            dtype = like.dtype if like.dtype.is_float else "f32"
+            shape = ", ".join(frameworks.text_of(size, {}) for size in sizes)
+            self.missing.append(f"declare `{name}: {dtype}[{shape}]` under `inputs:`")
+        return name
 
     def _number(self, size: Tree) -> int | None:
         """Return a size as a number, of dims the default."""
-        if isinstance(size, Items) and len(size.items) == 1:
-            size = size.items[0]
-        if isinstance(size, Name):
-            return self._hints().get(size.text)
-        return integer_literal(folded_sizes(size))
+        known = {n: Literal(k, size.start, size.end) for n, k in self._hints().items()}
+        return integer_literal(folded_sizes(frameworks.substituted(size, known, size)))
 
     def _input_of(
         self, shape: Sequence[int], like: Value | None, taken: Sequence[str]
@@ -127,3 +178,16 @@ class Modules:
             if own == list(shape) and same_type and value.name not in taken and value is not like:
                 return value.name
         return None
+
+
+def _arguments(module: _Module, call: CallTree) -> Mapping[str, Tree] | None:
+    """Return a module's arguments by their names; None of those that are not followed."""
+    plain = [a.value for a in call.arguments if a.keyword is None]
+    given = dict(zip(module.parameters, plain, strict=False))
+    words = {a.keyword.text: a.value for a in call.arguments if a.keyword is not None}
+    given |= {word: value for word, value in words.items() if word not in _IGNORED}
+    return given if given.keys() <= {*module.parameters} and len(plain) <= len(given) else None
+
+
+def _is_false(tree: Tree | None) -> bool:
+    return isinstance(tree, Literal) and tree.value is False

@@ -108,9 +108,9 @@ class Pasted(PythonCalls):
         known = self.renamed.get(owner)
         return name if known is None else replace(name, text=known.text + dot + rest)
 
-    def module(self, tree: CallTree) -> Tree:
-        """Return a call of a module as one of its function; FusecError of other modules."""
-        return self._modules.call(tree)
+    def layer(self, tree: CallTree) -> Tree:
+        """Return a call of a module as one of its function, with the inputs of the file alone."""
+        return self._modules.call(tree, declares=False)
 
     @property
     def missing(self) -> Sequence[str]:

@@ -50,7 +50,23 @@ LINES = {
     "y = where(x > 0 && r < 1, x, 0)": "write `y = where((x > 0) & (r < 1), x, 0)`",
     "y = x > 0 ? r : w": "write `y = where(x > 0, r, w)`",
     "y = F.cross_entropy(target, logits)": "write `y = cross_entropy(logits, target)`",
-    "y = nn.LayerNorm(H)(x)": "write `y = layer_norm(x, [H], w)`",
+    "y = nn.LayerNorm(H)(x)":
+        "write `y = layer_norm(x, [H], w, b)`, and declare `b: f32[H]` under `inputs:`",
+    "y = nn.LayerNorm(16, 1e-3, bias=False)(x)": "write `y = layer_norm(x, [H], w, eps=0.001)`",
+    "y = nn.LayerNorm((H,), eps=1e-6, elementwise_affine=False)(x)":
+        "write `y = layer_norm(x, [H], eps=1e-06)`",
+    "y = nn.LayerNorm([S, H], elementwise_affine=False)(x)": "write `y = layer_norm(x, [S, H])`",
+    "y = nn.RMSNorm(D, eps=1e-6)(q)": "write `y = rms_norm(q, [D], c, eps=1e-06)`",
+    "y = nn.RMSNorm(V, eps=1e-6, device=dev)(logits)":
+        "write `y = rms_norm(logits, [V], w_2, eps=1e-06)`, and declare `w_2: f32[V]` under",
+    "y = nn.GroupNorm(2, 8, affine=False)(x)": "write `y = group_norm(x, 2)`",
+    "y = nn.GroupNorm(2, S, eps=1e-3)(x)": "write `y = group_norm(x, 2, w_2, b, eps=0.001)`, and "
+        "declare `w_2: f32[S]` under `inputs:`, and declare `b: f32[S]` under `inputs:`",
+    "y = nn.Linear(16, 2 * H)(x)":
+        "write `y = linear(x, w_2, b)`, and declare `w_2: f32[2 * H, H]`",
+    "y = nn.Linear(H, H, False)(x)": "write `y = linear(x, W)`",
+    "y = nn.Embedding(V, H, max_norm=1.0)(target)": "functions are called, not modules",
+    "y = nn.Embedding(V, H)(target)": "declare `w_2: f32[V, H]` under `inputs:`",
     "y = nn.LayerNorm(H)()": "functions are called, not modules or results",
     "y = nn.ReLU()()": "functions are called, not modules or results",
     "y = self.dropout(x)": "if it is `dropout`, write `y, _ = dropout(x, 0.5)`",
