@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from fusec.codes.names import DEFINED_TWICE, METHOD_CALL
@@ -27,6 +27,11 @@ class OurWords(ForeignCalls):
         made = self._pasted.line(line)
         return replace(made, tree=self._rewritten(made.tree, {}))
 
+    @property
+    def missing(self) -> Sequence[str]:
+        """Return what the line that was read last needs besides: inputs to declare, and numbers."""
+        return self._pasted.missing
+
     def python(self, line: OpLine, twice: Mapping[str, FusecError]) -> tuple[OpLine, FusecError]:
         """Return a line of Python's as fusec has it, with the error that says how to write it.
 
@@ -39,7 +44,7 @@ class OurWords(ForeignCalls):
             if old.text != new.text:
                 self._pasted.renamed[old.text] = new
         whole = replace(whole, names=tuple(names), told=None)
-        help = ", and ".join([f"write {self._lines_text(whole)}", *self._pasted.missing])
+        help = ", and ".join([f"write {self._lines_text(whole)}", *self.missing])
         if line.told is not None and line.told.diagnostic.help is not None:
             help = f"{line.told.diagnostic.help}: {help}"
         for old in twice:

@@ -59,6 +59,7 @@ class Pasted(PythonCalls):
         """
         super().__init__(scope, span, inferred)
         self._modules = Modules(self._value, span, inputs, hints)
+        self.unknown = []
         self.first: Tree | None = None
         """The first part that was rewritten, and that op lines do not have, since this was None."""
         self.static: dict[str, Tree] = {}
@@ -114,13 +115,13 @@ class Pasted(PythonCalls):
 
     @property
     def missing(self) -> Sequence[str]:
-        """Return what the line that was read last needs besides: inputs to declare."""
-        return self._modules.missing
+        """Return what the line that was read last needs besides: inputs to declare, and numbers."""
+        return [*self._modules.missing, *dict.fromkeys(self.unknown)]
 
     def line(self, line: OpLine) -> OpLine:
         """Return a line without Python's parts; one result of several is named where it stands."""
         self.first = None
-        self._modules.missing = []
+        self._modules.missing, self.unknown = [], []
         tree = self.of(line.tree)
         if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
             key, count = tree.keys[0], self.count_of(tree.base)
@@ -257,8 +258,8 @@ def _is_read(tree: Tree) -> bool:
         return not tree.text.endswith(".weight")
     if not isinstance(tree, CallTree):
         return True
-    modes = (a.value for a in tree.arguments)
-    of_mode = any(isinstance(v, Name) and v.text.endswith(".training") for v in modes)
+    words = [a.value.text for a in tree.arguments if isinstance(a.value, Name)]
+    of_mode = any(word.endswith(".training") or word.startswith("self.") for word in words)
     return not of_mode and tree.name.text.rpartition(".")[2] not in _TOLD
 
 

@@ -59,6 +59,9 @@ _SPLITTING = {
 class PythonCalls(Known, ABC):
     """Puts calls that depend on shapes, types or several results into fusec's words."""
 
+    unknown: list[str]
+    """What a reader has to fill in in the line that was read last."""
+
     @abstractmethod
     def quietly(self, tree: Tree) -> Tree:
         """Return an expression without Python's parts, which are not noted."""
@@ -190,6 +193,10 @@ class PythonCalls(Known, ABC):
             of_mode = isinstance(value, Name) and value.text.endswith(".training")
             if of_mode and name in _OF_MODES:
                 continue  # files are of one mode: that of training, where there is a choice
+            if name == "dropout" and isinstance(value, Name) and self._is_of_self(value):
+                self.unknown.append(f"in the place of 0.1 the number that `{value.text}` is")
+                made.append(replace(argument, value=Literal(0.1, value.start, value.end)))
+                continue
             if isinstance(value, Prefix) and value.operator == "*":
                 listed = self.quietly(value.operand)
                 if not isinstance(listed, Items):
@@ -205,6 +212,11 @@ class PythonCalls(Known, ABC):
         made = [_of_python(argument, name, before + k) for k, argument in enumerate(made)]
         same = len(made) == len(tree.arguments) and all(map(is_, made, tree.arguments))
         return None if same else tuple(made)
+
+    def _is_of_self(self, name: Name) -> bool:
+        """Return whether a name is a number of a module's, which the file does not have."""
+        owner, _, rest = name.text.partition(".")
+        return owner == "self" and rest != "training" and self._value(rest) is None
 
     def _joined(self, tree: CallTree) -> Tree | None:
         """Return `cat(x, y, dim=1)` with a list of the tensors; None of a call that has one."""

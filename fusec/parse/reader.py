@@ -345,13 +345,14 @@ class _Reader:
         names = (*line.names, *unused * (count - len(line.names)))
         try:
             ours = calls.words.line_in_ours(line) if calls.words.plain(line) is None else line
-            named = replace(ours, names=names, told=None)
+            named, besides = replace(ours, names=names, told=None), calls.words.missing
             calls.line(named, lambda: [builder.fresh_name(f"unused_{k}") for k in range(count)])
         except FusecError as again:
             return error if isinstance(again, Miscounted) else again
         except Skip:
             return error
-        return error if ours is line else error.changed(help=f"write {line_text(named)}")
+        help = ", and ".join([f"write {line_text(named)}", *besides])
+        return error if ours is line else error.changed(help=help)
 
     def _meant(
         self,
