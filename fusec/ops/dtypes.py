@@ -237,6 +237,21 @@ def _selected(name: str, operands: Operands) -> DType:
     return common_type(name, operands[1:])
 
 
+def _with_condition(operands: Operands) -> Instead | None:
+    """Return a `where` whose condition is a bool: the operand that is one, or a comparison."""
+    places = [k for k in (1, 2) if dtype_of(operands[k]) == BOOL]
+    if len(places) == 1:
+        names = ["condition", "x", "y"]
+        order = [places[0], *(k for k in range(3) if k != places[0])]
+        changed = {n: f"{{{names[k]}}}" for n, k in zip(names, order, strict=True) if n != names[k]}
+        return Instead(arguments=changed, why="the condition comes first")
+    if isinstance(operands[0], Const):
+        return None
+    return Instead(
+        arguments={"condition": "{condition} != 0"}, why="compare it, or cast it to bool"
+    )
+
+
 def _condition_checked(name: str, operands: Operands) -> DType:
     if dtype_of(operands[0]) != BOOL:
         found = dtype_of(operands[0])
@@ -244,11 +259,7 @@ def _condition_checked(name: str, operands: Operands) -> DType:
             f"the condition of `{name}` must be bool, got {found}",
             help="compare it, as in `mask != 0`, or cast it to bool",
             code=CONDITION,
-            instead=Instead(
-                arguments={"condition": "{condition} != 0"}, why="compare it, or cast it to bool"
-            )
-            if name == "where" and not isinstance(operands[0], Const)
-            else None,
+            instead=_with_condition(operands) if name == "where" else None,
         )
     return _selected(name, operands)
 
