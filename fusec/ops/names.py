@@ -48,8 +48,11 @@ def label_of(name: str, position: int) -> str:
     return f"unused{position}" if name == UNUSED else name
 
 
-def _help_of(name: str) -> str:
+def _help_of(name: str, span: Span | None) -> str:
     """Return what to write instead of a name that is none."""
+    before = None if span is None else re.search(r"(\d+),\Z", span.text[: span.column - 1])
+    if before is not None and re.fullmatch(r"\d{3}", name):
+        return f"numbers have no separators: write `{before[1]}{name}`"
     left, equals, right = name.partition("=")
     if equals and left.strip().isidentifier() and right:
         return f"a value stands after a colon: `{left.strip()}: {right.strip()}`"
@@ -69,7 +72,7 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
         raise FusecError(
             f"{what} name `{name}` is not an identifier",
             span=span,
-            help=_help_of(name),
+            help=_help_of(name, span),
             code=INVALID_NAME,
         )
     if name in KEYWORDS:

@@ -76,6 +76,8 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
                 code=UNEXPECTED_TOKEN,
             )
         rest = _NAME_REST.match(text, found.end(), end)
+        if rest is None and found.lastgroup == "number":
+            _check_digits(source, position, found[0])
         if rest is not None and found.lastgroup in ("number", "name"):
             word = found[0] + rest[0]
             plain = word.replace("_", "")
@@ -94,6 +96,19 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             )
         yield Token(found.lastgroup or "", found[0], position, found.end())
         position = found.end()
+
+
+def _check_digits(source: Source, position: int, number: str) -> None:
+    """Raise FusecError for an integer that begins with 0: the 096 of `4,096`."""
+    if number.isdigit() and number[0] == "0" and len(number) > 1:
+        before = re.search(r"([1-9]\d{0,2}),\Z", source.text[:position])
+        plain = f"numbers have no separators: write `{before[1]}{number}`" if before else None
+        raise FusecError(
+            f"an integer does not begin with 0: `{number}`",
+            span=source.span(position, position + len(number)),
+            help=plain or f"write `{number.lstrip('0') or '0'}`",
+            code=UNEXPECTED_TOKEN,
+        )
 
 
 def _without_suffix(number: str, suffix: str) -> str | None:
