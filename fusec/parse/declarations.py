@@ -22,7 +22,7 @@ from fusec.codes.usage import SET_UNKNOWN_DIM, SET_VALUE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, product, symbol
-from fusec.ir.dtype import U64, DType
+from fusec.ir.dtype import BOOL, U64, DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.draws import PARTS
@@ -344,6 +344,7 @@ class Declarations:
             sizes = inner[1] if inner is not None and inner[1] else "B, H"
             raise parser.unexpected("`[`", f"write the shape in brackets: `{word.text}[{sizes}]`")
         if parser.take("="):
+            _refuse_percentage(name, dtype, node, parser.token.start)
             tree = parser.expression()
             if isinstance(tree, Items) and dtype.is_complex:
                 default = tree
@@ -356,6 +357,8 @@ class Declarations:
                     if number is not None
                     else f"write it without quotes, as in `{name}: {dtype} = 1.0`"
                     if isinstance(tree, String)
+                    else f"write `{name}: bool = {_bool_said(tree)}`"
+                    if dtype is BOOL
                     else f"write a number, as in `{name}: {dtype} = 1e-5`",
                 )
             else:
@@ -543,3 +546,20 @@ def _check_shape_and_dtype(name: str, node: Mapping) -> None:
         help=f"the type holds the shape: write `{name}: {kind}[{', '.join(sizes)}]`",
         code=UNKNOWN_FIELD,
     )
+
+
+def _bool_said(tree: Tree) -> str:
+    """Return the bool that a word is in YAML 1.1; true of others."""
+    word = tree.text.lower() if isinstance(tree, Name) else ""
+    return "false" if word in ("no", "off", "n") else "true"
+
+
+def _refuse_percentage(name: str, dtype: DType, node: Scalar, start: int) -> None:
+    """Raise FusecError for a default that is a percentage, with the number that it is."""
+    found = re.match(r"(\d+(?:\.\d+)?) *%\s*\Z", node.source.text[start : node.body[1]])
+    if found is not None:
+        raise FusecError(
+            "a default is a number or bool",
+            span=node.source.span(start, start + len(found[0].rstrip())),
+            help=f"write `{name}: {dtype} = {float(found[1]) / 100:g}`",
+        )

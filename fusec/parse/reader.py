@@ -481,6 +481,13 @@ class _Reader:
             )
         return value
 
+    def _unread(self) -> str | None:
+        """Return the one result that no op line and no output reads; None of several."""
+        used = {name for read in self.scope.uses.values() for name in read} | {*self.read_last}
+        names = [n.text for line in self.lines for n in line.names]
+        unread = [name for name in names if name != UNUSED and name not in used]
+        return unread[0] if len(unread) == 1 else None
+
     def _value(self, key: Scalar, what: str) -> Operand:
         otherwise = f"no line defines {what} of this name"
         parts = key.text.split()
@@ -493,6 +500,8 @@ class _Reader:
             otherwise = (
                 f"outputs are names: write `- y_2 = {key.text}` under `ops:`, and `y_2` here"
             )
+        elif what == "an output" and (unread := self._unread()):
+            otherwise += f"; `{unread}` is computed and not read: write `{unread}`"
         found = self.scope.find(key.text, key.span, otherwise)
         if isinstance(found, (Value, Const)):
             return found
@@ -550,13 +559,20 @@ def _refuse_python(source: Source) -> None:
         raise FusecError(
             "this is Python, not YAML",
             span=source.span(first.start(), first.end()),
-            help="name the file `.py`: scripts with a `FusionDefinition` are read",
+            help=_MODULE_HELP
+            if _MODULE.search(source.text) and "FusionDefinition" not in source.text
+            else "name the file `.py`: scripts with a `FusionDefinition` are read",
             code=WRONG_NODE,
         )
 
 
 _PYTHON = re.compile(
     r"(?m)\A(?:\s*(?:#[^\n]*)?\n)*(?:def \w+\(|import \w|from \w+ import|class \w+[:(]|@\w)"
+)
+_MODULE = re.compile(r"\bclass \w+\((?:torch\.)?(?:nn\.)?Module\)")
+_MODULE_HELP = (
+    "export the module: `torch.export.save(torch.export.export(model, inputs), 'MODEL.pt2')`, "
+    "and import it: `fusec import MODEL.pt2 -o DIR`"
 )
 _OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write to an input"
 _SECTIONS = {
