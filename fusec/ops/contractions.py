@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError, Instead
-from fusec.ir.dim import Dim, product
+from fusec.ir.dim import Dim, Shape, product
 from fusec.ir.graph import Operand, Type
 from fusec.ir.roles import Product
 from fusec.ops import links, texts
@@ -45,12 +45,48 @@ def _in_one_type(name: str, operands: Operands) -> Instead | None:
     return Instead(arguments={p: f"cast({{{p}}}, {first})" for p, _ in other})
 
 
+def _with_heads_moved(left: Shape, right: Shape) -> str | None:
+    """Return the product with the heads of one operand moved before its rows.
+
+    Heads stand behind the rows in [B, S, N, E]. None where no such product fits, and of operands
+    whose batches fit as they are.
+    """
+    if min(len(left), len(right)) < 3 or _is_one_batch(left, right):
+        return None
+    for (a, rows), (b, columns) in (
+        (("transpose({a}, -3, -2)", _swapped(left, -3, -2)), ("{b}", right)),
+        (("{a}", left), ("transpose({b}, -3, -2)", _swapped(right, -3, -2))),
+    ):
+        if not _is_one_batch(rows, columns):
+            continue
+        if rows[-1] == columns[-2]:
+            return f"{a} @ {b}"
+        if rows[-1] == columns[-1]:
+            return f"{a} @ transpose({b}, -2, -1)"
+    return None
+
+
+def _swapped(shape: Shape, first: int, second: int) -> Shape:
+    """Return a shape with two of its dims exchanged."""
+    sizes = [*shape]
+    sizes[first], sizes[second] = sizes[second], sizes[first]
+    return tuple(sizes)
+
+
+def _is_one_batch(left: Shape, right: Shape) -> bool:
+    """Return whether the dims before the matrices broadcast."""
+    pairs = zip(reversed(left[:-2]), reversed(right[:-2]), strict=False)
+    return all(a == b or a == 1 or b == 1 for a, b in pairs)
+
+
 def _product_instead(a: Operand, b: Operand) -> Instead:
     """Return the product that was probably meant of operands whose summed extents differ."""
     left, right = a.shape, b.shape
     why = "`a @ b` sums over the last dim of `a` and the last but one of `b`"
     if len(left) > 2 and len(right) == 2 and right == (left[0], left[-1]):
         return Instead("{a} @ unsqueeze({b}, -1)", why=why)
+    if (moved := _with_heads_moved(left, right)) is not None:
+        return Instead(moved, why=why)
     if len(right) > 1 and left[-1:] == right[-1:]:
         return Instead("{a} @ transpose({b}, -2, -1)", why=why)
     if len(left) > 1 and left[-2] == right[-2 if len(right) > 1 else 0]:

@@ -13,6 +13,8 @@ inputs:
   w: f32[H]
   W: f32[H, H]
   q: f32[B, NH, S, D]
+  h: f32[B, S, NH, D]
+  g: f32[B, S, NH, D]
   m: bool[B, S, H]
   a: f32[B]
   c: f32[D]
@@ -111,6 +113,10 @@ LINES = {
     "y = linear(x, q)": "the weight of `linear` has 4 dims, expected [out, in]",
     "y = full([B, 4,096], 1.0)": "numbers have no separators: write `4096`",
     "y = x[:, 01]": "an integer does not begin with 0: `01`",
+    "y = h @ g.transpose(1, 2)":
+        "write `y = transpose(h, -3, -2) @ transpose(transpose(g, 1, 2), -2, -1)`",
+    "y = softmax(q @ transpose(q, -2, -1), -1) @ h":
+        "write `y = softmax(q @ transpose(q, -2, -1), -1) @ transpose(h, -3, -2)`",
     "y = x.squeeze(-1)": "write `y = set(x)`",
     "y = x.unflatten(-1, (2, 8))": "write `y = unflatten(x, -1, [2, -1])`",
     "y = repeat_interleave(x, 2.0, 1)":
