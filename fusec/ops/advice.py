@@ -310,6 +310,11 @@ def advised_of_sizes(
         return error.changed(
             instead=Instead(arguments={"new_shape": f"[{', '.join(texts)}]"}, why=why)
         )
+    if old.is_const and str(new) in hints and len(before) > 1:
+        last = before[-1]
+        declared = f"`{new}: {{default: {old}, multiple_of: {old // last}}}`"
+        why += f": `{new} // {old // last}` for the last {last}, and {declared} under `dims:`,"
+        why += " make it so at all sizes"
     return error.changed(help=why)
 
 

@@ -117,6 +117,8 @@ LINES = {
         "write `y = transpose(h, -3, -2) @ transpose(transpose(g, 1, 2), -2, -1)`",
     "y = softmax(q @ transpose(q, -2, -1), -1) @ h":
         "write `y = softmax(q @ transpose(q, -2, -1), -1) @ transpose(h, -3, -2)`",
+    "y = reshape(full([B, 4, 8], 1.0), [B, V])":
+        "`V // 4` for the last 8, and `V: {default: 32, multiple_of: 4}` under `dims:`",
     "y = x.squeeze(-1)": "write `y = set(x)`",
     "y = x.unflatten(-1, (2, 8))": "write `y = unflatten(x, -1, [2, -1])`",
     "y = repeat_interleave(x, 2.0, 1)":
