@@ -195,6 +195,10 @@ PROGRAMS: list[tuple[str, str, Any]] = [
      np.concatenate([-X[:, 4:], X[:, :4]], 1) * Y + GIVEN["w"]),
     ("x = torch.log_softmax(x, dim=-1); l = -x.gather(dim=-1, index=i); l = l.mean()", "l",
      -np.take_along_axis(np.log(softmax(X)), GIVEN["i"], 1).mean()),
+    ("r = nn.LayerNorm(H, eps=0.5, elementwise_affine=False)(x)", "r",
+     (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 0.5)),
+    ("r = nn.RMSNorm(H, eps=0.5)(x)", "r",
+     GIVEN["w"] * X / np.sqrt((X * X).mean(-1, keepdims=True) + 0.5)),
 ]  # fmt: skip
 
 
