@@ -27,7 +27,7 @@ def test_files_are_taken_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"{EXAMPLE}\n"
 
 
-@pytest.mark.skipif(not GRAPHS.is_dir(), reason="needs recorded graphs")
+@pytest.mark.skipif(not GRAPHS.is_dir(), reason="no recorded graphs in ../shared")
 def test_graphs_are_predicted_by_scheduler(tmp_path: Path) -> None:
     (path,) = GRAPHS.glob("test_python_frontend_test_cummax.json")
     assert set(predictions.predicted(path, "sm_90a")) == {"scan"}

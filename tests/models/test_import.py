@@ -265,7 +265,8 @@ FEW = ("adamw_step", "llama_prefill_dynamic")
     [
         pytest.param(p, id=p.stem, marks=() if p.stem in FEW else pytest.mark.nightly)
         for p in RECORDED
-    ],
+    ]
+    or [pytest.param(SHARED, marks=pytest.mark.skip("no ../shared"))],
 )
 def test_recorded_graphs_are_whole(path: Path) -> None:
     for graph in recorded_graphs(path):
