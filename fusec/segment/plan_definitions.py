@@ -45,9 +45,9 @@ def with_cheaper_plan(
         values = tuple(r.value for r in offered)
         about, by = f"{name}: {offered[0].because}", f"by {offered[0].original}"
         original = replace(segment.fusion, as_defined=segment.fusion.as_defined | {name})
-        ours = proposal_of(scheduler, segment.fusion, target)
+        ours = segment.estimate
         other = _cheapest(scheduler, schedulers, original, target)
-        if isinstance(ours, Refusal) or other is None:
+        if ours is None or other is None:
             log.append(Decision("redefine", values, about))
             continue
         ours_seconds, other_seconds = ours.seconds(target), other[1].seconds(target)

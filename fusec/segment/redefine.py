@@ -162,40 +162,30 @@ class _Trials:
             resume = None
             if near is not None and segment is not None:
                 resume = resume_without(found, [segment])
-            trial = self._try(redefinition, fusion, resume)
-            trial = self._noted(redefinition, trial, found, near)
+            trial = self._try(redefinition, fusion, found, resume)
+            if trial is not None:
+                trial = self._noted(trial, near)
             if trial is None:
                 if alike is not None:
                     self._vain.add(alike)
-            elif not self._pays(trial, found, near):
+            elif near is None and not self._pays(trial, found):
                 slower.append(trial)
-                if alike is not None:
-                    self._vain.add(alike)
             elif best is None or trial.saved > best.saved:
                 best, better = trial, None if near is None else segment
         return best, slower
 
-    def _noted(
-        self,
-        redefinition: Redefinition,
-        trial: _Trial | None,
-        found: SegmentedFusion,
-        near: tuple[Segment, ...] | None,
-    ) -> _Trial | None:
-        """Return a trial with what it saves; near others, None unless it saves enough of these."""
-        if trial is None:
-            return None
+    def _noted(self, trial: _Trial, near: tuple[Segment, ...] | None) -> _Trial | None:
+        """Return a trial; near others, None unless it saves enough of these."""
         after = trial.found.seconds(self._target)
         name, before = self._last
-        is_slower = name == redefinition.value and after > before
-        self._last = redefinition.value, inf if is_slower else after
-        trial = replace(trial, saved=found.seconds(self._target) - after)
+        is_slower = name == trial.redefinition.value and after > before
+        self._last = trial.redefinition.value, inf if is_slower else after
         if near is None:
             return trial
         costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
         if trial.saved > LEAST_GAIN * sum(costs):
             return trial
-        self.log.append(_undone(redefinition, after + trial.saved, after))
+        self.log.append(_undone(trial.redefinition, after + trial.saved, after))
         return None
 
     def _best_pair(self, found: SegmentedFusion, slower: Sequence[_Trial]) -> _Trial | None:
@@ -210,24 +200,27 @@ class _Trials:
                     continue
                 left -= 1
                 self._tried.add((second.name, second.value))
-                made = self._try(second, first.fusion, None)
+                made = self._try(second, first.fusion, found, None)
                 if made is None:
                     continue
-                made = replace(
-                    made,
-                    saved=first.found.seconds(self._target) - made.found.seconds(self._target),
-                )
                 name = f"{first.redefinition.name} and {second.name}"
                 both = replace(first.redefinition, name=name, because=second.because)
-                trial = _Trial(both, first.saved + made.saved, made.fusion, made.found)
-                if self._pays(trial, found, None) and (best is None or trial.saved > best.saved):
+                trial = replace(made, redefinition=both)
+                if self._pays(trial, found) and (best is None or trial.saved > best.saved):
                     best = trial
         return best
 
     def _try(
-        self, redefinition: Redefinition, fusion: Fusion, resume: Resume | None
+        self,
+        redefinition: Redefinition,
+        fusion: Fusion,
+        found: SegmentedFusion,
+        resume: Resume | None,
     ) -> _Trial | None:
-        """Return the segments under a definition, or None with the reason in the log."""
+        """Return the segments of a fusion under a definition, or None with the reason in the log.
+
+        found: the segments against which what is saved counts.
+        """
         assert redefinition.rule is not None
         changed = rewrite(fusion, redefinition.rule)
         if changed is fusion:
@@ -243,14 +236,13 @@ class _Trials:
             because = f"{redefinition.name}: no kernel becomes cheaper"
             self.log.append(Decision("undo", (redefinition.value,), because))
             return None
-        return _Trial(redefinition, 0.0, changed, other)
+        saved = found.seconds(self._target) - other.seconds(self._target)
+        return _Trial(redefinition, saved, changed, other)
 
-    def _pays(
-        self, trial: _Trial, found: SegmentedFusion, near: tuple[Segment, ...] | None
-    ) -> bool:
-        """Return whether a definition saves enough; log that where it does not."""
+    def _pays(self, trial: _Trial, found: SegmentedFusion) -> bool:
+        """Return whether a definition saves enough of the whole; log that where it does not."""
         before = found.seconds(self._target)
-        if trial.saved > (LEAST_GAIN * before if near is None else 0.0):
+        if trial.saved > LEAST_GAIN * before:
             return True
         self.log.append(_undone(trial.redefinition, before, before - trial.saved))
         return False
