@@ -327,6 +327,7 @@ def _never(_first: Fusion, _second: Fusion) -> bool:
 def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
     """Return each segment's kernel plan, whose kernels take whatever they might read."""
     from fusec import target
+    from fusec.ops.communication import FAMILY
     from fusec.schedule.segments import plan_segment
 
     gpu = target.find(options.target, options.rates)
@@ -335,7 +336,8 @@ def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
         from fusec.schedule.overlap import overlap_launches
 
         plans = overlap_launches(plans, gpu)
-    if PUSHED_ROWS in _left_out(options)[2]:
+    exchanges = any(s.scheduler == FAMILY for s in segmented.segments)
+    if not exchanges or PUSHED_ROWS in _left_out(options)[2]:
         return plans
     from fusec.schedule.pushed_rows import with_pushed_rows
 
