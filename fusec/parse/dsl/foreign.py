@@ -116,7 +116,7 @@ def _einsum(operations: Operations) -> Callable[..., Any]:
                 raise Unsupported(f"`einsum` of {equation!r}", help="write an equation with `->`")
         text, names = made
         values = dict(zip(names, given, strict=True))
-        return _evaluated(operations, frameworks.parsed(text), values, {})
+        return evaluate_calls(operations, frameworks.parsed(text), values, {})
 
     return einsum
 
@@ -128,25 +128,32 @@ def function_of(operations: Operations, entry: Entry) -> Callable[..., Any]:
             given = frameworks.bind(entry, args, options, _listed)
             tree = frameworks.instantiate(entry, given, _value_of)
 
-        return _evaluated(operations, tree, given, {"name": name} if name is not None else {})
+        return evaluate_calls(operations, tree, given, {"name": name} if name is not None else {})
 
     function.__name__, function.__doc__ = entry.name, f"{entry.title}: {frameworks.shown(entry)}."
     return function
 
 
-def _evaluated(
-    operations: Operations, tree: Tree, given: Mapping[str, Any], own: Mapping[str, Any]
-) -> Any:
-    """Return what an expression gives; `own`: further arguments of its calls."""
+def evaluate_calls(
+    operations: Operations, tree: Tree, given: Mapping[str, Any], own: Mapping[str, Any],
+    inner: Mapping[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """Return what an expression gives for values of its names.
 
-    def call(op: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        return getattr(operations, op)(*positional, **named, **own)
+    own: further arguments of its calls. inner: of those that are arguments of others, if not `own`.
+    """
+
+    def by(options: Mapping[str, Any]) -> Callable[[str, Sequence[Any], Mapping[str, Any]], Any]:
+        def call(op: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+            return getattr(operations, op)(*positional, **named, **options)
+
+        return call
 
     def operator(sign: str, operands: Sequence[Any]) -> Any:
         table = UNARY if len(operands) == 1 else {**BINARY, **COMPARISONS, "/": "truediv"}
         return getattr(operations, table[sign])(*operands)
 
-    return frameworks.evaluated(tree, given, call, operator)
+    return frameworks.evaluated(tree, given, by(own), operator, by(own if inner is None else inner))
 
 
 def _listed(values: Sequence[Any]) -> Any:

@@ -149,28 +149,22 @@ class Tensor(Scheduled, Handle):
 
     @property
     def T(self) -> Tensor:
-        """Return the matrix with its dims exchanged; of fewer than 2 dims, the tensor itself."""
+        """Return the tensor with its dims in reverse order; of fewer than 2 dims, itself."""
         if self.ndim < 2:
             return self
-        return (
-            self.mT
-            if self.ndim == 2
-            else self._cannot_turn("T", "`.mT` transposes the last two dims")
-        )
+        turned: Tensor = self.definition.ops.permute(self, [*reversed(range(self.ndim))])
+        return turned
 
     @property
     def mT(self) -> Tensor:
         """Return the matrices of the last two dims with these exchanged."""
         if self.ndim < 2:
-            return self._cannot_turn("mT", "it transposes the last two dims")
+            with placed():
+                help = "it transposes the last two dims; fd.ops.permute(t, dims) reorders any dims"
+                raise FusecError(f"`.mT` of a tensor of rank {self.ndim}", help=help)
         *batch, rows, columns = range(self.ndim)
         turned: Tensor = self.definition.ops.permute(self, [*batch, columns, rows])
         return turned
-
-    def _cannot_turn(self, name: str, what: str) -> NoReturn:
-        with placed():
-            help = f"{what}; fd.ops.permute(t, dims) reorders any dims"
-            raise FusecError(f"`.{name}` of a tensor of rank {self.ndim}", help=help)
 
     def __getitem__(self, key: Any) -> Tensor:
         with placed():
