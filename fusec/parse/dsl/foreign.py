@@ -8,15 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.dim import Dim, dim
 from fusec.ops import TABLE
 from fusec.ops.find import not_ours
-from fusec.ops.frameworks import Entry, find, find_bare, find_dotted
+from fusec.ops.frameworks import Entry, find, find_bare
 from fusec.ops.frameworks.entry import LIKE
 from fusec.ops.frameworks.unsupported import IN_PLACE
 from fusec.parse import frameworks
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.place import here, placed
 from fusec.parse.dsl.refused import MissingName, UnsupportedName
+from fusec.parse.dsl.written import written_call, written_method
+from fusec.parse.einops import rearranged
 from fusec.parse.einsum import expression_of
 from fusec.parse.operators import BINARY, COMPARISONS, UNARY
 from fusec.parse.trees import Tree
@@ -33,6 +36,8 @@ def function_named(operations: Operations, name: str) -> Callable[..., Any] | No
     """
     if name == "einsum":
         return _einsum(operations)
+    if name in ("rearrange", "reduce"):
+        return _einops(operations, name)
     entry = find_bare(name)
     if entry is None:
         return None
@@ -71,9 +76,12 @@ def _missing(name: str, entry: Entry) -> FusecError:
     """Return the error for a name that is written otherwise, in Python's words."""
     prefix = "fd.ops."
     written = frameworks.shown(entry, prefix) if entry.kind != "unsupported" else None
+    place = here()
+    method = None if place is None else written_method(place.span, name, entry)
+    if method is not None:
+        written = f"`{method}`" + (f"; {entry.note}" if entry.note else "")
     plain = not_ours(name, replace(entry, note="") if written else entry, written)
     told = plain.diagnostic
-    place = here()
     if entry.note == IN_PLACE and place is not None:
         help = _assigned(place.span.text, f"{name.removesuffix('_')}(")
         plain = plain.changed(help=help or told.help)
@@ -121,6 +129,22 @@ def _einsum(operations: Operations) -> Callable[..., Any]:
     return einsum
 
 
+def _einops(operations: Operations, name: str) -> Callable[..., Any]:
+    def einops(tensor: Any, pattern: str, reduction: str = "", **sizes: Any) -> Any:
+        values: dict[str, Any] = {"x": tensor}
+
+        def shown(size: Dim) -> str:
+            values[f"_{len(values)}"] = size
+            return f"_{len(values) - 1}"
+
+        with placed():
+            given = {word: dim(getattr(size, "dim", size)) for word, size in sizes.items()}
+            text = rearranged(name, pattern, tensor.operand.shape, given, reduction, shown)
+        return evaluate_calls(operations, frameworks.parsed(text), values, {}, {"name": ()})
+
+    return einops
+
+
 def function_of(operations: Operations, entry: Entry) -> Callable[..., Any]:
     def function(*args: Any, **options: Any) -> Any:
         name = options.pop("name", None)
@@ -165,15 +189,13 @@ def _value_of(value: Any) -> Any:
     return value if plain else frameworks.OPAQUE
 
 
-def on_tensors(called: str, arguments: str) -> str | None:
+def on_tensors(called: str) -> str | None:
     """Return what to write for a call of another library, as `math.exp(x)`, of a fusion's tensor.
 
-    arguments: as they are written. None where fusec has nothing for the name.
+    None where fusec has nothing for it, or the script's call is not found.
     """
-    name, entry = called.rpartition(".")[2], find_dotted(called)
-    if (entry is None and name not in TABLE) or (entry is not None and entry.kind == "unsupported"):
+    place = here()
+    written = written_call(None if place is None else place.span)
+    if written is None:
         return None
-    told = f"`{called}` takes no tensor of a fusion"
-    if entry is None or entry.kind in ("same", "alias"):
-        return f"{told}: write `fd.ops.{name}({arguments})`"
-    return f"{told}: write {frameworks.shown(entry, 'fd.ops.')}"
+    return f"`{called}` takes no tensor of a fusion: write `{written}`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim
@@ -55,7 +55,7 @@ def taken_by_tensors(tensor: Tensor, key: Sequence[Any], index: Index) -> Tensor
     reading = _Reading(tensor, index)
     trees = tuple(reading.tree(entry, place, len(key)) for place, entry in enumerate(key))
     keys = [_entry(entry) for entry in key]
-    made = as_calls(Subscript(Name("x", 0, 0), trees, 0, 0), shape, keys, reading.sizes)
+    made = as_calls(Subscript(Name("x", 0, 0), trees, 0, 0), tuple(shape), keys, reading.sizes)
     if made is None:
         return None
     return reading.evaluate(made, tensor)
@@ -79,7 +79,9 @@ class _Reading:
         if entry is ...:
             return Dots(0, 0)
         if isinstance(entry, slice):
-            return Range(*map(self._bound, (entry.start, entry.stop, entry.step)), 0, 0)
+            cut = cast("slice[Any, Any, Any]", entry)
+            low, high, step = map(self._bound, (cut.start, cut.stop, cut.step))
+            return Range(low, high, step, 0, 0)
         return Literal(None, 0, 0) if entry is None else self._named(entry)
 
     def sizes(self, shape: Sequence[Dim], at: Tree) -> Items:
@@ -120,12 +122,15 @@ def _is_tensor(entry: Any) -> bool:
 
 
 def _is_handle(entry: Any) -> bool:
-    return hasattr(type(entry), "operand")
+    return "guessed_rank" in getattr(entry, "__dict__", ())  # others may refuse any attribute
 
 
 def _is_turned(entry: Any) -> bool:
-    step = entry.step if isinstance(entry, slice) else None
-    return isinstance(step, int) and step == -1 and entry.start is None and entry.stop is None
+    if not isinstance(entry, slice):
+        return False
+    cut = cast("slice[Any, Any, Any]", entry)
+    is_back = isinstance(cut.step, int) and cut.step == -1
+    return is_back and cut.start is None and cut.stop is None
 
 
 def _is_known(entry: Any) -> bool:
@@ -149,7 +154,7 @@ def _numbers(entry: Any) -> list[int] | None:
         numbers = list(entry)
     except TypeError:
         return None
-    known = all(isinstance(n, Integral) and not isinstance(n, bool) for n in numbers)
+    known = all(isinstance(n, Integral) for n in numbers) and bool not in map(type, numbers)
     return [int(n) for n in numbers] if known and 1 <= len(numbers) <= _MOST_NUMBERS else None
 
 
@@ -171,5 +176,5 @@ def _masked(tensor: Tensor, mask: Any) -> FusecError:
         written = f"fd.ops.where({text}, {ast.unparse(node.value)}, 0)"
     return Unsupported(
         "a mask as an index: the shape of the result depends on data",
-        help=f"`where` has 0 in the place of the elements left out: write `{written}`",
+        help=f"`where` has 0 in the place of the other elements: write `{written}`",
     )
