@@ -107,7 +107,9 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def load(folder: Path, line: str, module: str = "nvfuser") -> Fusion:
     path = folder / "script.py"
-    path.write_text(HEAD.replace("{LINE}", line.replace("; ", "\n    ")).replace("{MODULE}", module))
+    path.write_text(
+        HEAD.replace("{LINE}", line.replace("; ", "\n    ")).replace("{MODULE}", module)
+    )
     (fusion,) = load_script(path)
     return fusion
 

@@ -61,7 +61,9 @@ def without_pair(span: Span | None) -> tuple[str, str] | None:
             key = node.attr
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             key = node.slice.value
-        call = node.value if isinstance(node, (ast.Attribute, ast.Subscript)) else None
+        if not isinstance(node, (ast.Attribute, ast.Subscript)):
+            continue
+        call = node.value
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
         name, is_function = call.func.attr, ast.unparse(call.func.value).endswith("ops")
