@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 from fusec.diagnostics import FusecError, Unsupported, WrongType
 from fusec.ir.dim import Dim
@@ -152,6 +152,12 @@ class Tensor(Scheduled, Handle):
         """Return the sizes; nvFuser spells it `t.shape()`, and a vector may be called."""
         sizes: Vector = self.definition.ops.shape(self)
         return sizes
+
+    @overload
+    def size(self) -> Vector: ...
+
+    @overload
+    def size(self, dim: int) -> Scalar: ...
 
     def size(self, dim: int | None = None) -> Scalar | Vector:
         """Return the size of one dim; without a dim the shape, as PyTorch does."""

@@ -237,10 +237,7 @@ def _instance(
     def value_of(tree: Tree) -> Any:
         if isinstance(tree, Items):
             return [value_of(item) for item in tree.items]
-        try:
-            return ast.literal_eval(values[tree.text]) if isinstance(tree, Name) else None
-        except ValueError:
-            return frameworks.OPAQUE
+        return _literal(values[tree.text]) if isinstance(tree, Name) else frameworks.OPAQUE
 
     try:
         given = frameworks.bind(entry, names[: len(args)], words, _listed)
@@ -253,6 +250,17 @@ def _instance(
     op = TABLE.get(tree.name.text) if isinstance(tree, CallTree) else None
     is_first = op is not None and len(op.results) > 1 and entry.note.startswith("results: ")
     return ast.Subscript(made, ast.Constant(0)) if is_first else made
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return the value of a number, a word, or a list of such; OPAQUE of other expressions."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _literal(node.operand)
+        return -value if isinstance(value, (int, float)) else frameworks.OPAQUE
+    is_list = isinstance(node, (ast.List, ast.Tuple))
+    return [_literal(item) for item in node.elts] if is_list else frameworks.OPAQUE
 
 
 def _operand(node: ast.expr) -> str:
