@@ -26,11 +26,6 @@ from fusec.schedule.rows_problem import RowsProblem
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 
-SAVED = 0.06
-"""Part of the time of sum and kernel that a kernel must be predicted to save: predictions err.
-
-A row of 8192 bf16 on four H200 takes 8.6 us by both, which are predicted to take 11.6 (2026-11).
-"""
 STAGED_BYTES = 46 << 10
 """Static shared memory for rows on their way; a reduction of a block takes up to 2 KiB more."""
 
@@ -44,16 +39,19 @@ class RowsTime:
 
 
 def with_pushed_rows(
-    segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target
+    segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target, saved: float
 ) -> tuple[KernelPlan, ...]:
-    """Return plans, those with a kernel more whose rows are predicted to be added faster by it."""
+    """Return plans, those with a kernel more whose rows are predicted to be added faster by it.
+
+    saved: by which part of the time of sum and kernel.
+    """
     found = list(plans)
     for before, number in pairs_of(segmented):
         kernel = pushed_kernel(segmented.segments[before], plans[number], target)
         if kernel is None:
             continue
         times = rows_time(segmented, before, number, kernel, target)
-        if times is not None and times.pushed <= (1 - SAVED) * times.apart:
+        if times is not None and times.pushed <= (1 - saved) * times.apart:
             found[number] = replace(found[number], kernels=(*found[number].kernels, kernel))
     return tuple(found)
 
