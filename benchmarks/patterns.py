@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-FILE = Path(__file__).with_name("workloads") / "patterns.yaml"
+FILE = Path(__file__).with_suffix(".yaml")
 _NAME = re.compile(r"^fusion: (\w+)$", re.MULTILINE)
 
 
