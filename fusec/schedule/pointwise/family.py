@@ -45,7 +45,7 @@ from fusec.schedule.strides import (
     reach_by_lines,
     strided_loads,
 )
-from fusec.segment.price import bytes_written, elements, traffic, work
+from fusec.segment.price import elements, picked_bytes, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -275,12 +275,16 @@ def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
 
 
 def _efficiency(fusion: Fusion, domain: Domain, target: Target) -> float:
-    """Return the part of the bandwidth reached: strided loads take a turn for each line."""
-    strided, total = strided_loads(fusion, domain)
+    """Return the part of the bandwidth reached.
+
+    Strided loads take a turn for each line, and sectors that an index picks come one by one.
+    """
     along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
-    moved, longer = max(1, total + bytes_written(fusion)), 0.0
-    for load in strided:
+    moved, longer = max(1, traffic(fusion)), 0.0
+    for load in strided_loads(fusion, domain):
         lines = lines_of_warp(load, domain, fusion.hints)
         reach = reach_by_lines(along, across, lines, load.load.dtype.size)
         longer += load.bytes / moved * (along / reach - 1)
+    picked = picked_bytes(fusion) / moved
+    longer += picked * (along / target.reach("pointwise", "picked") - 1) if picked else 0.0
     return along / (1 + longer)

@@ -335,7 +335,7 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
     if isinstance(domain, Refusal):
         return domain
     column = innermost(domain)
-    strided, _ = strided_loads(fusion, domain)
+    strided = strided_loads(fusion, domain)
     lines = {s.axis for s in strided if s.axis is not None}
     if column is None or not lines:
         return Refusal(
