@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.common import (
     dynamic_symbols,
     is_empty,
@@ -23,6 +25,7 @@ from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.requirements import flat
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.strides import as_one, innermost, strided_loads
+from fusec.schedule.templates import Template
 from fusec.schedule.transpose_accesses import matches, widest_accesses
 from fusec.schedule.transpose_loads import (
     along_columns,
@@ -108,6 +111,12 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     """Accepts pointwise segments some of whose loads run along another axis than the stores."""
 
     name = "transpose"
+    templates: ClassVar = {
+        "transpose": Template("transpose"),
+        "transpose_shifted": Template("transpose_shifted"),
+    }
+    reach = ("transpose",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Crossing | Refusal:
         """Return the segment with the axes of its tiles."""
