@@ -27,11 +27,11 @@ from fusec.schedule.matmul_choice import (
     coordinate_guards,
     divides,
     sizes_of,
-    trouble,
 )
 from fusec.schedule.matmul_compared import compared, tile_of
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
+from fusec.schedule.matmul_legal import trouble
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_order import order_of
