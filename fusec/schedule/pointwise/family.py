@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
@@ -11,6 +12,7 @@ from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, minimum, product
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Fusion, Node
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.blocks import shape_trouble
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments
 from fusec.schedule.compile_time import flat_build_time
@@ -45,6 +47,7 @@ from fusec.schedule.strides import (
     reach_by_lines,
     strided_loads,
 )
+from fusec.schedule.templates import Template
 from fusec.segment.price import elements, picked_bytes, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
@@ -60,6 +63,11 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     """Accepts segments of elementwise and movement operations with one domain."""
 
     name = "pointwise"
+    templates: ClassVar = {
+        "pointwise": Template("pointwise"),
+    }
+    reach = ("pointwise",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> FlatProblem | Refusal:
         """Return the segment with its domain."""

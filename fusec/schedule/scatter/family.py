@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.build import make_node
 from fusec.schedule.common import access, specialise
 from fusec.schedule.family import Family
@@ -23,6 +24,7 @@ from fusec.schedule.scatter_ways import (
 )
 from fusec.schedule.sort_parts import needed
 from fusec.schedule.space import WIDTHS, Field, Parameters
+from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -63,6 +65,14 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
     """Accepts one scatter with elementwise operations before it."""
 
     name = "scatter"
+    templates: ClassVar = {
+        "scatter_lines": Template("scatter"),
+        "scatter_elements": Template("scatter"),
+        "scatter_sorted": Template("scatter"),
+        "scatter_compared": Template("scatter"),
+    }
+    reach = ("scatter",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Scatter | Refusal:
         """Return the segment around its scatter."""
