@@ -203,6 +203,14 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     return check_indices(fusion) if options.check_bounds else fusion
 
 
+def check_pass_names(options: CompileOptions) -> None:
+    """Raise FusecError where options name a pass that does not exist."""
+    if options.stop_after is not None or options.without or options.with_:
+        _last(options)
+        _left_out(options)
+        _asked(options)
+
+
 def _last(options: CompileOptions) -> tuple[str | None, str | None]:
     """Return the last pass over fusions, and over host programs, where one is asked for."""
     from fusec.passes.pipeline import one_of

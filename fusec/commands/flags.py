@@ -12,7 +12,15 @@ from fusec.codes.usage import SET_FORM
 from fusec.commands import completion
 from fusec.commands.progress import logged
 from fusec.diagnostics import FusecError
-from fusec.options import ASKED, DEFAULT_TARGET, DUMP_KINDS, CompileOptions, environment
+from fusec.options import (
+    ASKED,
+    DEFAULT_TARGET,
+    DUMP_KINDS,
+    MOST_CHUNKS,
+    MOST_STREAMS,
+    CompileOptions,
+    environment,
+)
 
 
 def hyphenated(token: str) -> str:
@@ -141,11 +149,11 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         help="When to try alternative definitions: for segments, or for nodes before segmentation.",
     )
     @click.option(
-        "--streams", type=click.IntRange(1, 64), default=4, show_default=True,
+        "--streams", type=click.IntRange(1, MOST_STREAMS), default=4, show_default=True,
         help="Number of streams that loop iterations rotate over.",
     )  # fmt: skip
     @click.option(
-        "--sum-chunks", type=click.IntRange(1, 64), default=None, metavar="N",
+        "--sum-chunks", type=click.IntRange(1, MOST_CHUNKS), default=None, metavar="N",
         help="Sum over ranks in N chunks, in a fixed order: bitwise equal on 1 to N ranks.",
     )  # fmt: skip
     @click.option("--verbose", "-v", is_flag=True, help="Log each stage with its time on stderr.")

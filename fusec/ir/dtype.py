@@ -185,7 +185,10 @@ def find(name: str) -> DType:
 
 def of_numpy(dtype: Any) -> DType:
     """Return the dtype of a NumPy dtype; FusecError if fusec has none."""
-    return find(str(dtype))
+    if getattr(dtype, "isnative", True):
+        return find(str(dtype))
+    help = f"pass a copy of this machine's: `.astype('{dtype.newbyteorder('=')}')`"
+    raise FusecError(f"{dtype} has another byte order", help=help)
 
 
 _CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
