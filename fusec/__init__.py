@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from fusec.ir.dim import ceildiv, maximum, minimum
     from fusec.ir.graph import Fusion
     from fusec.parse.dsl import DataType, FusionDefinition
+    from fusec.run.loss import RankFailure
 
 __all__ = [
     "DataType",
     "FusecError",
     "FusionDefinition",
     "Program",
+    "RankFailure",
     "__version__",
     "ceildiv",
     "compile",
@@ -87,6 +89,10 @@ def __getattr__(name: str) -> Any:
         from fusec.call import program
 
         return program.Program
+    if name == "RankFailure":
+        from fusec.run import loss
+
+        return loss.RankFailure
     if name in ("ceildiv", "maximum", "minimum"):
         from fusec.ir import dim
 

@@ -141,3 +141,8 @@ def test_benchmarks_end_with_a_message_where_there_is_no_gpu() -> None:
     with pytest.raises(SystemExit) as ended:
         end_with(main)
     assert ended.value.code == EnvironmentProblem("").exit_code
+
+
+def test_everything_that_the_package_names_is_there() -> None:
+    assert {name for name in dir(fusec) if getattr(fusec, name, None) is None} == set()
+    assert issubclass(fusec.RankFailure, EnvironmentProblem)
