@@ -89,6 +89,7 @@ def record_of(
     from fusec import target
     from fusec.explain.specialised import specialised_sizes
     from fusec.hostir.expand import expand
+    from fusec.schedule.pushed_rows import rows_decisions
 
     gpu, segmented = target.find(arch), program.segmented
     division = lowering.division(program.original, program.options)
@@ -99,7 +100,7 @@ def record_of(
         return describe(
             segmented,
             gpu,
-            divisions=division.decisions,
+            divisions=(*division.decisions, *rows_decisions(segmented, program.plans, gpu)),
             streams=program.options.streams,
             peak_bytes=peak,
             occupancy=[_kernels(plan, gpu, registers, instructions) for plan in program.plans],

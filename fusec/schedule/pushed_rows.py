@@ -23,7 +23,7 @@ from fusec.schedule.pushed_sums import (
 )
 from fusec.schedule.rows.domain import PhasedPlan
 from fusec.schedule.rows_problem import RowsProblem
-from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
+from fusec.segment.segmented import Decision, Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 
 STAGED_BYTES = 46 << 10
@@ -53,6 +53,27 @@ def with_pushed_rows(
         times = rows_time(segmented, before, number, kernel, target)
         if times is not None and times.pushed <= (1 - saved) * times.apart:
             found[number] = replace(found[number], kernels=(*found[number].kernels, kernel))
+    return tuple(found)
+
+
+def rows_decisions(
+    segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target
+) -> tuple[Decision, ...]:
+    """Return for each kernel that adds its rows how long it takes, and sum and kernel do."""
+    found = list[Decision]()
+    for before, number in pairs_of(segmented):
+        pushed = [k for k in plans[number].kernels if isinstance(k, PushedKernel)]
+        times = [rows_time(segmented, before, number, kernel, target) for kernel in pushed]
+        found += [
+            Decision(
+                "rows over ranks",
+                (kernel.target,),
+                f"the kernel that reads it adds its rows where GPUs push to one another: "
+                f"{1e6 * each.pushed:.2f} us rather than {1e6 * each.apart:.2f} us",
+            )
+            for kernel, each in zip(pushed, times, strict=True)
+            if each is not None
+        ]
     return tuple(found)
 
 

@@ -159,6 +159,7 @@ def test_all_ranks_have_rows_of_the_sum(
     added((ranks, rows, columns), blocks, tmp_path, ORDERS, in_bulk=in_bulk)
 
 
+@pytest.mark.nightly
 def test_rows_of_f32(tmp_path: Path) -> None:
     for in_bulk in (False, True):
         added((3, 4, 128), 2, tmp_path, dtype=F32, in_bulk=in_bulk)
