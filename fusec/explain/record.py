@@ -87,9 +87,9 @@ def record_of(
     counts: whether the instructions of its kernels are in it.
     """
     from fusec import target
+    from fusec.explain.pushed_rows import rows_decisions
     from fusec.explain.specialised import specialised_sizes
     from fusec.hostir.expand import expand
-    from fusec.schedule.pushed_rows import rows_decisions
 
     gpu, segmented = target.find(arch), program.segmented
     division = lowering.division(program.original, program.options)
