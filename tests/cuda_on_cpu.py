@@ -75,7 +75,6 @@ ASYNCHRONOUS = (
     "matmul_turns",
     "mbarrier",
     "proxy",
-    "push_rows_in_bulk",
     "tma",
     "attention",
     "attention_backward",

@@ -26,9 +26,6 @@ from fusec.schedule.rows_problem import RowsProblem
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 
-STAGED_BYTES = 46 << 10
-"""Static shared memory for rows on their way; a reduction of a block takes up to 2 KiB more."""
-
 
 @dataclass(frozen=True)
 class RowsTime:
@@ -105,19 +102,7 @@ def pushed_kernel(exchange: Segment, plan: KernelPlan, target: Target) -> Pushed
         target=total.name,
         columns=columns,
         blocks=blocks,
-        in_bulk=turns_of(plan, blocks) > 1 and _fits_in_bulk(size, target),
     )
-
-
-def turns_of(plan: KernelPlan, blocks: int) -> int:
-    """Return how many rows a block takes at hint sizes."""
-    rows = plan.problem.rows.rows.evaluate(plan.fusion.hints)
-    return -(-rows // blocks)
-
-
-def _fits_in_bulk(row: int, target: Target) -> bool:
-    """Return whether blocks have room for rows that bulk copies push: of two turns, and parts."""
-    return target.capability >= 90 and 2 * (row + -(-row // 3) + VECTOR) <= STAGED_BYTES
 
 
 def rows_time(
@@ -134,9 +119,8 @@ def rows_time(
     link = target.links[PUSHED_ROWS]
     sent = bytes_sent(PUSHED_SLICES, ranks, given)
     exchange = link.latency + sent / (link.reach * target.link)
-    # Rows of earlier turns are computed while later ones arrive.
-    alone = max(times[number] - target.launch, 0.0)
-    return RowsTime(target.launch + exchange + alone / turns, times[before] + times[number])
+    # Blocks wait for what they have pushed, so that no row is computed before the last one came.
+    return RowsTime(exchange + times[number], times[before] + times[number])
 
 
 def _takes_whole_rows(plan: KernelPlan, total: Value) -> bool:
