@@ -43,7 +43,7 @@ from fusec.schedule.plan import (
 )
 
 FLAGS = (
-    *("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics"),
+    *("-std=c++17", "-Og", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics"),
     # An index beyond a thread's own array is a trap, and so is a word beyond its own variable.
     *("-fsanitize=bounds,object-size", "-fsanitize-undefined-trap-on-error"),
     "-ftrivial-auto-var-init=pattern",
