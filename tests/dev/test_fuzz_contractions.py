@@ -48,10 +48,7 @@ def test_fusions_read_back() -> None:
 
 def test_a_number_and_its_themes_give_one_fusion_and_one_variant() -> None:
     for number in (5,):
-        texts = [
-            [to_text(r.fusion) for r in draw_runs(3, number, ("gemm",))]
-            for _ in range(2)
-        ]
+        texts = [[to_text(r.fusion) for r in draw_runs(3, number, ("gemm",))] for _ in range(2)]
         assert texts[0] == texts[1]
     assert to_text(draw_fusion(3, 2, ("gemm",))) != to_text(draw_fusion(3, 2, ("attention",)))
 
