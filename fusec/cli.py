@@ -299,35 +299,30 @@ def doctor_command(folder: str | None, report: Report) -> int:
     return doctor(report)
 
 
-@click.command(
+@cli.command(
     "dev",
+    hidden=True,
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
-def missing_dev_command() -> int:
-    """Tools for work on fusec itself; only a checkout has them."""
+@click.pass_context
+def dev_command(context: click.Context) -> int:
+    """Say where the tools for work on fusec are: beside the package, in a checkout."""
+    tool = next((a for a in context.args if a in _TOOLS), _TOOLS[0])
     raise Unsupported(
-        "`fusec dev` is part of a checkout of fusec, and is not installed",
-        help="clone the repository and `pip install -e .` there",
+        f"`fusec dev {tool}` is `python -m tools.{tool}` now, in a checkout of fusec",
+        help="clone the repository, `pip install -e .` there, and run it in that folder",
     )
 
 
-def _dev_command() -> click.Command:
-    """Return the tools for work on fusec, or what says that they are not installed."""
-    try:
-        from fusec.dev.commands import dev_group
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("fusec.dev"):
-            raise
-        return missing_dev_command
-    return dev_group
+_TOOLS = ("fuzz", "reduce")
+"""What `fusec dev` had."""
 
 
 cli.add_command(run_command)
 cli.add_command(bench_command)
 cli.add_command(docs_command)
 cli.add_command(tuning.tune_command)
-cli.add_command(_dev_command())
 
 
 COLLECT_EVERY = 100_000

@@ -13,6 +13,7 @@ from fusec.options import (
     LOOPS_BY_PRICE,
     PEER_READS,
     PLAN_DEFINITIONS,
+    PUSHED_ROWS,
     SCATTERED_SUMS,
     CompileOptions,
     ShouldMerge,
@@ -225,7 +226,7 @@ def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]
     from fusec.passes.pipeline import one_of
 
     known = _pass_names()
-    choices = [LOOPS_BY_PRICE, PEER_READS, SCATTERED_SUMS, *PLAN_DEFINITIONS]
+    choices = [LOOPS_BY_PRICE, PEER_READS, PUSHED_ROWS, SCATTERED_SUMS, *PLAN_DEFINITIONS]
     if options.as_written:
         return [name for name in known[0] if name not in NEEDED], known[1], choices
     every = [name for group in (*known, choices) for name in group]
@@ -326,15 +327,21 @@ def _never(_first: Fusion, _second: Fusion) -> bool:
 def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
     """Return each segment's kernel plan, whose kernels take whatever they might read."""
     from fusec import target
+    from fusec.ops.communication import FAMILY
     from fusec.schedule.segments import plan_segment
 
     gpu = target.find(options.target, options.rates)
     plans = tuple(plan_segment(s, gpu) for s in segmented.segments)
-    if not options.overlap:
-        return plans
-    from fusec.schedule.overlap import overlap_launches
+    if options.overlap:
+        from fusec.schedule.overlap import overlap_launches
 
-    return overlap_launches(plans, gpu)
+        plans = overlap_launches(plans, gpu)
+    exchanges = any(s.scheduler == FAMILY for s in segmented.segments)
+    if not exchanges or PUSHED_ROWS in _left_out(options)[2]:
+        return plans
+    from fusec.schedule.pushed_rows import with_pushed_rows
+
+    return with_pushed_rows(segmented, plans, gpu)
 
 
 def render(plans: Plans, options: CompileOptions) -> Sources:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from fake_barrier import barrier
 from fake_push import push_sum
+from fake_rows import doubled
 
 from fusec.run.device import Device
 from fusec.run.rows import Rows
@@ -154,7 +155,7 @@ class FakeGpu:
         self.capture: Capture | None = None
         self.captures = self.thread_mode = 0
         self.kernels: list[str] = []
-        self.facts = SimpleNamespace(capability=90)
+        self.facts = SimpleNamespace(capability=90, sms=132)
         self.driver = SimpleNamespace(
             CUlaunchConfig=SimpleNamespace,
             CUlaunchAttributeID=SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4),
@@ -226,6 +227,8 @@ class FakeGpu:
         name = self.kernels[function - 1]
         if name == "barrier":
             work = barrier(self, config.blockDimX, packed)
+        elif name.startswith("doubled"):
+            work = doubled(self, name, config.gridDimX, packed)
         else:
             work = push_sum(self, name, config.gridDimX, packed)
         self.issue(config.hStream, name, work)

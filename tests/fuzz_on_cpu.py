@@ -224,7 +224,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1 << 30)
     parser.add_argument("--time", type=float, default=1e9, help="seconds after which to stop")
-    parser.add_argument("--theme", action="append", default=[], help="as of `fusec dev fuzz`")
+    parser.add_argument("--theme", action="append", default=[], help="as of `python -m tools.fuzz`")
     parser.add_argument("-j", "--jobs", type=int, default=1)
     parser.add_argument("--keep", default="fuzz-failures")
     parser.add_argument("--json")

@@ -39,6 +39,7 @@ from fusec.run.exchange import (
     dense_elements,
     device_transport,
     exchanges_waited_at_once,
+    joined_launches,
     member_for,
 )
 from fusec.run.execute import Executable
@@ -60,11 +61,12 @@ from fusec.run.operations import (
     RecordEvent,
     WaitEvent,
     append_merged,
+    replaced_by,
 )
 from fusec.run.rows import rows_of
 from fusec.run.streams import Streams
 from fusec.run.trace import is_marking
-from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
+from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange, Joined
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
 NONE_MAPPED: Mapping[str, int] = {}
@@ -115,6 +117,7 @@ class Record:
         self._values: dict[str, Any] = {}
         self._maps: dict[str, MapStep] = {}
         self.steps: list[Step] = []
+        self._replaced: frozenset[int] = frozenset()
         self.fast: Any = None
         self.fast_into: Any = None
         self._room, self._viewed = self._reserve(), [0] * len(self.memory.views)
@@ -140,8 +143,10 @@ class Record:
     ) -> tuple[DeviceTransport | None, dict[int, Begin]]:
         """Prepare the exchanges with other ranks, and have the addresses of what they share."""
         at_once = exchanges_waited_at_once(steps)
+        places = self.memory.places.__getitem__
+        joined = joined_launches(steps, places, self.executable.functions)
         begun = {
-            number: self._begun(step, waited_at_once=number in at_once)
+            number: self._begun(step, number in at_once, joined.get(number))
             for number, step in enumerate(steps)
             if isinstance(step.instruction, Exchange)
         }
@@ -260,6 +265,8 @@ class Record:
     def _made(self, number: int, step: ProgramStep) -> Sequence[Step]:
         """Return what is issued for a step of the program."""
         instruction = step.instruction
+        if number in self._replaced:
+            return []
         if not isinstance(instruction, Exchange | Wait):
             made = None if writes(instruction) & self.in_place.keys() else self._step(step)
             return [] if made is None else [made]
@@ -268,6 +275,7 @@ class Record:
             handle = int(self.streams.handles[step.stream])
             return transport.wait_operations(step.tag, handle)
         operations = transport.begin_operations(self._exchanges[number])
+        self._replaced |= replaced_by(operations)
         return [self._launched(o, step) if isinstance(o, LaunchKernel) else o for o in operations]
 
     def _launched(self, launch: LaunchKernel, step: ProgramStep) -> LaunchStep:
@@ -340,7 +348,7 @@ class Record:
         stream = int(self.streams.handles[step.stream])
         return DeviceMemory(self._address(place), elements, buffer.dtype, stream, place)
 
-    def _begun(self, step: ProgramStep, *, waited_at_once: bool) -> Begin:
+    def _begun(self, step: ProgramStep, waited_at_once: bool, joined: Joined | None) -> Begin:
         """Return the exchange that a step begins, at the addresses that there are now."""
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
@@ -349,7 +357,8 @@ class Record:
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
         member = member_for(step, self.executable.member)
         order = self.arena.order, step.stream
-        return member.exchange(step, target, source, waited_at_once=waited_at_once, order=order)
+        begin = member.exchange(step, target, source, order=order, joined=joined)
+        return replace(begin, waited_at_once=waited_at_once)
 
     def _packed(self, launch: Launch) -> tuple[PackedArguments, frozenset[int]]:
         values: list[Any] = []

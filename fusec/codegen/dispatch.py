@@ -18,6 +18,7 @@ VIEWS = {
     "reduction_inner": "fusec.codegen.reduction",
     "reduction_outer": "fusec.codegen.reduction",
     "inner_persistent": "fusec.codegen.inner_persistent",
+    "inner_persistent_pushed": "fusec.codegen.inner_persistent_pushed",
     "inner_persistent_ring": "fusec.codegen.inner_persistent_ring",
     "outer_persistent": "fusec.codegen.outer_persistent",
     "inner_outer_persistent": "fusec.codegen.inner_outer_persistent",

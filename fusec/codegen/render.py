@@ -41,6 +41,8 @@ from fusec.kernel.numbering import Numbering
 from fusec.schedule.plan import (
     Argument,
     Kernel,
+    MailboxArgument,
+    PushedKernel,
     ScalarArgument,
     SizeArgument,
     TensorArgument,
@@ -117,7 +119,8 @@ class Parameter:
             return storage_type(argument.dtype)
         if isinstance(argument, SizeArgument):
             return I64 if argument.wide else INT
-        return Type("fusec::TensorMap")
+        mailboxes = isinstance(argument, MailboxArgument)
+        return Type("fusec::PushSum" if mailboxes else "fusec::TensorMap")
 
     def __str__(self) -> str:
         argument = self.argument
@@ -331,7 +334,10 @@ def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()
     body = Body(kernel.template, view, names, taken, first, included, own)
     kernel = replace(kernel, arguments=tuple(p.argument for p in taken))
     text = laid_out(body.text(printed))
-    return KernelSource(kernel, text, _alignments(taken, nodes), included, body)
+    asked = _alignments(taken, nodes)
+    if isinstance(kernel, PushedKernel):
+        asked.pop(kernel.source, None)  # it looks where that lies, as transports do
+    return KernelSource(kernel, text, asked, included, body)
 
 
 def _alignments(taken: Iterable[Parameter], nodes: Iterable[Node]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""`fusec dev fuzz`: random fusions through every stage, failures shrunk and kept."""
+"""Random fusions through every stage, failures shrunk and kept: what `tools.fuzz` runs."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _command(task: Task, options: FuzzOptions) -> str:
     """Return a comment with the command that takes the same fusion through the stages again."""
     themes = theme_options(task.themes)
     number = f"--seed {task.seed} --first {task.number} --count 1"
-    return f"# fusec dev fuzz {number}{themes} --device {options.device}\n"
+    return f"# python -m tools.fuzz {number}{themes} --device {options.device}\n"
 
 
 def _drawn_again(task: Task, position: int) -> Case | None:
@@ -171,5 +171,5 @@ def _shrunk(pool: Pool, failures: dict[str, list[Failure]], options: FuzzOptions
         found = reduce_case(pool, smallest.case, smallest.outcome, share)
         path = smallest.path.with_suffix(".min.yaml")
         path.write_text(file_text(found.case, found.outcome, path.name))
-        lines.append(f"  {path}: {found.tried} smaller ones tried; fusec dev reduce {path}")
+        lines.append(f"  {path}: {found.tried} smaller ones tried; python -m tools.reduce {path}")
     return lines

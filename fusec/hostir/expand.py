@@ -20,6 +20,7 @@ from fusec.hostir.instructions import (
     Post,
     stream_number,
 )
+from fusec.hostir.joined_sums import pushed_of, with_sums
 from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
 from fusec.hostir.units import views_of
 from fusec.ir.dim import ceildiv, dim, minimum
@@ -29,6 +30,7 @@ from fusec.schedule.plan import (
     Argument,
     Guard,
     KernelPlan,
+    PushedKernel,
     TensorMapArgument,
     WorkspaceArgument,
 )
@@ -65,20 +67,21 @@ def expand(
         buffers.append(Buffer(INDEX_ERRORS, "workspace", U64, shape, dense_strides(shape)))
         first += [Allocate(INDEX_ERRORS), Memset(INDEX_ERRORS)]
     ahead = tuple(takewhile(lambda i: _is_ahead(i, inside), program.instructions))
-    rest = program.instructions[len(ahead) :]
-    instructions = (*ahead, *first, *_expanded(rest, own, spaces, launched))
+    rest, summed = with_sums(program.instructions[len(ahead) :], own)
+    expanded = _Expanded(own, spaces, launched, summed)
+    instructions = (*ahead, *first, *expanded.of(rest))
     guards: tuple[Guard, ...] = ()
     if sources is not None:
         spans = {v.name: n.span for n in segmented.fusion.nodes for v in n.outputs}
         buffers, guards = aligned(buffers, instructions, sources, spans)
-    expanded = replace(
+    whole = replace(
         program,
         buffers=tuple(buffers),
         instructions=instructions,
         guards=(*program.guards, *guards),
     )
-    check_program(expanded)
-    return expanded
+    check_program(whole)
+    return whole
 
 
 def _made_inside(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> dict[str, str]:
@@ -132,41 +135,53 @@ def _workspaces(segment: str, plan: KernelPlan, loop: For | None) -> Iterator[_W
         yield _Workspace(tuple(buffers), tuple(first), tuple(each))
 
 
-def _expanded(
-    instructions: Iterable[Instruction],
-    plans: Mapping[str, KernelPlan],
-    spaces: Mapping[str, Sequence[_Workspace]],
-    launched: Mapping[str, str],
-) -> Iterator[Instruction]:
-    for instruction in instructions:
-        match instruction:
-            case Post(segment) if plans[segment].kernels:
-                for workspace in spaces[segment]:
-                    yield from workspace.each
-                yield from _launches(segment, plans[segment], launched)
-            case For(_, _, body):
-                yield replace(instruction, body=tuple(_expanded(body, plans, spaces, launched)))
-            case _:
-                yield instruction
+@dataclass(frozen=True)
+class _Expanded:
+    """Replaces segments by their launches.
 
+    plans, spaces: by segment; launched: by kernel; summed: the segments after an all-reduce whose
+    kernel may take its place.
+    """
 
-def _launches(segment: str, plan: KernelPlan, launched: Mapping[str, str]) -> Iterator[Instruction]:
-    own = {w.name for w in plan.workspaces}
-    for kernel in plan.kernels:
-        arguments = tuple(_resolve(a, segment, kernel.name, own) for a in kernel.arguments)
-        for argument in arguments:
-            if isinstance(argument, TensorMapArgument):
-                yield EncodeTensorMap(argument.name, argument)
-        yield Launch(
-            launched.get(kernel.name, kernel.name),
-            segment,
-            kernel.grid,
-            kernel.block,
-            arguments,
-            kernel.shared_bytes,
-            kernel.cluster,
-            kernel.overlapped,
-        )
+    plans: Mapping[str, KernelPlan]
+    spaces: Mapping[str, Sequence[_Workspace]]
+    launched: Mapping[str, str]
+    summed: frozenset[str]
+
+    def of(self, instructions: Iterable[Instruction]) -> Iterator[Instruction]:
+        """Yield instructions with the launches of segments, also inside of loops."""
+        for instruction in instructions:
+            match instruction:
+                case Post(segment) if self.plans[segment].kernels:
+                    for workspace in self.spaces[segment]:
+                        yield from workspace.each
+                    yield from self._launches(segment)
+                case For(_, _, body):
+                    yield replace(instruction, body=tuple(self.of(body)))
+                case _:
+                    yield instruction
+
+    def _launches(self, segment: str) -> Iterator[Instruction]:
+        plan, launched = self.plans[segment], self.launched
+        own = {w.name for w in plan.workspaces}
+        for kernel in plan.kernels:
+            if isinstance(kernel, PushedKernel):
+                continue
+            arguments = tuple(_resolve(a, segment, kernel.name, own) for a in kernel.arguments)
+            for argument in arguments:
+                if isinstance(argument, TensorMapArgument):
+                    yield EncodeTensorMap(argument.name, argument)
+            yield Launch(
+                launched.get(kernel.name, kernel.name),
+                segment,
+                kernel.grid,
+                kernel.block,
+                arguments,
+                kernel.shared_bytes,
+                kernel.cluster,
+                kernel.overlapped,
+                pushed_of(plan, launched) if segment in self.summed else None,
+            )
 
 
 def _resolve(argument: Argument, segment: str, kernel: str, workspaces: set[str]) -> Argument:

@@ -26,6 +26,7 @@ from fusec.hostir.program import Buffer, IndexCheck, Scalar
 from fusec.hostir.records import Records
 from fusec.schedule.plan import (
     Guard,
+    MailboxArgument,
     ScalarArgument,
     SizeArgument,
     TensorArgument,
@@ -37,7 +38,8 @@ RECORDS = Records({
     Allocate: "allocate", Free: "free", Alias: "alias", Memset: "memset", Copy: "copy",
     EncodeTensorMap: "encode", Launch: "launch", Buffer: "buffer", Scalar: "scalar_input",
     Guard: "guard", TensorArgument: "tensor", SizeArgument: "size", ScalarArgument: "scalar",
-    WorkspaceArgument: "workspace", TensorMapArgument: "tensor_map", IndexCheck: "check",
+    WorkspaceArgument: "workspace", TensorMapArgument: "tensor_map",
+    MailboxArgument: "mailboxes", IndexCheck: "check",
     Post: "post", For: "for", GetStream: "get_stream", SetStream: "set_stream",
     Synchronize: "synchronize", Collective: "collective", Send: "send", Receive: "receive",
     Wait: "wait", Share: "share", Unshare: "unshare",

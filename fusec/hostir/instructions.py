@@ -87,11 +87,33 @@ class EncodeTensorMap:
 
 
 @dataclass(frozen=True)
+class Pushed:
+    """A kernel that takes the place of a launch and of the all-reduce before it.
+
+    It adds the rows of `target` itself, of what ranks have in `source`, and is launched where GPUs
+    push to one another; otherwise both run as the program says. buffers: its arguments before the
+    mailboxes. columns: elements of a row; blocks: most that run at the same time.
+    """
+
+    kernel: str
+    source: str
+    target: str
+    buffers: tuple[str, ...]
+    columns: int
+    threads: int
+    blocks: int
+
+    def __str__(self) -> str:
+        return f"{self.kernel} of {self.source} where GPUs push"
+
+
+@dataclass(frozen=True)
 class Launch:
     """Start a kernel; arguments name buffers, scalars and tensor maps of the program.
 
     kernel: may be that of an earlier segment, equal to the one planned for `segment`. overlapped:
-    whether it starts while the kernel before it still runs, for whose end it waits.
+    whether it starts while the kernel before it still runs, for whose end it waits. pushed: what
+    takes its place, and that of the all-reduce before it, where that can be.
     """
 
     kernel: str
@@ -102,6 +124,7 @@ class Launch:
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     overlapped: bool = False
+    pushed: Pushed | None = field(default=None, metadata=OMITTED)
 
     def __str__(self) -> str:
         arguments = ", ".join(argument_text(a) for a in self.arguments)
@@ -111,7 +134,8 @@ class Launch:
         if self.overlapped:
             extra += " overlapped"
         shape = f"<{_triple(self.grid)}; {_triple(self.block)}>"
-        return f"launch {self.kernel} for {self.segment} {shape}{extra} ({arguments})"
+        other = f" or {self.pushed}" if self.pushed else ""
+        return f"launch {self.kernel} for {self.segment} {shape}{extra} ({arguments}){other}"
 
     @property
     def written(self) -> tuple[str, ...]:

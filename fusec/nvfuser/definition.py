@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -142,6 +142,15 @@ class FusionDefinition(dsl.FusionDefinition):
         if alias_input is not None:
             self._in_place.add(len(self._output_handles) - 1)
             self._written[output] = alias_input
+
+    def call(
+        self, name: str, args: Sequence[Any], options: Mapping[str, Any], count: int | None = None
+    ) -> Any:
+        """Add one operation; one that is no part of a call of `ops`, as an index, is noted too."""
+        return self.calls.take(
+            lambda made: self.calls.operation(name, args, options, made),
+            lambda: super(FusionDefinition, self).call(name, args, options, count),
+        )
 
     def _apply(self, op: OpDef, read: Arguments, **place: Any) -> tuple[Operand, ...]:
         promoted = promote_operands(self._builder, op, read[0])
@@ -379,6 +388,15 @@ class DirectDefinition(FusionDefinition):
 
     def _new_calls(self) -> Calls:
         return DirectCalls("tv", "c", numbers_constants=False)
+
+    def call(
+        self, name: str, args: Sequence[Any], options: Mapping[str, Any], count: int | None = None
+    ) -> Any:
+        """Add one operation; one that is no part of a call of `ops`, as an index, is noted too."""
+        return self.calls.take(
+            lambda made: self.calls.operation(name, args, options, made),
+            lambda: super(FusionDefinition, self).call(name, args, options, count),
+        )
 
     def _apply(self, op: OpDef, read: Arguments, **place: Any) -> tuple[Operand, ...]:
         # As it is printed, so that what `repr` shows is planned, and rounds, as this graph does.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.nvfuser.arguments import as_taken, without_gradient
 from fusec.nvfuser.embedding import embedding_with_norm
+from fusec.ops import TABLE
 from fusec.parse.dsl.operations import Operations
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ class RecordedOperations(Operations):
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = super().__getattr__(name)
         noted = self._definition.calls
+        if method.__name__ not in TABLE:
+            return method  # a name of PyTorch's: the operations that it calls are noted
 
         def recorded(*args: Any, **options: Any) -> Any:
             def run() -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import linecache
-import re
 import sys
 import sysconfig
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -22,10 +21,11 @@ from fusec.ir.graph import Fusion
 from fusec.nvfuser.modules import make_modules
 from fusec.parse.dsl import session
 from fusec.parse.dsl.execute import NotRun, StopRecording
-from fusec.parse.dsl.foreign import on_tensors
 from fusec.parse.dsl.inputs import Actual
 from fusec.parse.dsl.place import is_own, of_frame
+from fusec.parse.dsl.ways_out import way_out
 from fusec.parse.source import source_of_file
+from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
 
 OnFusion = Callable[[Fusion, "tuple[Actual, ...] | None"], "Sequence[Any] | None"]
 """Receives each fusion that a script executes, with its inputs; returns the outputs, or None if it
@@ -70,6 +70,12 @@ def no_fusion(path: str | Path, defined: Sequence[Any]) -> FusecError:
             code=NO_OUTPUTS,
         )
     help = "write `with FusionDefinition() as fd: ...` with at least one fd.add_output"
+    source = source_of_file(str(path))
+    found = MODULE_CLASS.search(source.text)
+    if found is not None:
+        start, end = source.text.find("class", found.start()), found.end()
+        message = "a module of PyTorch is not a definition of a fusion"
+        return FusecError(message, span=source.span(start, end), help=EXPORTED)
     return FusecError(f"`{path}` defines no fusion", help=help)
 
 
@@ -209,25 +215,8 @@ def _script_error(error: Exception) -> FusecError:
         f"the script raises {type(error).__name__}" + (f": {first}" if first else ""),
         span=frames[-1][0] if frames else None,
         notes=[*more, *notes],
-        help=_way_out(error, frames[-1][0]) if frames else None,
+        help=way_out(error, frames[-1][0]) if frames else None,
     )
-
-
-_CALL = re.compile(r"([A-Za-z_][\w.]*\.\w+)\((.*)\)")
-_RANGE = re.compile(r"range\(\s*(?:\w+\s*,\s*)?([A-Za-z_]\w*)\s*\)")
-
-
-def _way_out(error: Exception, span: Span) -> str | None:
-    """Return what to write where another library is given a tensor or a dim of a fusion."""
-    said = span.text[span.column - 1 : span.column - 1 + span.width]
-    if not isinstance(error, TypeError):
-        return None
-    called, counted = _CALL.fullmatch(said), _RANGE.fullmatch(said)
-    if counted is not None:
-        name = counted[1]
-        told = "a dim of a fusion has no value while the fusion is being defined"
-        return f"{told}: give `{name}` a number of its own, as in `{name} = 4`, and use that"
-    return None if called is None else on_tensors(called[1], called[2])
 
 
 def _syntax_error(error: SyntaxError, name: str) -> FusecError:

@@ -16,6 +16,7 @@ from fusec.ops import find_op
 from fusec.parse.dsl import calls, tensors
 from fusec.parse.dsl.datatype import DataType, as_dtype, of_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
+from fusec.parse.dsl.indexing import Extent
 from fusec.parse.dsl.lists import is_list
 
 _OF_PYTHON = (dtypes.BOOL, dtypes.I64, dtypes.F64, dtypes.C128)
@@ -188,6 +189,11 @@ class Calls:
             return f"[{', '.join(map(self.value, value))}]"
         if isinstance(value, DType):
             return repr(of_dtype(value))
+        if isinstance(value, Extent):
+            size = value.known_size
+            if size is not None and size.is_const:
+                return str(size)
+            return f"fd.ops.size({self._handle(value.tensor)}, {value.axis})"
         if isinstance(value, Dim):
             return str(value)
         if hasattr(value, "item"):

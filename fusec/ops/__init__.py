@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from fusec.ir.op import OpTable
+
+# The table has the order of these imports.
+# isort: off
 from fusec.ops import activations as activations
 from fusec.ops import attention as attention
 from fusec.ops import complexes as complexes
@@ -43,6 +46,8 @@ from fusec.ops import statistics as statistics
 from fusec.ops import summaries as summaries
 from fusec.ops import tensor_cores as tensor_cores
 from fusec.ops import windows as windows
+
+# isort: on
 from fusec.ops.find import find_op as find_op
 from fusec.ops.refused import REFUSED as REFUSED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fusec.codes.calls import (
@@ -242,54 +242,77 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
     """Return one attribute in canonical form; FusecError says what was expected."""
     if value is None and param.default is None and param.kind != "dims":
         return None
-    rank = len(operands[0].type.shape or ()) if operands else 0
     if isinstance(value, Const) and param.kind in ("float", "bool"):
         value = value.value
     match param.kind:
         case "dims":
-            if value is None:
-                return tuple(range(rank))
-            axes = [_axis(op, param, v, operands) for v in _sequence(value)]
-            if rank == 0 and op.family in ("reduction", "composite") and set(axes) <= {0, -1}:
-                return ()  # a 0-dim tensor is reduced as one element, as in PyTorch
-            if not axes and rank and op.family == "reduction":
-                raise FusecError(f"dims of `{op.name}` is empty", help="omit it for all dims")
-            return tuple(sorted(normal_axes(op.name, axes, rank)))
+            return _dims(op, param, value, operands)
         case "axis":
+            rank = len(operands[0].type.shape or ()) if operands else 0
             return normal_axis(op.name, _axis(op, param, value, operands), rank)
         case "int":
             return _int(op, param, value)
         case "ints":
             return tuple(_int(op, param, v) for v in _sequence(value))
-        case "float":
-            if isinstance(value, Dim) and value.is_const:
-                value = value.value
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                return float(value)
-        case "bool":
-            if isinstance(value, bool):
-                return value
-        case "mask":
-            values = list(_sequence(value))
-            if all(isinstance(v, bool) for v in values):
-                return tuple(values)
-        case "str":
-            if isinstance(value, str):
-                return value
-        case "dtype":
-            if isinstance(value, DType):
-                return value
-            if isinstance(value, str):
-                return dtypes.find(value)
         case "size":
             return size_argument(op.name, param.name, value)
+        case "float" | "bool" | "mask" | "str" | "dtype":
+            found = _PLAIN[param.kind](value)
         case _:
             return tuple(size_argument(op.name, param.name, v) for v in _sequence(value))
+    if found is not None:
+        return found
     raise FusecError(
         f"`{param.name}` of `{op.name}` must be a {param.kind}, got {value!r}",
         help="write `true` or `false`" if param.kind == "bool" else None,
         code=ARGUMENT_KIND,
     )
+
+
+def _dims(op: OpDef, param: Param, value: Any, operands: Sequence[Operand]) -> tuple[int, ...]:
+    """Return the dims that an operation works along, in order; None: all of them."""
+    rank = len(operands[0].type.shape or ()) if operands else 0
+    if value is None:
+        return tuple(range(rank))
+    axes = [_axis(op, param, v, operands) for v in _sequence(value)]
+    if rank == 0 and op.family in ("reduction", "composite") and set(axes) <= {0, -1}:
+        return ()  # a 0-dim tensor is reduced as one element, as in PyTorch
+    if not axes and rank and op.family == "reduction":
+        raise FusecError(f"dims of `{op.name}` is empty", help="omit it for all dims")
+    return tuple(sorted(normal_axes(op.name, axes, rank)))
+
+
+def _float(value: Any) -> float | None:
+    if isinstance(value, Dim) and value.is_const:
+        value = value.value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return None
+
+
+def _bool(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _mask(value: Any) -> tuple[bool, ...] | None:
+    values = tuple(_sequence(value))
+    return values if all(isinstance(v, bool) for v in values) else None
+
+
+def _str(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _dtype(value: Any) -> DType | None:
+    if isinstance(value, str):
+        return dtypes.find(value)
+    return value if isinstance(value, DType) else None
+
+
+_PLAIN: dict[str, Callable[[Any], object]] = {
+    "float": _float, "bool": _bool, "mask": _mask, "str": _str, "dtype": _dtype,
+}  # fmt: skip
+"""Values of attributes whose canonical form needs no operand, by kind; None where they are none."""
 
 
 def _sequence(value: Any) -> Iterable[Any]:

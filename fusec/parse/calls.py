@@ -451,7 +451,7 @@ class Calls:
         rows = len(tree.keys) > 1 and is_counting(tree.keys[0])  # of a dim, in order
         shape, read = value.type.shape or (), tree.keys[1:] if rows else tree.keys
         keys: list[Any] = [*([[]] if rows else []), *map(self._key, read)]
-        call = self._as_call(tree, value, keys)
+        call = as_calls(tree, shape, keys, listed_sizes)
         if isinstance(call, Subscript):
             return self._subscript(call, names)
         if isinstance(call, CallTree):
@@ -477,30 +477,6 @@ class Calls:
             return not shape[axis].is_const and known.size(mod(shape[axis], step)) == 0
 
         return is_multiple
-
-    def _as_call(self, tree: Subscript, value: Operand, keys: Sequence[Any]) -> Tree | None:
-        """Return the call that a subscript by tensors of integers, or by a list, is."""
-        shape = value.type.shape or ()
-        made = as_calls(tree, shape, keys)
-        axes = [k for k, key in enumerate(keys) if key != slice(None)]
-        index = keys[axes[0]] if len(axes) == 1 else None
-        if made is not None or not isinstance(index, Value) or not index.shape:
-            return made
-        several = len(index.shape) > 1
-        if not index.dtype.is_integer:
-            return None
-        if several and (axes[0] or len(shape) != 2):
-            rows = f"index_select(x, flatten(i), {axes[0]})"
-            made = frameworks.parsed(f"unflatten({rows}, {axes[0]}, s)")
-            sizes = listed_sizes(index.shape, tree)
-            of = {"x": tree.base, "i": tree.keys[axes[0]], "s": sizes}
-            return frameworks.substituted(made, of, tree)
-        parts = (tree.keys[axes[0]], tree.base) if several else (tree.base, tree.keys[axes[0]])
-        given = [Argument(None, part) for part in parts]
-        if not several:
-            given.append(Argument(None, Literal(axes[0], tree.start, tree.start)))
-        name = Name("embedding_fwd" if several else "index_select", tree.start, tree.start)
-        return CallTree(name, tuple(given), tree.start, tree.end)
 
     def _indexed(
         self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError

@@ -279,6 +279,10 @@ class Parser(Cursor):
             while self.take(","):
                 keys.append(self._key())
             closing = self.expect("]", " or `,`")
+            alone = keys[0] if len(keys) == 1 else None
+            is_tuple = isinstance(alone, Items) and self.source.text[alone.start] == "("
+            if isinstance(alone, Items) and alone.items and is_tuple:
+                keys = [*alone.items]  # `x[(0, 1)]` is `x[0, 1]`
             tree = Subscript(tree, tuple(keys), tree.start, closing.end)
         return tree
 

@@ -244,7 +244,7 @@ class ForeignCalls(Rewriting):
             return self._with_last_dim(tree, error)
         if entry is not None and entry.kind == "same" and error.code is UNKNOWN_ARGUMENT:
             return self._with_argument(entry, tree, error)
-        if entry is None or entry.kind != "other":
+        if entry is None or entry.kind != "other" or error.operation not in ("", op.name):
             return error
         misplaced = isinstance(error, NotASize) or error.code is UNKNOWN_DTYPE
         if not misplaced and told.help not in (None, signature(op)):

@@ -358,11 +358,15 @@ def evaluated(
     values: Mapping[str, Any],
     call: Callable[[str, Sequence[Any], Mapping[str, Any]], Any],
     operator: Callable[[str, Sequence[Any]], Any],
+    inner: Callable[[str, Sequence[Any], Mapping[str, Any]], Any] | None = None,
 ) -> Any:
-    """Return what an expression gives for values of its names; other names are themselves."""
+    """Return what an expression gives for values of its names; other names are themselves.
+
+    inner: makes the calls within it, where that is not `call`.
+    """
 
     def of(part: Tree) -> Any:
-        return evaluated(part, values, call, operator)
+        return evaluated(part, values, inner or call, operator)
 
     if isinstance(tree, Literal):
         return tree.value
@@ -375,10 +379,12 @@ def evaluated(
         named = {a.keyword.text: of(a.value) for a in tree.arguments if a.keyword is not None}
         return call(tree.name.text, positional, named)
     if isinstance(tree, Subscript):
-        return of(tree.base)[
-            tuple(slice(None) if isinstance(k, Range) else of(k) for k in tree.keys)
-        ]
-    assert isinstance(tree, (Prefix, Infix)), "the table has no slices"
+        return of(tree.base)[tuple(map(of, tree.keys))]
+    if isinstance(tree, Range):
+        return slice(*(p if p is None else of(p) for p in (tree.low, tree.high, tree.step)))
+    if isinstance(tree, Dots):
+        return ...
+    assert isinstance(tree, (Prefix, Infix)), "a string has no value"
     return operator(tree.operator, [of(part) for part in parts_of(tree)])
 
 

@@ -47,7 +47,7 @@ _WITH_WEIGHTS: Mapping[str, _Module] = {
 }  # fmt: skip
 _IGNORED = ("device", "dtype", "inplace")
 """Arguments of modules that change nothing in a fusion."""
-_FUNCTIONALS = {
+FUNCTIONALS = {
     "ReLU": "F.relu", "ReLU6": "F.relu6", "SiLU": "F.silu", "GELU": "F.gelu", "ELU": "F.elu",
     "SELU": "F.selu", "CELU": "F.celu", "Mish": "F.mish", "Sigmoid": "F.sigmoid",
     "Tanh": "F.tanh", "Softplus": "F.softplus", "LeakyReLU": "F.leaky_relu", "GLU": "F.glu",
@@ -89,8 +89,8 @@ class Modules:
         made = None
         if isinstance(x, Name) and module in _WITH_WEIGHTS:
             made = self._with_weights(_WITH_WEIGHTS[module], inner, x, declares=declares)
-        elif module in _FUNCTIONALS and given:
-            name = Name(_FUNCTIONALS[module], tree.start, tree.start)
+        elif module in FUNCTIONALS and given:
+            name = Name(FUNCTIONALS[module], tree.start, tree.start)
             words = [a for a in inner.arguments if not a.keyword or a.keyword.text != "inplace"]
             made = CallTree(name, (*tree.arguments[1:], *words), tree.start, tree.end)
         if made is None:

@@ -21,6 +21,7 @@ from fusec.parse.constants import (
     total,
 )
 from fusec.parse.densities import density
+from fusec.parse.einops import FUNCTIONS as EINOPS
 from fusec.parse.einops import einops
 from fusec.parse.einsum import einsum, in_letters
 from fusec.parse.extents import listed_sizes, product_of
@@ -113,8 +114,13 @@ class PythonCalls(Known, ABC):
         summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)
         if summed and isinstance(values[0], Items) and values[0].items:
             return total(values[0])
-        if name in ("rearrange", "reduce"):
-            return einops(tree, self._type_of, self._size)
+        if name in EINOPS and owner in ("", "einops"):
+            try:
+                made = einops(tree, self._type_of, self._size)
+            except FusecError as error:
+                raise error.at(self._span(values[1])) from None
+            if made is not None:
+                return made
         if name == "arange" and (made := counted(tree)) is not None:
             return made
         if name in JOINING and (joined := self._joined(tree)) is not None:

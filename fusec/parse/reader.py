@@ -39,6 +39,7 @@ from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
+from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
 from fusec.parse.traps import colon_help, without_dash
 from fusec.parse.trees import Name, OpLine
 from fusec.parse.uses import values_read
@@ -559,20 +560,25 @@ def _refuse_python(source: Source) -> None:
         raise FusecError(
             "this is Python, not YAML",
             span=source.span(first.start(), first.end()),
-            help=_MODULE_HELP
-            if _MODULE.search(source.text) and "FusionDefinition" not in source.text
-            else "name the file `.py`: scripts with a `FusionDefinition` are read",
+            help=_python_help(source.text),
             code=WRONG_NODE,
         )
 
 
+def _python_help(text: str) -> str:
+    """Return what to do with a Python script in a file of another name."""
+    if "FusionDefinition" in text:
+        return "name the file `.py`: scripts with a `FusionDefinition` are read"
+    if MODULE_CLASS.search(text):
+        return EXPORTED
+    return (
+        "a file has the lines of one function: write its arguments under `inputs:`, and "
+        "`- y = relu(x)` under `ops:` for each line"
+    )
+
+
 _PYTHON = re.compile(
     r"(?m)\A(?:\s*(?:#[^\n]*)?\n)*(?:def \w+\(|import \w|from \w+ import|class \w+[:(]|@\w)"
-)
-_MODULE = re.compile(r"\bclass \w+\((?:torch\.)?(?:nn\.)?Module\)")
-_MODULE_HELP = (
-    "export the module: `torch.export.save(torch.export.export(model, inputs), 'MODEL.pt2')`, "
-    "and import it: `fusec import MODEL.pt2 -o DIR`"
 )
 _OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write to an input"
 _SECTIONS = {

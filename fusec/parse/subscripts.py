@@ -101,11 +101,9 @@ def _check(entry: Any) -> None:
         raise Unsupported("indexing with a bool", help="t[None] adds a dim")
     if _is_list(entry) or _has_dims(entry):
         raise Unsupported(
-            "indexing with a list or a tensor",
-            help=(
-                "use index_select(t, index, dim) for a 1-dim index, gather for an index of t's "
-                "rank, where(mask, a, b) for a mask"
-            ),
+            "indexing with several lists or tensors",
+            help="index_select(flatten(t, 0, 1), i * t.size(1) + j, 0) is t[i, j] of two tensors; "
+            "gather(t, index, dim) takes an index of t's rank",
         )
     if isinstance(entry, slice):
         _check_step(cast("slice[Any, Any, Any]", entry).step)

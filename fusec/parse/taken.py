@@ -1,15 +1,16 @@
-"""Subscripts with lists and several tensors, `x[arange(B), i]`, as calls of operations."""
+"""Subscripts with lists and tensors of integers, `x[arange(B), i]`, as calls of operations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from fusec.ir.dim import Shape
+from fusec.ir.dim import Dim, Shape
 from fusec.ir.graph import Value
 from fusec.parse import frameworks
 from fusec.parse.trees import (
     CallTree,
+    Dots,
     Items,
     Literal,
     Range,
@@ -18,44 +19,58 @@ from fusec.parse.trees import (
     integer_literal,
 )
 
+Sizes = Callable[[Sequence[Dim], Tree], Items]
+"""Returns the list of sizes as it is written, at the place of an expression."""
 _COUNTING = ("arange", "range", "iota")
 
 
-def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any]) -> Tree | None:
+def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -> Tree | None:
     """Return what a subscript is in fusec's words: `x[arange(B), i]` or `x[:, [0, 2]]`.
 
-    keys: the entries as Python has them. None of other subscripts.
+    keys: the entries as Python has them. Integers and slices are taken first, as PyTorch does
+    (https://pytorch.org/docs/stable/tensor_view.html), and one tensor of integers, or one list,
+    is then an index of the dim that is left in its place. None of other subscripts.
     """
     turned = [k for k, key in enumerate(tree.keys) if _is_turned(key)]
-    rest = (key for k, key in enumerate(tree.keys) if k not in turned)
-    if turned and all(map(_is_whole, rest)):
-        return frameworks.substituted(
-            frameworks.parsed(f"flip(x, {turned})"), {"x": tree.base}, tree
-        )
-    lists = [k for k, key in enumerate(tree.keys) if isinstance(key, Items)]
-    if len(lists) == 1:
-        return _of_list(tree, lists[0])
+    if turned:
+        return _turned(tree, turned, keys, len(shape))
     counted = len(keys) >= 2 and is_counting(tree.keys[0])
-    if counted and not any(isinstance(key, Value) for key in keys[1:]):
-        first = Range(None, None, None, tree.start, tree.start)
-        return Subscript(tree.base, (first, *tree.keys[1:]), tree.start, tree.end)
-    if len(keys) > 2:
+    if counted:
+        return _of_rows(tree, shape, keys, sizes)
+    tensors = [k for k, key in enumerate(keys) if _is_index(key)]
+    lists = [k for k, key in enumerate(tree.keys) if isinstance(key, Items)]
+    if len(tensors) + len(lists) != 1:
         return None
-    index = keys[1] if counted else None
-    if not isinstance(index, Value) or not index.dtype.is_integer or len(index.shape) != 1:
-        return None
-    # One element, or one row, of each entry of the first dim.
-    place, wide = "i", list[str]()
-    for size in shape[2:]:
-        wide.append(str(size))
-    if len(shape) < 2:
-        return None
-    for axis in range(1, len(shape)):
-        place = f"unsqueeze({place}, {axis})"
-    if wide:
-        place = f"expand({place}, [{shape[0]}, 1, {', '.join(wide)}])"
-    made = frameworks.parsed(f"squeeze(gather(x, {place}, 1), [1])")
-    return frameworks.substituted(made, {"x": tree.base, "i": tree.keys[1]}, tree)
+    (place,) = tensors or lists
+    axis = _axis_of(place, tree.keys, keys, len(shape))
+    base = tree.base
+    others = (key for k, key in enumerate(tree.keys) if k != place)
+    if not all(isinstance(key, Dots) or _is_whole(key) for key in others):
+        whole = Range(None, None, None, tree.start, tree.start)
+        base = Subscript(
+            base, (*tree.keys[:place], whole, *tree.keys[place + 1 :]), tree.start, tree.end
+        )
+    if lists:
+        return _of_list(base, axis, tree.keys[place], tree)
+    index = keys[place]
+    if len(index.shape) == 1:
+        return _made(f"index_select(x, i, {axis})", tree, x=base, i=tree.keys[place])
+    if base is tree.base and len(shape) == 2 and axis == 0:
+        return _made("embedding_fwd(i, x)", tree, x=base, i=tree.keys[place])
+    rows = f"unflatten(index_select(x, flatten(i), {axis}), {axis}, s)"
+    return _made(rows, tree, x=base, i=tree.keys[place], s=sizes(index.shape, tree))
+
+
+def _turned(tree: Subscript, turned: Sequence[int], keys: Sequence[Any], rank: int) -> Tree:
+    """Return `x[::-1, 1:]`: the dims reversed, then the other entries."""
+    whole = Range(None, None, None, tree.start, tree.start)
+    axes = [_axis_of(k, tree.keys, keys, rank) for k in turned]
+    rest = tuple(whole if k in turned else key for k, key in enumerate(tree.keys))
+    others = (key for k, key in enumerate(tree.keys) if k not in turned)
+    if all(isinstance(key, Dots) or _is_whole(key) for key in others):
+        return _made(f"flip(x, {axes})", tree, x=tree.base)
+    base = Subscript(tree.base, rest, tree.start, tree.end)
+    return _made(f"flip(x, {axes})", tree, x=base)
 
 
 def is_counting(tree: Tree) -> bool:
@@ -65,25 +80,67 @@ def is_counting(tree: Tree) -> bool:
     return len([a for a in tree.arguments if a.keyword is None]) == 1
 
 
-def _of_list(tree: Subscript, axis: int) -> Tree | None:
-    """Return a slice for a list of one number, and a stack of the elements of a longer one."""
-    listed = tree.keys[axis]
-    numbers = [integer_literal(i) for i in listed.items] if isinstance(listed, Items) else []
-    if not numbers or None in numbers or any(not _is_whole(k) for k in tree.keys[:axis]):
+def _made(text: str, at: Tree, **parts: Tree) -> Tree:
+    return frameworks.substituted(frameworks.parsed(text), parts, at)
+
+
+def _is_index(key: Any) -> bool:
+    return isinstance(key, Value) and bool(key.shape) and key.dtype.is_integer
+
+
+def _of_rows(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -> Tree | None:
+    """Return `x[arange(B), i]`: one element, or one row, of each of the first entries."""
+    assert isinstance(tree.keys[0], CallTree)
+    (count,) = (a.value for a in tree.keys[0].arguments if a.keyword is None)
+    at = tree.start
+    is_whole = frameworks.text_of(count, {}) == str(shape[0])
+    rows = Range(None, None if is_whole else count, None, at, at)
+    if any(isinstance(key, Items) for key in tree.keys[1:]):
         return None
+    if not any(isinstance(key, Value) for key in keys[1:]):
+        return Subscript(tree.base, (rows, *tree.keys[1:]), at, tree.end)
+    index = keys[1]
+    if len(keys) > 2 or len(shape) < 2 or not _is_index(index) or len(index.shape) != 1:
+        return None
+    place = "i"
+    for axis in range(1, len(shape)):
+        place = f"unsqueeze({place}, {axis})"
+    base = tree.base if is_whole else Subscript(tree.base, (rows,), at, tree.end)
+    if len(shape) == 2:
+        return _made(f"squeeze(gather(x, {place}, 1), [1])", tree, x=base, i=tree.keys[1])
+    first, *wide = sizes([shape[0], *shape[2:]], tree).items
+    extents = Items((first if is_whole else count, Literal(1, at, at), *wide), at, at)
+    text = f"squeeze(gather(x, expand({place}, s), 1), [1])"
+    return _made(text, tree, x=base, i=tree.keys[1], s=extents)
+
+
+def _axis_of(place: int, trees: Sequence[Tree], keys: Sequence[Any], rank: int) -> int:
+    """Return the dim that an entry of a subscript indexes once the integers are taken."""
+    axis = 0
+    for tree, key in zip(trees[:place], keys, strict=False):
+        if isinstance(tree, Dots):
+            axis += rank - sum(k is not None for k in keys) + 1
+        else:
+            axis += key is None or isinstance(key, slice)
+    return axis
+
+
+def _of_list(base: Tree, axis: int, listed: Tree, at: Tree) -> Tree | None:
+    """Return a slice for a list of one number, and a stack of the elements of a longer one."""
+    numbers = [integer_literal(i) for i in listed.items] if isinstance(listed, Items) else []
+    if not numbers or None in numbers:
+        return None
+    whole = [Range(None, None, None, at.start, at.start)] * axis
 
     def with_key(key: Tree) -> Subscript:
-        keys = (*tree.keys[:axis], key, *tree.keys[axis + 1 :])
-        return Subscript(tree.base, keys, tree.start, tree.end)
+        return Subscript(base, (*whole, key), at.start, at.end)
 
-    at = listed.start
-    literals = [Literal(n, at, at) for n in numbers]
+    literals = [Literal(n, at.start, at.start) for n in numbers]
     if len(literals) > 1:
-        parts = Items(tuple(with_key(literal) for literal in literals), at, at)
-        stack = frameworks.parsed(f"stack(parts, {axis})")
-        return frameworks.substituted(stack, {"parts": parts}, tree)
-    end = Literal((numbers[0] or 0) + 1, at, at)
-    return with_key(Range(literals[0], None if numbers[0] == -1 else end, None, at, at))
+        parts = Items(tuple(map(with_key, literals)), at.start, at.start)
+        return _made(f"stack(parts, {axis})", at, parts=parts)
+    end = Literal((numbers[0] or 0) + 1, at.start, at.start)
+    return with_key(Range(literals[0], None if numbers[0] == -1 else end, None, at.start, at.start))
 
 
 def _is_turned(key: Tree) -> bool:

@@ -37,6 +37,42 @@ class StandIn(ModuleType):
         raise refuse(f"{self.__name__}.{name}")
 
 
+class Missing:
+    """What a submodule does not have: refused by name where it is called, not where imported."""
+
+    def __init__(self, name: str) -> None:
+        """Stand for `name`."""
+        self._name = name
+
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self._name}.{name}")
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse the call."""
+        raise refuse(self._name)
+
+
+class Submodule(ModuleType):
+    """A module of PyTorch of which the stand-in has nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self.__name__}.{name}")
+
+
+class Module:
+    """`torch.nn.Module`: called, it gives what its `forward` does."""
+
+    forward: Callable[..., Any]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Return what `forward` gives."""
+        return self.forward(*args, **options)
+
+
 class Generator:
     """The random state: every tensor gets a seed of its own when it is asked for."""
 
@@ -275,6 +311,13 @@ def _capability(*_: Any) -> tuple[int, int]:
     return 9, 0
 
 
+_SUBMODULES = (
+    "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.special", "torch.linalg",
+    "torch.optim", "torch.utils", "torch.utils.data",
+)  # fmt: skip
+"""Modules that scripts import before they use anything of them."""
+
+
 def make_modules() -> dict[str, ModuleType]:
     """Return `torch` and its submodules, with a random state of their own."""
     _STATE.reset(0)
@@ -308,7 +351,13 @@ def make_modules() -> dict[str, ModuleType]:
     }  # fmt: skip
     for name, value in stubs.items():
         setattr(cuda, name, value)
-    return {"torch": torch, "torch.testing": testing, "torch.cuda": cuda}
+    made: dict[str, ModuleType] = {"torch": torch, "torch.testing": testing, "torch.cuda": cuda}
+    for name in _SUBMODULES:
+        made[name] = Submodule(name)
+        owner, _, last = name.rpartition(".")
+        setattr(made[owner], last, made[name])
+    made["torch.nn"].Module = Module  # pyright: ignore[reportAttributeAccessIssue]
+    return made
 
 
 def need_known(name: str, modules: dict[str, ModuleType]) -> ModuleType:

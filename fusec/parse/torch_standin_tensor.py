@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +12,11 @@ import numpy as np
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
-from fusec.parse.dsl.foreign import on_tensors
+from fusec.ops.frameworks import find_dotted
 from fusec.parse.dsl.inputs import Actual, span, strided
 from fusec.parse.dsl.place import here
+from fusec.parse.dsl.written import written_call
+from fusec.parse.torch_modules import EXPORTED
 
 
 class Storage:
@@ -76,12 +77,15 @@ class Size(tuple[int, ...]):
 def refuse(name: str) -> Unsupported:
     """Return the refusal of something that the stand-in lacks."""
     place = here()
+    written = written_call(None if place is None else place.span)
+    entry = find_dotted(name)
     help = "install PyTorch to run this script"
-    if place is not None:
-        line = place.span.text[place.span.column - 1 :]
-        called = re.match(rf"{re.escape(name)}\(([^()]*)\)", line)
-        told = None if called is None else on_tensors(name, called[1])
-        help = f"{told}; of other tensors PyTorch computes it, once installed" if told else help
+    if written is not None:
+        help = f"for a tensor of the fusion write `{written}`; other tensors need PyTorch"
+    elif entry is not None and entry.kind == "unsupported":
+        help = f"a fusion has no `{entry.name}`: {entry.note}"
+    elif name.startswith("torch.nn."):
+        help = EXPORTED
     return Unsupported(
         f"the stand-in for PyTorch has no `{name}`",
         span=None if place is None else place.span,

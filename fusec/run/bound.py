@@ -39,14 +39,15 @@ from fusec.run.exchange import (
     dense_elements,
     device_transport,
     exchanges_waited_at_once,
+    joined_launches,
     member_for,
 )
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
-from fusec.run.operations import FIXED, Place, issue_all, issuer
+from fusec.run.operations import FIXED, Place, issue_all, issuer, replaced_by
 from fusec.run.rows import rows_of
 from fusec.run.scalars import scalar_values
 from fusec.run.streams import Streams
-from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
+from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange, Joined
 
 if TYPE_CHECKING:
     from fusec.run.execute import Executable
@@ -92,6 +93,7 @@ class Bound:
         self.address: dict[str, int] = {}
         self.steps: list[Step] = []
         self._exchanges: dict[int, Begin] = {}
+        self._replaced: frozenset[int] = frozenset()
         self._scalars = scalar_values(self.program, inputs, self.sizes)
         steps = steps_of(self.program, self.sizes)
         self.program = steps.program
@@ -183,8 +185,9 @@ class Bound:
     def _meet(self, steps: Sequence[ProgramStep]) -> None:
         """Prepare exchanges with the other ranks, and have the addresses of what they share."""
         at_once = exchanges_waited_at_once(steps)
+        joined = joined_launches(steps, self._fixed, self._functions)
         self._exchanges = {
-            number: self._begun(step, waited_at_once=number in at_once)
+            number: self._begun(step, number in at_once, joined.get(number))
             for number, step in enumerate(steps)
             if isinstance(step.instruction, Exchange)
         }
@@ -213,6 +216,8 @@ class Bound:
         match step.instruction:
             case Allocate() | Free() | Alias():
                 pass
+            case Launch() if number in self._replaced:
+                pass
             case EncodeTensorMap(_, described) if any(
                 e.evaluate(sizes) == 0 for e in described.extents
             ):
@@ -235,7 +240,9 @@ class Bound:
                 return issuer(device, [evaluation(post, fusion, *known)])
             case Collective() | Send() | Receive() | Share() | Unshare():
                 transport = device_transport(member_for(step, self.member))
-                return issuer(device, transport.begin_operations(self._exchanges[number]))
+                operations = transport.begin_operations(self._exchanges[number])
+                self._replaced |= replaced_by(operations)
+                return issuer(device, operations)
             case Wait():
                 transport = device_transport(member_for(step, self.member))
                 return issuer(device, transport.wait_operations(step.tag, self._handle(step)))
@@ -311,7 +318,7 @@ class Bound:
             if isinstance(step.instruction, Exchange)
         ]
 
-    def _begun(self, step: ProgramStep, *, waited_at_once: bool) -> Begin:
+    def _begun(self, step: ProgramStep, waited_at_once: bool, joined: Joined | None) -> Begin:
         """Return the exchange that a step begins."""
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
@@ -319,9 +326,8 @@ class Bound:
         target = self._dense(exchange.target, step) if receives else None
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
         member = member_for(step, self.member)
-        return member.exchange(
-            step, target, source, waited_at_once=waited_at_once, order=self._handle(step)
-        )
+        begin = member.exchange(step, target, source, order=self._handle(step), joined=joined)
+        return replace(begin, waited_at_once=waited_at_once)
 
     def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
         buffer = self.program.buffer[name]

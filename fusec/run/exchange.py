@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ from fusec.hostir.instructions import (
     Collective,
     EncodeTensorMap,
     Free,
+    Launch,
     Receive,
     Wait,
 )
@@ -22,7 +23,8 @@ from fusec.hostir.steps import Step
 from fusec.ir.evaluate import Sizes
 from fusec.ir.sharding import Mesh
 from fusec.run.arrays import dense_strides, layout_of
-from fusec.run.transports.protocol import Begin, DeviceTransport, Exchange, Transport
+from fusec.run.operations import Place
+from fusec.run.transports.protocol import Begin, DeviceTransport, Exchange, Joined, Transport
 
 HOST_ONLY = (Allocate, Alias, Free, EncodeTensorMap)
 """Instructions of which no stream has work."""
@@ -49,10 +51,11 @@ class Member:
         *,
         waited_at_once: bool = False,
         order: Hashable = None,
+        joined: Joined | None = None,
     ) -> Begin:
         """Return the exchange that a step begins, of memory that is the transport's to read.
 
-        waited_at_once, order: as of `Begin`.
+        waited_at_once, order, joined: as of `Begin`.
         """
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
@@ -63,7 +66,7 @@ class Member:
         )
         group = self.mesh.group(self.rank, exchange.axis)
         place = self.mesh.place(self.rank)[exchange.axis]
-        return Begin(named, target, source, group, place, waited_at_once, order)
+        return Begin(named, target, source, group, place, waited_at_once, order, joined)
 
     def begin(self, exchange: Begin) -> None:
         """Begin an exchange."""
@@ -100,6 +103,24 @@ def exchanges_waited_at_once(steps: Sequence[Step]) -> frozenset[int]:
         if not isinstance(step.instruction, HOST_ONLY):
             last[step.stream] = number
     return frozenset(found)
+
+
+def joined_launches(
+    steps: Sequence[Step], place: Callable[[str], Place], functions: Mapping[str, Any]
+) -> dict[int, Joined]:
+    """Return by the number of an all-reduce what may take its place and that of a later launch."""
+    found, begun = dict[int, Joined](), dict[str, int]()
+    for number, step in enumerate(steps):
+        instruction = step.instruction
+        if isinstance(instruction, Collective):
+            begun[instruction.target] = number
+        pushed = instruction.pushed if isinstance(instruction, Launch) else None
+        if pushed is not None:
+            buffers = tuple(map(place, pushed.buffers))
+            shape = pushed.columns, pushed.threads, pushed.blocks
+            function = functions[pushed.kernel]
+            found[begun[pushed.target]] = Joined(pushed.kernel, function, buffers, *shape, number)
+    return found
 
 
 def dense_elements(buffer: Buffer, sizes: Sizes, step: Step) -> int:

@@ -45,9 +45,7 @@ class Executable:
         for launch in program.launches:
             if launch.kernel in self.functions:
                 continue
-            if launch.kernel not in cubins:
-                raise FusecError(f"no machine code is given for kernel `{launch.kernel}`")
-            function = device.load(cubins[launch.kernel], launch.kernel)
+            function = self._loaded(launch.kernel, cubins)
             attributes: dict[str, int] = {}
             if launch.shared_bytes:
                 # Also below 48 KiB: the kernel's static shared memory counts, too.
@@ -56,6 +54,14 @@ class Executable:
                 attributes["NON_PORTABLE_CLUSTER_SIZE_ALLOWED"] = 1
             device.function_attributes(function, attributes)
             self.functions[launch.kernel] = function
+        for pushed in (i.pushed for i in program.launches if i.pushed is not None):
+            if pushed.kernel not in self.functions:
+                self.functions[pushed.kernel] = self._loaded(pushed.kernel, cubins)
+
+    def _loaded(self, kernel: str, cubins: Mapping[str, bytes]) -> Any:
+        if kernel not in cubins:
+            raise FusecError(f"no machine code is given for kernel `{kernel}`")
+        return self.device.load(cubins[kernel], kernel)
 
     def close(self) -> None:
         """Unload the kernels, which nothing may run any more."""

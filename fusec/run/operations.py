@@ -164,7 +164,8 @@ class NcclCall:
 class LaunchKernel:
     """Launch a kernel of fusec's own, with blocks and threads along one axis.
 
-    Its parameters are the addresses of `buffers`, then `values`, of ctypes.
+    Its parameters are the addresses of `buffers`, then `values`, of ctypes. replaces: the number of
+    the step of the program that it does, too.
     """
 
     name: str
@@ -174,6 +175,7 @@ class LaunchKernel:
     buffers: tuple[Place, ...]
     values: tuple[Any, ...] = field(compare=False, repr=False)
     stream: int
+    replaces: int | None = None
 
     @property
     def shape(self) -> Geometry:
@@ -193,6 +195,12 @@ def issue_all(device: Any, operations: Iterable[Operation], addresses: Sequence[
     """Issue operations in order."""
     for each in operations:
         each.issue(device, addresses)
+
+
+def replaced_by(operations: Iterable[object]) -> frozenset[int]:
+    """Return the numbers of the steps of a program that operations do, too."""
+    launches = (o for o in operations if isinstance(o, LaunchKernel))
+    return frozenset(o.replaces for o in launches if o.replaces is not None)
 
 
 def issuer(device: Any, operations: Sequence[Operation]) -> Callable[[], None]:

@@ -109,12 +109,15 @@ def _with_all_registers(
 ) -> tuple[list[KernelPlan], list[tuple[KernelSource, ...]], Built]:
     """Build plans, and what spills again for one block on an SM."""
     from fusec.codegen.dispatch import kernel_source
+    from fusec.schedule.plan import PushedKernel
 
     built = builds.of([s for each in sources for s in each])
     plans, texts = list(plans), [list(each) for each in sources]
     tried: dict[str, tuple[int, int, KernelSource]] = {}
     for number, (plan, each) in enumerate(zip(plans, sources, strict=True)):
         for place, (kernel, source) in enumerate(zip(plan.kernels, each, strict=True)):
+            if isinstance(kernel, PushedKernel):
+                continue  # its blocks run at the same time, with the registers that they have
             if _spills(built, kernel.name) > SPILL_LIMIT:
                 all_registers = kernel_source(plan, replace(kernel, all_registers=True))
                 if all_registers.text != source.text:

@@ -74,7 +74,21 @@ class TensorMapArgument:
     data_type: str = field(default="", metadata={"omitted": True})
 
 
-Argument = TensorArgument | SizeArgument | ScalarArgument | WorkspaceArgument | TensorMapArgument
+@dataclass(frozen=True)
+class MailboxArgument:
+    """The mailboxes of a sum over ranks, `fusec::PushSum`; transports know it (decision 251)."""
+
+    name: str
+
+
+Argument = (
+    TensorArgument
+    | SizeArgument
+    | ScalarArgument
+    | WorkspaceArgument
+    | TensorMapArgument
+    | MailboxArgument
+)
 
 
 @dataclass(frozen=True)
@@ -216,6 +230,21 @@ class StepKernel(Kernel, Generic[S]):
     """One launch of several; step: what this one does of what the plan's parameters say."""
 
     step: S = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class PushedKernel(Kernel):
+    """The same work as the kernel before it in a plan, on rows of a sum over ranks that it takes.
+
+    It takes the place of that kernel and of the all-reduce that returns `target`, where GPUs push
+    to one another. source: what the sum is of on each rank; columns: of a row; blocks: most that
+    run at the same time on the target.
+    """
+
+    source: str = field(kw_only=True)
+    target: str = field(kw_only=True)
+    columns: int = field(kw_only=True)
+    blocks: int = field(kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import pytest
 from draws import times
 from nightly import mostly_nightly
 
-from fusec.cli import run_main
 from fusec.dev import pool as pools
 from fusec.dev.draw import Run, draw_fusion, draw_runs
 from fusec.dev.edits import candidates
@@ -28,6 +27,8 @@ from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.ops import TABLE
 from fusec.parse import read_text
+from tools import fuzz, reduce
+from tools.command_line import run as run_tool
 
 QUICK = Depth(builds=False)
 
@@ -154,7 +155,7 @@ def test_reduce_writes_a_file_that_reads_back(tmp_path: Path, capsys) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(file_text(Case(BROKEN, ("merge_casts",)), Outcome("failed"), path.name))
     assert read_case(path).without == ("merge_casts",)
-    assert run_main(["dev", "reduce", str(path), "--jobs", "0", "--device", "none"]) == 0
+    assert run_tool(reduce.command, [str(path), "--jobs", "0", "--device", "none"]) == 0
     small = tmp_path / "broken.min.yaml"
     assert "frac(" in capsys.readouterr().out
     assert len(read_text(small.read_text()).nodes) == 1
@@ -165,9 +166,9 @@ def test_reduce_writes_a_file_that_reads_back(tmp_path: Path, capsys) -> None:
 def test_fuzz_keeps_what_fails(tmp_path: Path, capsys) -> None:
     themes = themes_of(("general",))
     first = next(k for k in range(400) if _has(draw_fusion(3, k, themes), "frac"))
-    command = f"dev fuzz --seed 3 --first {first} --count 1 --no-build --jobs 0 --stats"
+    command = f"--seed 3 --first {first} --count 1 --no-build --jobs 0 --stats"
     command += " --theme general"
-    assert run_main([*command.split(), "--keep", str(tmp_path)]) == 1
+    assert run_tool(fuzz.command, [*command.split(), "--keep", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
     assert "2 failed" in printed
     assert "frac" in printed
@@ -257,8 +258,8 @@ def test_processes_are_spread_over_the_gpus_and_end_by_themselves(
 def test_processes_give_the_same_as_none(tmp_path: Path, capsys) -> None:
     printed: list[list[str]] = []
     for jobs in ("0", "2"):
-        command = f"dev fuzz --seed 5 --count 6 --no-build --theme general --jobs {jobs}"
-        assert run_main([*command.split(), "--keep", str(tmp_path)]) == 0
+        command = f"--seed 5 --count 6 --no-build --theme general --jobs {jobs}"
+        assert run_tool(fuzz.command, [*command.split(), "--keep", str(tmp_path)]) == 0
         printed.append(capsys.readouterr().out.splitlines()[2:])
     assert printed[0] == printed[1]
 

@@ -10,6 +10,7 @@ import pytest
 
 from fusec import DataType, FusionDefinition
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.nvfuser.modules import make_modules
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 
@@ -30,6 +31,12 @@ INDICES: dict[str, Use] = {
     "everything": lambda x: x[-2, None, ..., 1:-1:2],
     "nothing": lambda x: x[...],
     "twice": lambda x: x[1:][:, 0],
+    "in reverse": lambda x: x[::-1, 1:],
+    "a list": lambda x: x[:, [0, -1, 2]],
+    "a list of one": lambda x: x[[2]],
+    "an array after an integer": lambda x: x[0, np.array([0, 3])],
+    "rows in order": lambda x: x[range(5), 1],
+    "all dims in reverse": lambda x: x.T,
 }
 
 
@@ -45,6 +52,41 @@ def test_indices_mean_what_they_mean_in_numpy(name: str, sizes: str) -> None:
         fd.add_output(use(x))
     (found,) = fd.execute([ARRAY])
     np.testing.assert_array_equal(found, use(ARRAY))
+
+
+INDEX = np.array([[0, 4], [2, 2], [1, 3]])
+TAKEN: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "one dim": lambda x, i, _: x[i],
+    "another dim": lambda x, i, _: x[:, i],
+    "after dots": lambda x, i, _: x[..., i],
+    "before an integer": lambda x, i, _: x[i, 0],
+    "between slices": lambda x, i, _: x[1:, i, None, ::2],
+    "two dims": lambda x, _, ij: x[ij],
+    "two dims after a new one": lambda x, _, ij: x[None, ij],
+    "of a matrix": lambda x, _, ij: x[:, 0][ij],
+    "of rows": lambda x, i, _: x[range(3), i],
+    "of rows and a column": lambda x, i, ij: x[range(2), 1],
+}
+
+
+@pytest.mark.parametrize("module", ["fusec", "nvfuser"])
+def test_a_tensor_of_integers_is_an_index(module: str) -> None:
+    kind = FusionDefinition if module == "fusec" else make_modules()["nvfuser"].FusionDefinition
+    index = INDEX[:, 1].astype(np.int64)
+    for name, use in TAKEN.items():
+        with kind() as fd:
+            x = fd.define_tensor([5, 6, 7], contiguity=True, dtype=DataType.Float)
+            i = fd.define_tensor([len(index)], contiguity=True, dtype=DataType.Int)
+            ij = fd.define_tensor([3, 2], contiguity=True, dtype=DataType.Int)
+            y = use(x, i, ij)
+            fd.add_output(y)
+        fusion = fd.graph()
+        given = dict(
+            zip((entry.value.name for entry in fusion.inputs), (ARRAY, index, INDEX), strict=True)
+        )
+        (found,) = evaluate(fusion, given, fusion.hints).values()
+        np.testing.assert_array_equal(found, use(ARRAY, index, INDEX), name)
+        assert found.shape == use(ARRAY, index, INDEX).shape
 
 
 def test_the_last_step_of_an_index_has_the_name() -> None:
@@ -94,14 +136,14 @@ def test_an_index_is_the_operation_of_a_file() -> None:
     np.testing.assert_array_equal(evaluate(fd.fusion(), inputs, {"H": 6})["y"], ARRAY[1:, :3, 0])
 
 
-LIST = "indexing with a list or a tensor"
+LIST = "indexing with several lists or tensors"
 REFUSED: dict[str, tuple[Use, type[FusecError], str, str]] = {
-    "a list": (lambda x: x[[0, 1]], Unsupported, LIST, "index_select"),
-    "an array": (lambda x: x[np.arange(2)], Unsupported, LIST, "index_select"),
-    "a tensor": (lambda x: x[x > 0], Unsupported, LIST, "where(mask, a, b)"),
+    "two lists": (lambda x: x[[0, 1], [1, 2]], Unsupported, LIST, "index_select"),
+    "a mask": (lambda x: x[x > 0], Unsupported, "a mask", "write `fd.ops.where(x > 0, x, 0)`"),
+    "floats": (lambda x: x[x], FusecError, "an integer or a mask, got a tensor of f32", ""),
     "a shape": (lambda x: x[x.shape], Unsupported, LIST, "index_select"),
     "a bool": (lambda x: x[True], Unsupported, "indexing with a bool", "t[None]"),
-    "backwards": (lambda x: x[::-1], Unsupported, "a slice with the step -1", "flip(t, dims)"),
+    "backwards": (lambda x: x[2::-1], Unsupported, "a slice with the step -1", "flip(t, dims)"),
     "no step": (lambda x: x[0:2:0], Unsupported, "a slice with the step 0", "positive"),
     "a step of the fusion": (lambda x: x[:: x.size(0)], Unsupported, "with the step", "constants"),
     "too many": (lambda x: x[0, 0, 0], FusecError, "3 indices for a tensor of 2 dims", ""),
@@ -109,7 +151,6 @@ REFUSED: dict[str, tuple[Use, type[FusecError], str, str]] = {
     "a float": (lambda x: x[1.5], FusecError, "1.5 is not an index", "integer"),
     "a word": (lambda x: x["a":], FusecError, "`start_indices` of `slice` must hold sizes", ""),
     "out of bounds": (lambda x: x[9], FusecError, "index 9 is out of bounds for dim 0", ""),
-    "three dims": (lambda x: x[None].T, FusecError, "`.T` of a tensor of rank 3", "`.mT`"),
     "one dim": (lambda x: x[0].mT, FusecError, "`.mT` of a tensor of rank 1", "permute"),
     "an array beside": (lambda x: x + np.ones((2, 3)), FusecError, "`b` of `add`", "an input"),
     "a product of one": (lambda x: np.ones((2, 3)) @ x, FusecError, "`a` of `matmul`", "an input"),

@@ -53,3 +53,16 @@ def test_a_tensor_of_integers_of_any_rank_is_an_index(tensor: str, index: str) -
     for axis in range(x.ndim):
         found = value(f"{tensor}[{':, ' * axis}{index}]")
         np.testing.assert_array_equal(found, np.take(x, i, axis), strict=True)
+
+
+WITH_OTHERS = (
+    "c[i1, 0]", "c[..., i1]", "c[None, i2]", "c[1:, i2, ::2]", "c[:, 0, i1]", "c[(0, 1)]",
+    "c[:, ::-1, 1:]", "c[0, [0, 2]]", "c[..., [0, 2]]", "c[range(A), i1]", "c[range(A), i1][:, 1]",
+    "c[range(2), 1]", "c[range(2), :, 1]", "t[range(4), 2]", "c[[2], 1:]",
+)  # fmt: skip
+
+
+def test_other_entries_are_taken_before_a_tensor() -> None:
+    known = {**GIVEN, "range": np.arange, "A": 4}
+    for line in WITH_OTHERS:
+        np.testing.assert_array_equal(value(line), eval(line, {}, known), line, strict=True)

@@ -16,19 +16,19 @@ MARGIN = "how much better a choice must be than a simpler one"
 COUNT = "a count of instructions or operations"
 
 LEFT: Mapping[str, str] = {
-    "attention_backward_values.py:_FAR": "a score that stands for minus infinity",
-    "inner_outer_persistent_choice.py:EQUAL": MARGIN,
-    "listing.py:_price": "microseconds of a second",
-    "matmul_packed.py:_codes": "the range of a byte",
-    "matmul_work.py:_TOTAL": COUNT,
-    "matmul_work.py:_COMPUTED": COUNT,
-    "pointwise_choice.py:ROWS": COUNT,
-    "pointwise_choice.py:_cost": COUNT,
-    "reduction_choice.py:LARGER": MARGIN,
-    "ring.py:IDLE": MARGIN,
-    "transpose/family.py:MOST_UNITS": MARGIN,
-    "tuned.py:MOST_APART": "how far sizes may lie from those that were measured",
-    "tuned.py:DEARER": MARGIN,
+    "schedule/attention_backward_values.py:_FAR": "a score that stands for minus infinity",
+    "schedule/inner_outer_persistent_choice.py:EQUAL": MARGIN,
+    "schedule/listing.py:_price": "microseconds of a second",
+    "schedule/matmul_packed.py:_codes": "the range of a byte",
+    "schedule/matmul_work.py:_TOTAL": COUNT,
+    "schedule/matmul_work.py:_COMPUTED": COUNT,
+    "schedule/pointwise_choice.py:ROWS": COUNT,
+    "schedule/pointwise_choice.py:_cost": COUNT,
+    "schedule/reduction_choice.py:LARGER": MARGIN,
+    "schedule/ring.py:IDLE": MARGIN,
+    "schedule/transpose/family.py:MOST_UNITS": MARGIN,
+    "schedule/tuned.py:MOST_APART": "how far sizes may lie from those that were measured",
+    "schedule/tuned.py:DEARER": MARGIN,
 }
 """`file:definition` of each, and why it is no coefficient that was fitted to times on a GPU."""
 
@@ -54,7 +54,7 @@ def _name(node: ast.stmt) -> str:
 def test_coefficients_are_in_target_files() -> None:
     """A fitted number in a scheduler would be used for every GPU without a word."""
     found = {
-        f"{path.relative_to(SCHEDULE).as_posix()}:{name}": value
+        f"{path.relative_to(SCHEDULE.parent).as_posix()}:{name}": value
         for path in sorted(SCHEDULE.rglob("*.py"))
         for name, value in floats_in(tree_of(path))
     }

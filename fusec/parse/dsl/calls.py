@@ -18,6 +18,7 @@ from fusec.parse.dsl.datatype import DataType, as_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.indexing import Extent
 from fusec.parse.dsl.lists import is_list
+from fusec.parse.dsl.results import Results
 from fusec.parse.dsl.steps import guess_rank
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
         return as_dtype(value)
     if kind == "bool" and isinstance(value, int):
         return bool(value)  # nvFuser prints flags as 0 and 1
+    if isinstance(value, Results) and kind in ("operand", "optional"):
+        raise value.refused()
     if isinstance(value, Handle):
         if value.definition is not definition:
             raise FusecError(f"`{value!r}` belongs to another FusionDefinition")

@@ -6,6 +6,7 @@ import ast
 import linecache
 
 from fusec.diagnostics import Span
+from fusec.parse.dsl.written import builtin_call
 
 _GENERAL = "select elements with `fd.ops.where(condition, a, b)`: both values are computed"
 
@@ -15,6 +16,9 @@ def choice_help(span: Span | None, *, is_bool: bool) -> str:
 
     span: where it asks. is_bool: whether the tensor that it asks is one of bools.
     """
+    called = builtin_call(span)
+    if called is not None:
+        return f"write `{called}`"
     source = "" if span is None else "".join(linecache.getlines(span.file))
     try:
         tree = ast.parse(source)
@@ -23,6 +27,8 @@ def choice_help(span: Span | None, *, is_bool: bool) -> str:
     found = [n for n in ast.walk(tree) if span is not None and _asks(n, span)]
     # The innermost one begins last.
     node = max(found, key=lambda n: (_line(n), getattr(n, "col_offset", 0)), default=None)
+    if isinstance(node, ast.Compare):
+        return f"write `{_chained(node)}`"
     if isinstance(node, ast.BoolOp):
         name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
         parts = [ast.unparse(v) for v in node.values]
@@ -45,6 +51,13 @@ def choice_help(span: Span | None, *, is_bool: bool) -> str:
     return _GENERAL
 
 
+def _chained(node: ast.Compare) -> str:
+    """Return `a < b < c` as two comparisons."""
+    values = [node.left, *node.comparators]
+    pairs = zip(values, node.ops, values[1:], strict=False)
+    return " & ".join(f"({ast.unparse(ast.Compare(a, [op], [b]))})" for a, op, b in pairs)
+
+
 def _line(node: ast.AST) -> int:
     return getattr(node, "lineno", 0)
 
@@ -53,6 +66,8 @@ def _asks(node: ast.AST, span: Span) -> bool:
     """Return whether a node takes the truth value of an expression at a place."""
     if isinstance(node, ast.BoolOp):
         asked = node.values
+    elif isinstance(node, ast.Compare) and len(node.ops) > 1:
+        asked = [node]
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         asked = [node, node.operand]
     elif isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)):

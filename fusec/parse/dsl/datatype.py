@@ -102,3 +102,10 @@ def need_dtype(value: Any) -> DType:
     if dtype is None:
         raise FusecError("expected an element type, not DataType.Null")
     return dtype
+
+
+def is_device(value: Any) -> bool:
+    """Return whether a value is a device of PyTorch, or the name of one."""
+    if isinstance(value, str):
+        return value.partition(":")[0] in ("cuda", "cpu")
+    return type(value).__name__ == "device"

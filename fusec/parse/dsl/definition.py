@@ -33,6 +33,7 @@ from fusec.parse.dsl.naming import fusion_name, input_name, result_names
 from fusec.parse.dsl.operations import Operations
 from fusec.parse.dsl.place import Place, here, placed
 from fusec.parse.dsl.refused import find_nvfuser_op, refuse, refuse_schedule
+from fusec.parse.dsl.results import Results
 from fusec.parse.dsl.session import current
 from fusec.parse.dsl.steps import Steps
 from fusec.parse.dsl.suggested import with_call
@@ -336,7 +337,7 @@ class FusionDefinition(Executed):
             self.note_axes(op, arguments, handles)
         if op.name == "shape":
             return Vector(self, [h for h in handles if isinstance(h, Scalar)])
-        return handles[0] if len(handles) == 1 else tuple(handles)
+        return handles[0] if len(handles) == 1 else Results.of(op.name, op.results, handles)
 
     def _apply(self, op: OpDef, read: calls.Arguments, **place: Any) -> tuple[Operand, ...]:
         """Add a call with its operands and attributes to the graph; return its results."""
@@ -358,6 +359,8 @@ class FusionDefinition(Executed):
             if is_list(alias_input):
                 stride_order, alias_input = list[int](alias_input), None
             if not isinstance(output, Handle):
+                if isinstance(output, Results) and output.names:
+                    raise output.refused()
                 several = is_list(output) and all(isinstance(o, Handle) for o in output)
                 raise FusecError(
                     f"an output must be a tensor of the fusion, got {output!r}",

@@ -8,15 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.dim import Dim, dim
 from fusec.ops import TABLE
 from fusec.ops.find import not_ours
-from fusec.ops.frameworks import Entry, find, find_bare, find_dotted
+from fusec.ops.frameworks import Entry, find, find_bare
 from fusec.ops.frameworks.entry import LIKE
 from fusec.ops.frameworks.unsupported import IN_PLACE
 from fusec.parse import frameworks
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.place import here, placed
 from fusec.parse.dsl.refused import MissingName, UnsupportedName
+from fusec.parse.dsl.written import written_call, written_method
+from fusec.parse.einops import rearranged
 from fusec.parse.einsum import expression_of
 from fusec.parse.operators import BINARY, COMPARISONS, UNARY
 from fusec.parse.trees import Tree
@@ -33,6 +36,8 @@ def function_named(operations: Operations, name: str) -> Callable[..., Any] | No
     """
     if name == "einsum":
         return _einsum(operations)
+    if name in ("rearrange", "reduce"):
+        return _einops(operations, name)
     entry = find_bare(name)
     if entry is None:
         return None
@@ -71,9 +76,12 @@ def _missing(name: str, entry: Entry) -> FusecError:
     """Return the error for a name that is written otherwise, in Python's words."""
     prefix = "fd.ops."
     written = frameworks.shown(entry, prefix) if entry.kind != "unsupported" else None
+    place = here()
+    method = None if place is None else written_method(place.span, name, entry)
+    if method is not None:
+        written = f"`{method}`" + (f"; {entry.note}" if entry.note else "")
     plain = not_ours(name, replace(entry, note="") if written else entry, written)
     told = plain.diagnostic
-    place = here()
     if entry.note == IN_PLACE and place is not None:
         help = _assigned(place.span.text, f"{name.removesuffix('_')}(")
         plain = plain.changed(help=help or told.help)
@@ -116,9 +124,25 @@ def _einsum(operations: Operations) -> Callable[..., Any]:
                 raise Unsupported(f"`einsum` of {equation!r}", help="write an equation with `->`")
         text, names = made
         values = dict(zip(names, given, strict=True))
-        return _evaluated(operations, frameworks.parsed(text), values, {})
+        return evaluate_calls(operations, frameworks.parsed(text), values, {})
 
     return einsum
+
+
+def _einops(operations: Operations, name: str) -> Callable[..., Any]:
+    def einops(tensor: Any, pattern: str, reduction: str = "", **sizes: Any) -> Any:
+        values: dict[str, Any] = {"x": tensor}
+
+        def shown(size: Dim) -> str:
+            values[f"_{len(values)}"] = size
+            return f"_{len(values) - 1}"
+
+        with placed():
+            given = {word: dim(getattr(size, "dim", size)) for word, size in sizes.items()}
+            text = rearranged(name, pattern, tensor.operand.shape, given, reduction, shown)
+        return evaluate_calls(operations, frameworks.parsed(text), values, {}, {"name": ()})
+
+    return einops
 
 
 def function_of(operations: Operations, entry: Entry) -> Callable[..., Any]:
@@ -128,25 +152,32 @@ def function_of(operations: Operations, entry: Entry) -> Callable[..., Any]:
             given = frameworks.bind(entry, args, options, _listed)
             tree = frameworks.instantiate(entry, given, _value_of)
 
-        return _evaluated(operations, tree, given, {"name": name} if name is not None else {})
+        return evaluate_calls(operations, tree, given, {"name": name} if name is not None else {})
 
     function.__name__, function.__doc__ = entry.name, f"{entry.title}: {frameworks.shown(entry)}."
     return function
 
 
-def _evaluated(
-    operations: Operations, tree: Tree, given: Mapping[str, Any], own: Mapping[str, Any]
-) -> Any:
-    """Return what an expression gives; `own`: further arguments of its calls."""
+def evaluate_calls(
+    operations: Operations, tree: Tree, given: Mapping[str, Any], own: Mapping[str, Any],
+    inner: Mapping[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """Return what an expression gives for values of its names.
 
-    def call(op: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        return getattr(operations, op)(*positional, **named, **own)
+    own: further arguments of its calls. inner: of those that are arguments of others, if not `own`.
+    """
+
+    def by(options: Mapping[str, Any]) -> Callable[[str, Sequence[Any], Mapping[str, Any]], Any]:
+        def call(op: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+            return getattr(operations, op)(*positional, **named, **options)
+
+        return call
 
     def operator(sign: str, operands: Sequence[Any]) -> Any:
         table = UNARY if len(operands) == 1 else {**BINARY, **COMPARISONS, "/": "truediv"}
         return getattr(operations, table[sign])(*operands)
 
-    return frameworks.evaluated(tree, given, call, operator)
+    return frameworks.evaluated(tree, given, by(own), operator, by(own if inner is None else inner))
 
 
 def _listed(values: Sequence[Any]) -> Any:
@@ -158,15 +189,13 @@ def _value_of(value: Any) -> Any:
     return value if plain else frameworks.OPAQUE
 
 
-def on_tensors(called: str, arguments: str) -> str | None:
+def on_tensors(called: str) -> str | None:
     """Return what to write for a call of another library, as `math.exp(x)`, of a fusion's tensor.
 
-    arguments: as they are written. None where fusec has nothing for the name.
+    None where fusec has nothing for it, or the script's call is not found.
     """
-    name, entry = called.rpartition(".")[2], find_dotted(called)
-    if (entry is None and name not in TABLE) or (entry is not None and entry.kind == "unsupported"):
+    place = here()
+    written = written_call(None if place is None else place.span)
+    if written is None:
         return None
-    told = f"`{called}` takes no tensor of a fusion"
-    if entry is None or entry.kind in ("same", "alias"):
-        return f"{told}: write `fd.ops.{name}({arguments})`"
-    return f"{told}: write {frameworks.shown(entry, 'fd.ops.')}"
+    return f"`{called}` takes no tensor of a fusion: write `{written}`"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 from fusec.diagnostics import FusecError, Unsupported, WrongType
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL
 from fusec.ir.graph import Const, Operand
 from fusec.ops import TABLE
-from fusec.parse.dsl.datatype import DataType, of_dtype
+from fusec.parse.dsl.datatype import DataType, is_device, of_dtype
 from fusec.parse.dsl.foreign import method_named, on_tensors
 from fusec.parse.dsl.indexing import index, written_update
 from fusec.parse.dsl.place import placed
-from fusec.parse.dsl.refused import refuse
+from fusec.parse.dsl.refused import MissingName, refuse
 from fusec.parse.dsl.scheduled import Scheduled
+from fusec.parse.dsl.written import without_pair
 from fusec.parse.operators import BINARY, COMPARISONS, UNARY
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from fusec.parse.dsl.typed import Methods
 else:
     Methods = object  # what the operations give a value is in typed.pyi alone
+
+
+_AS_IT_IS = "a scalar of the fusion is used as it is, without `int` or `float`: `x * s`"
 
 
 class Method:
@@ -70,7 +76,12 @@ class Handle(Methods):
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        with placed():
+        with placed() as place:
+            is_result = name in ("values", "indices")
+            pair = without_pair(place.span) if place is not None and is_result else None
+            if pair is not None:
+                message = f"`{pair[0]}` along a dim returns its values alone"
+                raise MissingName(message, help=f"write `{pair[1]}`")
             function = method_named(self.definition.ops, name)
         if function is None and name not in TABLE:
             raise refuse(name, type(self).__name__, TABLE)
@@ -106,7 +117,7 @@ class Handle(Methods):
         name = getattr(function, "__name__", str(function))
         with placed():
             message = f"`torch.{name}` of a value of a fusion"
-            raise WrongType(message, help=on_tensors(f"torch.{name}", "x"))
+            raise WrongType(message, help=on_tensors(f"torch.{name}"))
 
     def __repr__(self) -> str:
         known = self.const is not None or self.definition.knows(self)
@@ -142,38 +153,65 @@ class Tensor(Scheduled, Handle):
         sizes: Vector = self.definition.ops.shape(self)
         return sizes
 
-    def size(self, dim: int) -> Scalar:
-        """Return the size of one dim."""
+    @overload
+    def size(self) -> Vector: ...
+
+    @overload
+    def size(self, dim: int) -> Scalar: ...
+
+    def size(self, dim: int | None = None) -> Scalar | Vector:
+        """Return the size of one dim; without a dim the shape, as PyTorch does."""
+        if dim is None:
+            return self.shape
         size: Scalar = self.definition.ops.size(self, dim)
         return size
 
+    def dim(self) -> int:
+        """Return the number of dims."""
+        return self.ndim
+
+    def numel(self) -> Any:
+        """Return the number of elements."""
+        first, *rest = self.shape or [1]
+        return prod(rest, start=first)
+
+    def to(self, *args: Any, dtype: Any = None, **_: Any) -> Tensor:
+        """Return the tensor in a type, or in that of another; devices of PyTorch say nothing."""
+        given = [a.dtype if isinstance(a, Handle) else a for a in (*args, dtype)]
+        types = [a for a in given if not (a is None or isinstance(a, bool) or is_device(a))]
+        converted: Tensor = self.definition.ops.cast(self, types[0]) if types else self.cuda()
+        return converted
+
+    def cuda(self, *_: Any, **__: Any) -> Tensor:
+        """Return a copy, as PyTorch writes for a tensor that is on the GPU."""
+        copy: Tensor = self.definition.ops.set(self)
+        return copy
+
     @property
     def T(self) -> Tensor:
-        """Return the matrix with its dims exchanged; of fewer than 2 dims, the tensor itself."""
+        """Return the tensor with its dims in reverse order; of fewer than 2 dims, itself."""
         if self.ndim < 2:
             return self
-        return (
-            self.mT
-            if self.ndim == 2
-            else self._cannot_turn("T", "`.mT` transposes the last two dims")
-        )
+        turned: Tensor = self.definition.ops.permute(self, [*reversed(range(self.ndim))])
+        return turned
 
     @property
     def mT(self) -> Tensor:
         """Return the matrices of the last two dims with these exchanged."""
         if self.ndim < 2:
-            return self._cannot_turn("mT", "it transposes the last two dims")
+            with placed():
+                help = "it transposes the last two dims; fd.ops.permute(t, dims) reorders any dims"
+                raise FusecError(f"`.mT` of a tensor of rank {self.ndim}", help=help)
         *batch, rows, columns = range(self.ndim)
         turned: Tensor = self.definition.ops.permute(self, [*batch, columns, rows])
         return turned
 
-    def _cannot_turn(self, name: str, what: str) -> NoReturn:
-        with placed():
-            help = f"{what}; fd.ops.permute(t, dims) reorders any dims"
-            raise FusecError(f"`.{name}` of a tensor of rank {self.ndim}", help=help)
-
     def __getitem__(self, key: Any) -> Tensor:
-        with placed():
+        with placed() as place:
+            pair = without_pair(None if place is None else place.span) if _is_place(key) else None
+            if pair is not None:
+                message = f"`{pair[0]}` along a dim returns its values alone"
+                raise FusecError(message, help=f"write `{pair[1]}`")
             return index(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -188,6 +226,10 @@ class Tensor(Scheduled, Handle):
     def __len__(self) -> int:
         with placed():
             raise FusecError("a tensor of a fusion has no length", help="use t.size(0)")
+
+
+def _is_place(key: Any) -> bool:
+    return isinstance(key, int) and key in (0, 1)
 
 
 class Scalar(Handle):
@@ -205,14 +247,14 @@ class Scalar(Handle):
         if dim is not None and dim.is_const:
             return dim.value
         with placed():
-            raise FusecError(f"{self!r} is not a constant integer")
+            raise FusecError(f"{self!r} is not a constant integer", help=_AS_IT_IS)
 
     def __float__(self) -> float:
         operand = self.operand
         if isinstance(operand, Const) and not isinstance(operand.value, complex):
             return float(operand.value)
         with placed():
-            raise FusecError(f"{self!r} is not a constant")
+            raise FusecError(f"{self!r} is not a constant", help=_AS_IT_IS)
 
 
 class Vector(Sequence["Scalar"]):
@@ -241,6 +283,14 @@ class Vector(Sequence["Scalar"]):
     def __getitem__(self, index: Any) -> Any:
         return list[Any](self.elements)[index]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (tuple, list, Vector)):
+            return NotImplemented
+        sizes = cast("Sequence[Any]", other)
+        return len(self) == len(sizes) and all(a == b for a, b in zip(self, sizes, strict=True))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
     def __repr__(self) -> str:
         return f"[{', '.join(repr(e) for e in self.elements)}]"
 
@@ -264,14 +314,35 @@ def _quotient(a: Any, b: Any) -> str:
     return "div" if _is_integer(a) and _is_integer(b) else "truediv"
 
 
+def _of_sizes(op: str) -> Callable[[Scalar, Any], Any]:
+    """Return a comparison of scalars that is Python's for two sizes that are known."""
+
+    def compare(self: Scalar, other: Any) -> Any:
+        left, right = (_known_size(v) for v in (self, other))
+        if left is not None and right is not None:
+            return getattr(operator, op)(left, right)
+        return getattr(self.definition.ops, op)(self, other)
+
+    compare.__name__ = compare.__qualname__ = f"__{op}__"
+    return compare
+
+
+def _known_size(value: Any) -> int | None:
+    """Return a size as a number where it is one; None of other values."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    size = value.dim if isinstance(value, Scalar) and value.const is None else value
+    return size.value if isinstance(size, Dim) and size.is_const else None
+
+
 def _install_operators() -> None:
     def define(method: str, name: Callable[[Any, Any], str], *, swapped: bool = False) -> None:
-        def operator(self: Handle, other: Any) -> Any:
+        def operation(self: Handle, other: Any) -> Any:
             left, right = (other, self) if swapped else (self, other)
             return getattr(self.definition.ops, name(left, right))(left, right)
 
-        operator.__name__ = operator.__qualname__ = method
-        setattr(Handle, method, operator)
+        operation.__name__ = operation.__qualname__ = method
+        setattr(Handle, method, operation)
 
     def constant(name: str) -> Callable[[Any, Any], str]:
         return lambda a, b: name
@@ -287,7 +358,10 @@ def _install_operators() -> None:
         define(f"__r{method}__", choose, swapped=True)
     for op in COMPARISONS.values():
         define(f"__{op}__", constant(op))
-    unaries = {"abs": "abs"} | {_UNARY_METHODS[sign]: op for sign, op in UNARY.items()}
+        setattr(Scalar, f"__{op}__", _of_sizes(op))
+    unaries = {"abs": "abs", "round": "round", "pos": "set"} | {
+        _UNARY_METHODS[sign]: op for sign, op in UNARY.items()
+    }
     for method, op in unaries.items():
 
         def unary(self: Handle, op: str = op) -> Any:

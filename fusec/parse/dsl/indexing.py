@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Value
+from fusec.parse.dsl.taken import taken_by_tensors
 from fusec.parse.subscripts import steps_of
 
 if TYPE_CHECKING:
@@ -26,16 +27,30 @@ class Extent:
         """Return it as it is now."""
         return self.tensor.operand.shape[self.axis]
 
+    @property
+    def known_size(self) -> Dim | None:
+        """Return it, or None while the steps before it wait for sizes."""
+        shape = self.tensor.known_shape
+        return shape[self.axis] if shape else None
+
 
 def index(tensor: Tensor, key: Any) -> Tensor:
     """Return `tensor[key]`: ints and scalars take one element of a dim, None adds a dim."""
     given: Sequence[Any] = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else [key]
+    return _indexed(tensor, given, named=True)
+
+
+def _indexed(tensor: Tensor, given: Sequence[Any], named: bool) -> Tensor:
+    """Return a tensor at a key; named: it has the name that the script assigns it to."""
+    taken = taken_by_tensors(tensor, given, _indexed)
+    if taken is not None:
+        return taken
     extent = partial(Extent, tensor)
     steps = steps_of(given, tensor.ndim, extent, f"it is {tensor!r}")
     result = tensor
     for left, (name, arguments) in zip(reversed(range(len(steps))), steps, strict=True):
         # The last result alone is what the script assigns to a name.
-        options = {"name": ()} if left else {}
+        options = {"name": ()} if left or not named else {}
         result = tensor.definition.call(name, [result, *arguments], options)
     return result
 

@@ -94,7 +94,13 @@ class Scheduled:
 
     def split(self, axis: int, factor: Any, inner_split: bool = True) -> None:
         """Cut an axis in two; `factor` is the size of the inner one, or of the outer one."""
-        with placed():
+        with placed() as place:
+            is_backwards = isinstance(factor, int) and factor < 1
+            if is_backwards or (place is not None and place.targets):
+                raise FusecError(
+                    "`x.split(axis, factor)` splits a loop of the schedule, and returns nothing",
+                    help="parts of a tensor are `fd.ops.split(x, size, dim)`",
+                )
             at, size = _integer(axis, "an axis"), _integer(factor, "the factor of a split")
             text = f"split({at}, {size}, inner_split={bool(inner_split)})"
             self.transformed(

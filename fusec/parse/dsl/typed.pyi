@@ -2165,8 +2165,6 @@ class Methods:
         """tensor_sizes(arg): shape(arg)"""
     def tile(self, *args: Any, **options: Any) -> Tensor:
         """x.tile(*dims): repeat(self, dims)"""
-    def to(self, *args: Any, **options: Any) -> Tensor:
-        """x.to(dtype): cast(self, dtype)"""
     def top_k(self, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
         """top_k(operand, k): topk(operand, k)"""
     def torch_gather(self, *args: Any, **options: Any) -> Tensor:

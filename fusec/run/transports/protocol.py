@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from fusec.diagnostics import InternalError
@@ -40,12 +40,30 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """A kernel that adds the rows of a sum itself and takes the place of the launch after it.
+
+    buffers: its arguments before the mailboxes, the first of them what is added; columns: elements
+    of a row; blocks: most that run at the same time; step: the number of the launch.
+    """
+
+    name: str
+    function: Any = field(compare=False, repr=False)
+    buffers: tuple[Place, ...]
+    columns: int
+    threads: int
+    blocks: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Begin:
     """One exchange as it is begun: what `Transport.begin` takes.
 
     group: the ranks along the exchange's axis in order of place; place: that of this rank.
     waited_at_once: whether its stream waits for it before anything else. order: equal for exchanges
-    that come one after the other, whichever program they are of.
+    that come one after the other, whichever program they are of. joined: what may take its place
+    and that of the launch after it.
     """
 
     exchange: Exchange
@@ -55,6 +73,7 @@ class Begin:
     place: int
     waited_at_once: bool = False
     order: Hashable = None
+    joined: Joined | None = None
 
 
 class Transport(Protocol):

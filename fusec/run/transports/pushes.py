@@ -18,21 +18,30 @@ from fusec.run.links import Links
 from fusec.run.operations import LaunchKernel, Operation
 from fusec.run.transports.kernels import TransportKernels
 from fusec.run.transports.mapped import MappedMemory
-from fusec.run.transports.protocol import Begin, DeviceMemory
-from fusec.schedule.pushed_sums import MOST_RANKS, PUSHED_SLICES, pushed_kind, pushes_sum
+from fusec.run.transports.protocol import Begin, DeviceMemory, Joined
+from fusec.schedule.pushed_sums import (
+    MOST_BLOCKS,
+    MOST_CHUNKS,
+    MOST_RANKS,
+    PUSHED_SLICES,
+    RESIDENT_THREADS,
+    VECTOR,
+    most_turns,
+    pushed_kind,
+    pushes_rows,
+    pushes_sum,
+)
 
 SOURCE = Path(__file__).with_name("push_sum.cu")
-THREADS, THREADS_OF_FEW, MOST_BLOCKS = 512, 128, 256
+THREADS, THREADS_OF_FEW = 512, 128
 """Of the kernel. Each block waits for its like on other ranks: SMs have room for all of them.
 
 Few bytes are spread over more SMs, each of which sends its part sooner.
 """
-CHUNK_STEPS, MOST_CHUNKS = 1, 64
-"""Vectors of a thread between two flags, at least, and flags of a block, at most."""
+CHUNK_STEPS = 1
+"""Vectors of a thread between two flags, at least."""
 FEW_BYTES = 1 << 17
 """Bytes of a rank up to which each 4 are sent with the number of the turn, in place of flags."""
-VECTOR = 16
-"""Bytes that a thread moves at once."""
 _FLAGS = 256
 """Where flags begin in a mailbox, behind the turn and the counter."""
 _PITCH = 8 * MOST_BLOCKS
@@ -65,6 +74,7 @@ class PushTransport:
         self._links, self._device, self._kernels = links, device, kernels
         self._mapped = MappedMemory(links, device)
         self._boxes: dict[Any, Mailbox] = {}
+        self._sms = min(links.gather(device.facts.sms, "SMs of GPUs"))
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
         """Have a mailbox for each exchange; all ranks call it, also without exchanges."""
@@ -96,23 +106,38 @@ class PushTransport:
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
         """Return the launch that is a sum."""
-        box, rank = self._boxes[_key(begin)], begin.place
+        box = self._boxes[_key(begin)]
+        if begin.joined is not None and self._joins(begin):
+            return [self._joined(begin, box, begin.joined)]
         target: DeviceMemory = begin.target
         source: DeviceMemory = target if begin.source is None else begin.source
         ranks = len(begin.group)
         kind, threads = _kind(begin)
         pushed = -(-target.size // ranks) if kind == "slices" else target.size
         steps = -(-pushed // (VECTOR * threads * MOST_BLOCKS))
-        how = PushSum(
-            boxes=(ctypes.c_uint64 * MOST_RANKS)(*box.addresses), capacity=box.capacity,
-            count=target.elements, rank=rank, ranks=ranks, flags=_FLAGS, flag_pitch=_PITCH,
-            lines=_lines(ranks), line_pitch=2 * FEW_BYTES, data=_data(ranks),
-            chunk_steps=max(CHUNK_STEPS, -(-steps // MOST_CHUNKS)),
-        )  # fmt: skip
+        how = _how(box, begin, max(CHUNK_STEPS, -(-steps // MOST_CHUNKS)))
         blocks = min(-(-pushed // (VECTOR * threads)), MOST_BLOCKS)
         name, function = self._function(begin)
         ends = source.place, target.place
         return [LaunchKernel(name, function, blocks, threads, ends, (how,), target.stream)]
+
+    def _joins(self, begin: Begin) -> bool:
+        """Return whether the kernel that reads the rows of a sum adds them.
+
+        All of its blocks run at the same time on each of the GPUs.
+        """
+        if begin.joined is None or not joins(begin, begin.joined):
+            return False
+        per_sm = max(1, RESIDENT_THREADS // begin.joined.threads)
+        return _blocks_of_rows(begin, begin.joined) <= self._sms * per_sm
+
+    def _joined(self, begin: Begin, box: Mailbox, joined: Joined) -> LaunchKernel:
+        """Return the launch that is a sum and what is computed of its rows."""
+        target, blocks = begin.target, _blocks_of_rows(begin, joined)
+        return LaunchKernel(
+            joined.name, joined.function, blocks, joined.threads, joined.buffers,
+            (_how(box, begin, 1),), target.stream, joined.step,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Unmap the others' mailboxes."""
@@ -147,6 +172,37 @@ def pushes(begin: Begin) -> bool:
     )
 
 
+def joins(begin: Begin, joined: Joined) -> bool:
+    """Return whether a kernel takes rows of a pushed sum that it adds itself: few for each block.
+
+    Mailboxes have room: a place for each other rank holds all elements, two of them also the parts.
+    """
+    exchange, target, ranks = begin.exchange, begin.target, len(begin.group)
+    if not isinstance(exchange, Collective) or target.elements % joined.columns:
+        return False
+    rows = target.elements // joined.columns
+    is_pushed = pushes_rows(exchange.reduction, target.dtype, ranks)
+    return is_pushed and -(-rows // joined.blocks) <= most_turns(target.size, ranks)
+
+
+def _blocks_of_rows(begin: Begin, joined: Joined) -> int:
+    """Return how many blocks take equally many rows of a sum, or one less."""
+    rows = begin.target.elements // joined.columns
+    turns = -(-rows // joined.blocks)
+    return -(-rows // turns)
+
+
+def _how(box: Mailbox, begin: Begin, chunk_steps: int) -> PushSum:
+    """Return the last parameter of the kernel of a sum."""
+    ranks = len(begin.group)
+    return PushSum(
+        boxes=(ctypes.c_uint64 * MOST_RANKS)(*box.addresses), capacity=box.capacity,
+        count=begin.target.elements, rank=begin.place, ranks=ranks, flags=_FLAGS,
+        flag_pitch=_PITCH, lines=_lines(ranks), line_pitch=2 * FEW_BYTES, data=_data(ranks),
+        chunk_steps=chunk_steps,
+    )  # fmt: skip
+
+
 def _key(begin: Begin) -> Any:
     return begin.group, begin.order
 
@@ -166,7 +222,7 @@ def _capacity(begin: Begin) -> int:
     Of slices it has room for one to be added and one that was.
     """
     size = begin.target.size
-    return 0 if size <= FEW_BYTES else 1 << (size - 1).bit_length()
+    return 0 if size <= FEW_BYTES and begin.joined is None else 1 << (size - 1).bit_length()
 
 
 def _lines(ranks: int) -> int:

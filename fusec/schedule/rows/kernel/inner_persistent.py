@@ -64,10 +64,15 @@ class InnerPersistentNodes:
     ends: tuple[Statement, ...]
 
 
-def nodes_of(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentNodes:
-    """Return the statements of a row-persistent kernel."""
+def nodes_of(
+    plan: InnerPersistentPlan, kernel: Kernel, pushed: frozenset[str] = frozenset()
+) -> InnerPersistentNodes:
+    """Return the statements of a row-persistent kernel.
+
+    pushed: inputs that are written while the kernel runs.
+    """
     p, rows = plan.parameters, plan.problem.rows
-    held, kept, phases, (first, ends), tile = _phases(plan, kernel)
+    held, kept, phases, (first, ends), tile = _phases(plan, kernel, pushed)
     own, width = vector_of_thread(), p.chunks * p.threads_x * p.vector_width
     return InnerPersistentNodes(
         rows=dim_text(rows.rows),
@@ -84,7 +89,7 @@ def nodes_of(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentNodes:
 
 
 def _phases(
-    plan: InnerPersistentPlan, kernel: Kernel
+    plan: InnerPersistentPlan, kernel: Kernel, pushed: frozenset[str]
 ) -> tuple[
     tuple[RegisterArray | SharedArray, ...],
     tuple[RegisterArray, ...],
@@ -108,7 +113,7 @@ def _phases(
         lane=lane if width > 1 else None,
         width=width,
         aliases={chunk: Alias("column", 1 if parameters.shifted else width)},
-        written=fusion.effects.overwritten,
+        written=fusion.effects.overwritten | pushed,
         wide=parameters.wide_index,
         symbols=named(kColumns=plan.problem.rows.columns),
         counts=named(kColumns=plan.problem.rows.columns),
