@@ -104,6 +104,19 @@ def mlp(
     )
 
 
+def scattered_mlp(ranks: int) -> str:
+    """Return the gated MLP whose last product is sent to ranks by rows, as they are computed.
+
+    Each rank adds its rows, which are gathered then.
+    """
+    body, _ = mlp(ranks).split("  - y = linear")
+    return (
+        f"{body}  - s = set(h)\n  - p = linear(s, down)\n  - y = set(p)\n"
+        "outputs:\n  - y: {shard: {}}\nshardings:\n"
+        f"  s: {{shard: {{1: mesh}}, stream: {{0: {ranks}}}}}\n  p: {{shard: {{0: mesh}}}}\n"
+    )
+
+
 def two_axes(data: int, tensor: int, tokens: int, depth: int, wide: int) -> str:
     """Return two linear layers, sharded by tokens and by columns: a mesh of two axes."""
     return (

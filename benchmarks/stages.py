@@ -1,4 +1,4 @@
-"""Fusions of one GPU in programs of several: a pipeline of two stages, and experts on all ranks.
+"""Layers over several GPUs: a pipeline of two stages, experts on all ranks, and a divided MLP.
 
 Parts of `benchmarks.two_gpus`; PyTorch moves what goes from rank to rank.
 """
@@ -11,10 +11,12 @@ from typing import Any
 import fusec
 from benchmarks import programs_ranks as texts
 from benchmarks.paired import medians, ratio, rounds
-from benchmarks.programs_ranks import Ranks, errors
+from benchmarks.programs_ranks import Ranks, Way, errors
 
 BATCHES, BATCH = 8, 2048
 """Of a pipeline, and tokens of each."""
+MLP_SLICES = (0, 2, 4)
+"""Of rows of the MLP whose sums over ranks overlap with what is computed; 0: one sum of all."""
 EXPERT_TOKENS, EXPERT_DEPTH, EXPERT_WIDE = 4096, 4096, 14336
 """Tokens of each rank, and the sizes of its expert."""
 
@@ -118,3 +120,31 @@ def experts(ranks: Ranks) -> dict[str, Any]:
         "call": medians(taken),
         "over_PyTorch": ratio(taken, "fusec", "PyTorch"),
     }
+
+
+def divided_mlps(size: int) -> dict[str, str]:
+    """Return by name the MLPs over so many ranks whose sums overlap with what is computed, or not.
+
+    slices: of rows, whose sums are taken while others are computed; scattered: those of the last
+    product, sent as they are computed, added by a rank each and gathered.
+    """
+    found = {
+        f"{size} ranks{f', {n} slices' if n else ''}": texts.mlp(size, slices=n) for n in MLP_SLICES
+    }
+    return found | {f"{size} ranks, scattered": texts.scattered_mlp(size)}
+
+
+def mlps(ranks: Ranks) -> dict[str, Any]:
+    """Return the times of an MLP over all ranks and on one GPU, whose result is what is right."""
+    size, rank, wide = ranks.size, ranks.rank, texts.WIDE // ranks.size
+    x = ranks.shared(texts.TOKENS, texts.DEPTH)
+    gate, up = (ranks.shared(texts.WIDE, texts.DEPTH) for _ in range(2))
+    down = ranks.shared(texts.DEPTH, texts.WIDE)
+    own = slice(rank * wide, (rank + 1) * wide)
+    parts = gate[own].clone(), up[own].clone(), down[:, own].contiguous()
+    single = fusec.compile(texts.mlp(0))
+    divided = {name: fusec.compile(text) for name, text in divided_mlps(size).items()}
+    ways: dict[str, Way] = {n: (lambda way=way: way(x, *parts)) for n, way in divided.items()}
+    ways["one GPU"] = lambda: single(x, gate, up, down)
+    wrong = errors(ranks, ways, single(x, gate, up, down))
+    return {"errors": wrong, "call": medians(rounds(ranks, ways, 2))}

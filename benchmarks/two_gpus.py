@@ -2,7 +2,7 @@
 
 torchrun --nproc-per-node 2 -m benchmarks.two_gpus [--out FILE] [--only PART ...] [--jobs N]
 
-PARTS are written one by one. By call: what a call takes between events, host time where that is
+PARTS are written row by row. By call: what a call takes between events, host time where that is
 longer; by replay: of a CUDA graph. `saved` is the part of the time that perfect overlap would
 save: (sequence - fusec) / (sequence - max(exchange, matmul)), where the exchange takes no longer
 than the sequence without its matmul. Times are microseconds, ratios have 95 % intervals; results
@@ -17,7 +17,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -43,11 +43,11 @@ OUT = ROOT / "benchmarks" / "results" / "two-gpus.json"
 SEED, RANDOM = 20261128, 10
 PIECES = (1, 2)
 """Of each rank's part, of which loops are measured that the cost model may select."""
-MLP_SLICES = (0, 2, 4)
-"""Of rows of the MLP whose sums over ranks overlap with what is computed; 0: one sum of all."""
 NORM_ROWS = (1, 8, 64, 512)
 BYTES = tuple(1 << k for k in (10, 15, 20, 22, 24, 26, 28, 30))
 LOOPED = ("loops_by_price",)
+Found = Iterator[Mapping[str, Any]]
+"""What a part has measured so far, after each row."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,7 @@ def programs(ranks: int, parts: Sequence[str]) -> Iterator[tuple[str, Sequence[s
     if "experts" in parts:
         yield stages.expert_text(), ()
     if "mlp" in parts:
-        yield from ((texts.mlp(ranks, slices=n), ()) for n in MLP_SLICES)
-        yield texts.mlp(0), ()
+        yield from ((text, ()) for text in (*stages.divided_mlps(ranks).values(), texts.mlp(0)))
     if "norm" in parts:
         yield from ((texts.norm(n, rows), ()) for rows in NORM_ROWS for n in (0, ranks))
 
@@ -248,9 +247,16 @@ def matmul(ranks: Ranks, shape: Matmul) -> dict[str, Any]:
     }
 
 
-def matmuls(ranks: Ranks, shapes: Sequence[Matmul]) -> dict[str, Any]:
-    """Return the times of shapes, and the mean of what overlap saves."""
-    found = {shape.name: matmul(ranks, shape) for shape in shapes}
+def matmuls(ranks: Ranks, shapes: Sequence[Matmul]) -> Found:
+    """Yield the times of shapes, and the mean of what overlap saves."""
+    found: dict[str, Any] = {}
+    for shape in shapes:
+        found[shape.name] = matmul(ranks, shape)
+        yield {**summary(found), **found}
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mean of what overlap saves, and the shapes that it makes slower."""
     ways = "call", "replay"
     means = {way: round(mean(e["saved"][way] for e in found.values()), 3) for way in ways}
     # Without a loop fusec runs the sequence itself.
@@ -259,7 +265,7 @@ def matmuls(ranks: Ranks, shapes: Sequence[Matmul]) -> dict[str, Any]:
         for name, e in found.items()
         if e["selected"] != "no loop" and any(r[1] > 1 for r in e["over_sequence"].values())
     ]
-    return {"mean_saved": means, "slower_than_sequence": slower, **found}
+    return {"mean_saved": means, "slower_than_sequence": slower}
 
 
 def beside_nccl(ranks: Ranks, own: Way, graph: Way, other: Way, right: Any) -> dict[str, Any]:
@@ -278,8 +284,8 @@ def beside_nccl(ranks: Ranks, own: Way, graph: Way, other: Way, right: Any) -> d
     }
 
 
-def all_reduces(ranks: Ranks) -> dict[str, Any]:
-    """Return the times of sums of what ranks have, by bytes of each.
+def all_reduces(ranks: Ranks) -> Found:
+    """Yield the times of sums of what ranks have, by bytes of each.
 
     NCCL's baseline reduces in place, without the copy that keeps its argument as fusec does.
     """
@@ -295,11 +301,11 @@ def all_reduces(ranks: Ranks) -> dict[str, Any]:
             return ranks.mean(buffer)
 
         found[str(size)] = beside_nccl(ranks, lambda p=program, x=x: p(x), graph, by_nccl, right[0])
-    return found
+        yield found
 
 
-def norms(ranks: Ranks) -> dict[str, Any]:
-    """Return the times of a sum over ranks, its residual and RMS norm, by rows."""
+def norms(ranks: Ranks) -> Found:
+    """Yield the times of a sum over ranks, its residual and RMS norm, by rows."""
     found: dict[str, Any] = {}
     for rows in NORM_ROWS:
         x, residual, weight = (
@@ -323,37 +329,25 @@ def norms(ranks: Ranks) -> dict[str, Any]:
         )
         alone = host_time(ranks, lambda k=kernel, g=given: k(g[0][0], *g[1:]))
         found[f"{rows}x{HIDDEN}"] = {**each, "host_of_one_GPU": alone}
-    return found
+        yield found
 
 
-def mlps(ranks: Ranks) -> dict[str, Any]:
-    """Return the times of an MLP over all ranks and on one GPU, whose result is what is right."""
-    size, rank, wide = ranks.size, ranks.rank, texts.WIDE // ranks.size
-    x = ranks.shared(texts.TOKENS, texts.DEPTH)
-    gate, up = (ranks.shared(texts.WIDE, texts.DEPTH) for _ in range(2))
-    down = ranks.shared(texts.DEPTH, texts.WIDE)
-    own = slice(rank * wide, (rank + 1) * wide)
-    parts = gate[own].clone(), up[own].clone(), down[:, own].contiguous()
-    single = fusec.compile(texts.mlp(0))
-    divided = {
-        f"{size} ranks{f', {n} slices' if n else ''}": fusec.compile(texts.mlp(size, slices=n))
-        for n in MLP_SLICES
-    }
-    ways: dict[str, Way] = {n: (lambda way=way: way(x, *parts)) for n, way in divided.items()}
-    ways["one GPU"] = lambda: single(x, gate, up, down)
-    wrong = errors(ranks, ways, single(x, gate, up, down))
-    return {"errors": wrong, "call": medians(rounds(ranks, ways, 2))}
-
-
-PARTS = {
+PARTS: Mapping[str, Callable[[Ranks], Found]] = {
     "known": lambda ranks: matmuls(ranks, KNOWN),
     "all_reduce": all_reduces,
     "norm": norms,
     "sampled": lambda ranks: matmuls(ranks, sampled()),
-    "mlp": mlps,
-    "pipeline": stages.pipelines,
-    "experts": stages.experts,
+    "mlp": lambda ranks: iter((stages.mlps(ranks),)),
+    "pipeline": lambda ranks: iter((stages.pipelines(ranks),)),
+    "experts": lambda ranks: iter((stages.experts(ranks),)),
 }
+
+
+def keep(rows: Found, out: Path | None, part: str, head: Mapping[str, Any]) -> None:
+    """Write what a part has measured after each row, so that a part which is cut keeps it."""
+    for found in rows:
+        if out is not None:
+            write(out, {**read(out), part: {**head, **found}})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -379,10 +373,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     symmetric.enable_symm_mem_for_group(ranks.group)
     for part in given.only:
         begun = time.perf_counter()
-        found = PARTS[part](ranks)
         head = {"tree": tree(), "device": cuda.get_device_name(), "ranks": size}
+        keep(PARTS[part](ranks), given.out if rank == 0 else None, part, head)
         if rank == 0:
-            write(given.out, {**read(given.out), part: {**head, **found}})
             print(f"{part}: {time.perf_counter() - begun:.1f} s", flush=True)
     distributed.barrier()
     distributed.destroy_process_group()

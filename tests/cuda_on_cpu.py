@@ -78,6 +78,7 @@ ASYNCHRONOUS = (
     "matmul_turns",
     "mbarrier",
     "proxy",
+    "push_rows_in_bulk",
     "tma",
     "attention",
     "attention_backward",

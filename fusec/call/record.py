@@ -36,10 +36,10 @@ from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.device import Device
 from fusec.run.evaluated import EvaluateSegment, evaluation
 from fusec.run.exchange import (
+    circumstances,
     dense_elements,
     device_transport,
-    exchanges_waited_at_once,
-    joined_launches,
+    gathered_by_nccl,
     member_for,
 )
 from fusec.run.execute import Executable
@@ -66,7 +66,7 @@ from fusec.run.operations import (
 from fusec.run.rows import rows_of
 from fusec.run.streams import Streams
 from fusec.run.trace import is_marking
-from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange, Joined
+from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
 NONE_MAPPED: Mapping[str, int] = {}
@@ -109,9 +109,9 @@ class Record:
         self._flat = steps.program
         self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
         self.in_place = shared_inputs(steps.steps, mapped)
-        self.memory = memory_of(
-            self._flat, self.sizes, received(steps.steps), views(steps.steps), self.in_place
-        )
+        by_nccl = gathered_by_nccl(steps.steps, self.program, self.sizes, executable.member)
+        written = [name for name in received(steps.steps) if name not in by_nccl]
+        self.memory = memory_of(self._flat, self.sizes, written, views(steps.steps), self.in_place)
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._values: dict[str, Any] = {}
@@ -142,11 +142,10 @@ class Record:
         self, steps: Sequence[ProgramStep]
     ) -> tuple[DeviceTransport | None, dict[int, Begin]]:
         """Prepare the exchanges with other ranks, and have the addresses of what they share."""
-        at_once = exchanges_waited_at_once(steps)
         places = self.memory.places.__getitem__
-        joined = joined_launches(steps, places, self.executable.functions)
+        around = circumstances(steps, places, self.executable, self.sizes)
         begun = {
-            number: self._begun(step, number in at_once, joined.get(number))
+            number: replace(self._begun(step), **around[number])
             for number, step in enumerate(steps)
             if isinstance(step.instruction, Exchange)
         }
@@ -348,7 +347,7 @@ class Record:
         stream = int(self.streams.handles[step.stream])
         return DeviceMemory(self._address(place), elements, buffer.dtype, stream, place)
 
-    def _begun(self, step: ProgramStep, waited_at_once: bool, joined: Joined | None) -> Begin:
+    def _begun(self, step: ProgramStep) -> Begin:
         """Return the exchange that a step begins, at the addresses that there are now."""
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
@@ -357,8 +356,7 @@ class Record:
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
         member = member_for(step, self.executable.member)
         order = self.arena.order, step.stream
-        begin = member.exchange(step, target, source, order=order, joined=joined)
-        return replace(begin, waited_at_once=waited_at_once)
+        return member.exchange(step, target, source, order=order)
 
     def _packed(self, launch: Launch) -> tuple[PackedArguments, frozenset[int]]:
         values: list[Any] = []

@@ -17,8 +17,9 @@ from fusec.schedule.rows.kernel.inner_persistent import InnerPersistentNodes, no
 class InnerPersistentPushedView(KernelView, InnerPersistentNodes):
     """Rows of columns, in phases, of a sum over ranks.
 
-    early: loads of a row into registers before its sum is there. element: of the sum; of, total,
-    mailboxes: C names of what it is of, of the sum and of the last parameter.
+    in_bulk: whether bulk copies push them. early: loads of a row into registers before its sum is
+    there. element: of the sum; of, total, mailboxes: C names of what it is of, of the sum and of
+    the last parameter.
     """
 
     threads_x: int
@@ -26,6 +27,7 @@ class InnerPersistentPushedView(KernelView, InnerPersistentNodes):
     vector_width: int
     chunks: int
     columns: int
+    in_bulk: bool
     early: tuple[Statement, ...]
     element: Type
     of: str
@@ -42,6 +44,7 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentPushedView
         [a for a in kernel.arguments if isinstance(a, MailboxArgument)],
     )
     assert isinstance(source, TensorArgument)
+    by = " by bulk copies" if kernel.in_bulk else ""
     total = replace(source, name=kernel.target)
     named = replace(kernel, arguments=(*kernel.arguments, total))
     nodes = nodes_of(plan, named, frozenset({kernel.target}))
@@ -54,13 +57,14 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentPushedView
         **head(plan, kernel, nodes),  # pyright: ignore[reportArgumentType]
         schedule=(
             f"Schedule: {p.threads_x} threads per row, accesses of {p.vector_width} elements; rows "
-            f"are added over ranks as they arrive, and stay in registers."
+            f"are added over ranks as they arrive{by}, and stay in registers."
         ),
         threads_x=p.threads_x,
         threads_y=p.threads_y,
         vector_width=p.vector_width,
         chunks=p.chunks,
         columns=plan.problem.rows.columns.value,
+        in_bulk=kernel.in_bulk,
         early=early,
         element=storage_type(source.dtype),
         of=identifier(kernel.source),

@@ -36,10 +36,9 @@ from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, lay_out, layout_of
 from fusec.run.evaluated import evaluation
 from fusec.run.exchange import (
+    circumstances,
     dense_elements,
     device_transport,
-    exchanges_waited_at_once,
-    joined_launches,
     member_for,
 )
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
@@ -47,7 +46,7 @@ from fusec.run.operations import FIXED, Place, issue_all, issuer, replaced_by
 from fusec.run.rows import rows_of
 from fusec.run.scalars import scalar_values
 from fusec.run.streams import Streams
-from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange, Joined
+from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
 
 if TYPE_CHECKING:
     from fusec.run.execute import Executable
@@ -79,7 +78,7 @@ class Bound:
         beside: Bound | None = None,
     ) -> None:
         """Allocate and upload everything that is not taken of another program."""
-        self._beside = beside
+        self._beside, self._executable = beside, executable
         self.program, self.device, self.member = (
             executable.program, executable.device, executable.member,
         )  # fmt: skip
@@ -184,10 +183,9 @@ class Bound:
 
     def _meet(self, steps: Sequence[ProgramStep]) -> None:
         """Prepare exchanges with the other ranks, and have the addresses of what they share."""
-        at_once = exchanges_waited_at_once(steps)
-        joined = joined_launches(steps, self._fixed, self._functions)
+        around = circumstances(steps, self._fixed, self._executable, self.sizes)
         self._exchanges = {
-            number: self._begun(step, number in at_once, joined.get(number))
+            number: replace(self._begun(step), **around[number])
             for number, step in enumerate(steps)
             if isinstance(step.instruction, Exchange)
         }
@@ -318,7 +316,7 @@ class Bound:
             if isinstance(step.instruction, Exchange)
         ]
 
-    def _begun(self, step: ProgramStep, waited_at_once: bool, joined: Joined | None) -> Begin:
+    def _begun(self, step: ProgramStep) -> Begin:
         """Return the exchange that a step begins."""
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
@@ -326,8 +324,7 @@ class Bound:
         target = self._dense(exchange.target, step) if receives else None
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
         member = member_for(step, self.member)
-        begin = member.exchange(step, target, source, order=self._handle(step), joined=joined)
-        return replace(begin, waited_at_once=waited_at_once)
+        return member.exchange(step, target, source, order=self._handle(step))
 
     def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
         buffer = self.program.buffer[name]

@@ -26,6 +26,9 @@ from fusec.schedule.rows_problem import RowsProblem
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 
+STAGED_BYTES = 46 << 10
+"""Static shared memory for rows on their way; a reduction of a block takes up to 2 KiB more."""
+
 
 @dataclass(frozen=True)
 class RowsTime:
@@ -36,16 +39,19 @@ class RowsTime:
 
 
 def with_pushed_rows(
-    segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target
+    segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target, saved: float
 ) -> tuple[KernelPlan, ...]:
-    """Return plans, those with a kernel more whose rows are predicted to be added faster by it."""
+    """Return plans, those with a kernel more whose rows are predicted to be added faster by it.
+
+    saved: by which part of the time of sum and kernel.
+    """
     found = list(plans)
     for before, number in pairs_of(segmented):
         kernel = pushed_kernel(segmented.segments[before], plans[number], target)
         if kernel is None:
             continue
         times = rows_time(segmented, before, number, kernel, target)
-        if times is not None and times.pushed < times.apart:
+        if times is not None and times.pushed <= (1 - saved) * times.apart:
             found[number] = replace(found[number], kernels=(*found[number].kernels, kernel))
     return tuple(found)
 
@@ -99,7 +105,19 @@ def pushed_kernel(exchange: Segment, plan: KernelPlan, target: Target) -> Pushed
         target=total.name,
         columns=columns,
         blocks=blocks,
+        in_bulk=turns_of(plan, blocks) > 1 and _fits_in_bulk(size, target),
     )
+
+
+def turns_of(plan: KernelPlan, blocks: int) -> int:
+    """Return how many rows a block takes at hint sizes."""
+    rows = plan.problem.rows.rows.evaluate(plan.fusion.hints)
+    return -(-rows // blocks)
+
+
+def _fits_in_bulk(row: int, target: Target) -> bool:
+    """Return whether blocks have room for rows that bulk copies push: of two turns, and parts."""
+    return target.capability >= 90 and 2 * (row + -(-row // 3) + VECTOR) <= STAGED_BYTES
 
 
 def rows_time(

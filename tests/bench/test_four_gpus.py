@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from benchmarks import four_gpus
 from benchmarks.four_gpus import EXAMPLES, TIMED, Part, main, parts, resized, run, small
 from benchmarks.segmentation import read
-from benchmarks.two_gpus import PARTS
+from benchmarks.stages import divided_mlps
+from benchmarks.two_gpus import PARTS, keep
+from fusec.driver import Compilation
+from fusec.options import CompileOptions
 from fusec.parse import read_text
 
 
@@ -94,3 +98,38 @@ def test_what_has_ended_well_is_not_run_again(
     assert "bad: left for the next time" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([*asked, "--only", "nothing"])
+
+
+def test_a_part_that_is_cut_keeps_its_rows(tmp_path: Path) -> None:
+    out, cut = tmp_path / "out.json", TimeoutError("cut")
+
+    def rows() -> Iterator[Mapping[str, int]]:
+        yield {"1 row": 1}
+        yield {"1 row": 1, "8 rows": 2}
+        raise cut
+
+    with pytest.raises(TimeoutError):
+        keep(rows(), out, "norm", {"ranks": 4})
+    keep(iter(({"row": 3},)), out, "other", {})
+    keep(iter(({"row": 3},)), None, "nobody", {})
+    assert read(out) == {"norm": {"ranks": 4, "1 row": 1, "8 rows": 2}, "other": {"row": 3}}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_each_part_is_run_by_its_name_alone(
+    ranks: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Within the ten minutes that a command may take."""
+    every = [*parts(ranks, "cuda", tmp_path / "out.json", tmp_path)]
+    for part in every:
+        asked = ["--ranks", str(ranks), "--out", str(tmp_path / "out.json"), "--list"]
+        assert main([*asked, "--only", part.name]) == 0
+        assert capsys.readouterr().out == f"{part.name}: not run\n"
+        assert part.limit < 600
+
+
+def test_the_sums_of_a_scattered_mlp_are_sent_in_a_loop() -> None:
+    program = Compilation(read_text(divided_mlps(4)["4 ranks, scattered"]), CompileOptions())
+    kinds = [s.nodes[0].op.name for s in program.segmented.segments if s.estimate]
+    assert {"send_slice", "all_gather"} <= {*kinds}
+    assert "all_reduce" not in kinds

@@ -23,7 +23,7 @@ from fusec.run.transports.carriers import (
     kind_of,
 )
 from fusec.run.transports.kernels import TransportKernels, transport_kernels
-from fusec.run.transports.nccl import NcclTransport
+from fusec.run.transports.nccl import NcclTransport, nccl_problem
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
 from fusec.run.transports.pushes import PushTransport, pushes
@@ -74,6 +74,7 @@ class _Shared:
     access: list[set[int]]
     kernels: TransportKernels | None
     pushes: PushTransport | None
+    has_nccl: bool
     sides: dict[int, SideStream] = field(default_factory=dict[int, SideStream])
     nccl: NcclTransport | None = None
 
@@ -82,7 +83,9 @@ def _open_shared(links: Links, device: Device) -> _Shared:
     """Return what all transports of the process use; all ranks call it."""
     access, kernels = reachable(links, device), transport_kernels(links, device)
     pushes = None if kernels is None else PushTransport(links, device, kernels)
-    return _Shared(access, kernels, pushes)
+    # Only three and more ranks choose it where copy engines could do the same.
+    has_nccl = links.size > 2 and all(links.gather(nccl_problem() is None, "NCCL of ranks"))
+    return _Shared(access, kernels, pushes, has_nccl)
 
 
 class GpuTransport:
@@ -97,6 +100,7 @@ class GpuTransport:
         self._shared = _open_shared(links, device) if beside is None else beside._shared
         self._peers = PeerTransport(links, device, self._shared.sides, self._shared.kernels)
         self._gathered: dict[str, tuple[DeviceMemory, int]] = {}
+        self.has_nccl = self._shared.has_nccl
 
     def another(self, program: str) -> GpuTransport:
         """Return a transport for another program; all ranks ask for it together.
@@ -114,6 +118,8 @@ class GpuTransport:
 
     def carrier(self, begin: Begin) -> Carrier:
         """Return what carries an exchange."""
+        if begin.by_nccl:
+            return Carrier(NCCL, "it gathers into the caller's memory, from several GPUs")
         group = begin.group
         access = all(b in self._shared.access[a] for a in group for b in group)
         pushed = self._shared.pushes is not None and pushes(begin)

@@ -63,7 +63,7 @@ class Begin:
     group: the ranks along the exchange's axis in order of place; place: that of this rank.
     waited_at_once: whether its stream waits for it before anything else. order: equal for exchanges
     that come one after the other, whichever program they are of. joined: what may take its place
-    and that of the launch after it.
+    and that of the launch after it. by_nccl: whether NCCL carries it, whoever could.
     """
 
     exchange: Exchange
@@ -74,6 +74,7 @@ class Begin:
     waited_at_once: bool = False
     order: Hashable = None
     joined: Joined | None = None
+    by_nccl: bool = False
 
 
 class Transport(Protocol):

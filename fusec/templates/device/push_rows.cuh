@@ -73,15 +73,24 @@ struct PushedRows {
     const int rank = sum.how.rank, ranks = sum.how.ranks;
     parts.wait(base + turn + 1);
     for (int v = threadIdx.x; v < columns_of(rank); v += blockDim.x) {
+      const PushedWords total = added_vector(turn, v);
       const i64 whole = vector(turn, rank, v);
-      const Vector total = sum.added(whole, [&](int each) {
-        Vector arrived;
-        arrived.words = parts_of(rank, each)[static_cast<i64>(row(turn)) * part + v];
-        return arrived;
-      });
-      for (int hop = 0; hop < ranks; ++hop) totals_of((rank + hop) % ranks)[whole] = total.words;
+      for (int hop = 0; hop < ranks; ++hop) totals_of((rank + hop) % ranks)[whole] = total;
     }
     results.signal(base + turn + 1);
+  }
+
+  // The sum of a vector of this rank's part of the row of a turn.
+  __device__ __forceinline__ PushedWords added_vector(i32 turn, int v) const {
+    const int rank = sum.how.rank;
+    return sum
+        .added(vector(turn, rank, v),
+               [&](int each) {
+                 Vector arrived;
+                 arrived.words = parts_of(rank, each)[static_cast<i64>(row(turn)) * part + v];
+                 return arrived;
+               })
+        .words;
   }
 
   // How many vectors of a row a rank adds, and where one of them lies in the tensor.

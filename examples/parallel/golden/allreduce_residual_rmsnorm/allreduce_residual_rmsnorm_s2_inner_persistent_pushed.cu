@@ -5,11 +5,11 @@
 //   14: f = cast(r, f32)
 //   15: v = mean(f * f, dims=[1], keepdim=true)
 //   16: y = cast(f * rsqrt(v + 1e-5) * weight, bf16)
-// Schedule: 256 threads per row, accesses of 8 elements; rows are added over ranks as they arrive,
-//   and stay in registers.
+// Schedule: 256 threads per row, accesses of 8 elements; rows are added over ranks as they arrive
+//   by bulk copies, and stay in registers.
 #include "combine.cuh"
 #include "math.cuh"
-#include "push_rows.cuh"
+#include "push_rows_in_bulk.cuh"
 #include "push_sum.cuh"
 #include "reduce.cuh"
 #include "rounding.cuh"
@@ -32,8 +32,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2)
         fusec::bf16* __restrict__ r_,
         fusec::bf16* __restrict__ y,
         const __grid_constant__ fusec::PushSum mailboxes) {
-  const fusec::PushedRows<fusec::bf16, kColumns> sums(total_partial, mailboxes, blockIdx.x,
-                                                      gridDim.x);
+  __shared__ fusec::StagedRows<fusec::bf16, kColumns> rows;
+  const fusec::PushedRowsInBulk<fusec::bf16, kColumns> sums(total_partial, mailboxes, blockIdx.x,
+                                                            gridDim.x, rows);
   const fusec::bf16* const total_ = sums.totals();
   for (int turn = 0; turn < sums.turns; ++turn) {
     const int row = sums.row(turn);
