@@ -56,7 +56,7 @@ def drawn(first: int, last: int) -> list[SegmentedFusion]:
 
 
 def test_dumps_of_every_kind_are_grammatical() -> None:
-    every = drawn(0, times(10))
+    every = drawn(0, times(16))
     seen = Counter[str]()
     for segmented in every:
         assert_grammatical(segmented)

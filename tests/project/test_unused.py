@@ -16,7 +16,7 @@ WORD = re.compile(r"\w+")
 
 # Programs of users call these; so do files of nvFuser that `fusec` reads.
 CALLED_BY_USERS = ("parse/dsl/", "parse/torch_standin", "nvfuser/")
-# The tests and benchmarks use these, too.
+# The tests, benchmarks and tools use these, too.
 DEVELOPMENT = "dev/"
 # A function under any other decorator is registered by it.
 PLAIN = {
@@ -110,7 +110,8 @@ def test_everything_defined_is_used() -> None:
         for name, line in used(tree_of(path)):
             uses[name] += 1
             lines.setdefault((path, name), []).append(line)
-    outside = words(ROOT / "tests", ".py") + words(ROOT / "benchmarks", ".py")
+    folders = (ROOT / name for name in ("tests", "benchmarks", "tools"))
+    outside = sum((words(folder, ".py") for folder in folders), Counter[str]())
     unused: list[str] = []
     for path in FILES:
         place = path.relative_to(PACKAGE).as_posix()

@@ -24,7 +24,7 @@ from fusec.schedule.no_op import NoOp
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 
-QUICK = settings(drawn(40), suppress_health_check=list(HealthCheck), derandomize=True)
+QUICK = settings(drawn(60), suppress_health_check=list(HealthCheck), derandomize=True)
 COPIED = ("cast", "broadcast", "broadcast_in_dim", "expand")
 
 
