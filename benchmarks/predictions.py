@@ -4,7 +4,8 @@ python -m benchmarks.predictions PATH ... [--count N] [--jobs N] [--target TARGE
                                  [--out FILE]
 
 PATH: a fusion file, or a folder of recorded graphs, of which for each scheduler those N are taken
-in which it is predicted to take longest. The ratio is measured over predicted.
+in which it is predicted to take longest, or `patterns`: the fusions of benchmarks/patterns.py. The
+ratio is measured over predicted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -27,16 +28,19 @@ import numpy as np
 from benchmarks.corpus_graph import read_graph
 from benchmarks.corpus_inputs import draw_inputs, elements, prepare
 from benchmarks.entry import end_with
+from benchmarks.patterns import patterns
 from benchmarks.run import target_at_hand
 from fusec import driver
 from fusec.bench.work import Work, build
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
+from fusec.parse import read_text
 from fusec.run.device import device_available
 from fusec.target import find
 
 COUNT = 3
+PATTERNS = Path("patterns")
 MAIN = 0.6
 """Part of the predicted time that a scheduler takes in fusions that speak for it."""
 MOST_ELEMENTS = 1 << 29
@@ -45,6 +49,8 @@ MOST_ELEMENTS = 1 << 29
 
 def read(path: Path) -> tuple[Fusion, dict[str, Any]]:
     """Return a fusion, and those of its inputs that are drawn in a way of their own."""
+    if path.parent == PATTERNS:
+        return read_text(patterns()[path.name]), {}
     if path.suffix == ".json":
         prepared = prepare(read_graph(path), path.stem)
         drawn = draw_inputs(prepared, 0)
@@ -79,6 +85,12 @@ def chosen(folder: Path, target: str, count: int, pool: ProcessPoolExecutor) -> 
     for scheduler in sorted({name for _, found in every for name in found}):
         of = {path: found[scheduler] for path, found in every if _speaks(found, scheduler)}
         yield from sorted(of, key=lambda path: -of[path])[:count]
+
+
+def _meant(path: Path, target: str, count: int, pool: ProcessPoolExecutor) -> Iterable[Path]:
+    if path == PATTERNS:
+        return [PATTERNS / name for name in patterns()]
+    return chosen(path, target, count, pool) if path.is_dir() else [path]
 
 
 def _speaks(found: Mapping[str, float], scheduler: str) -> bool:
@@ -134,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
         paths = [
             path for each in given.paths
-            for path in (chosen(each, target, given.count, pool) if each.is_dir() else [each])
+            for path in _meant(each, target, given.count, pool)
         ]  # fmt: skip
         if given.list:
             print("\n".join(map(str, paths)))

@@ -44,8 +44,9 @@ from fusec.schedule.matmul_compared import (
     most_stages,
     swapped_tiles,
 )
+from fusec.schedule.matmul_limits import RANGES
 from fusec.schedule.matmul_price import seconds
-from fusec.schedule.matmul_ranges import PARTS, RANGES
+from fusec.schedule.matmul_ranges import PARTS
 from fusec.schedule.matmul_tiles import PERSISTENT
 from fusec.schedule.matmul_work import ProductWork, work_of
 from fusec.segment.price import traffic

@@ -31,7 +31,7 @@ from paths import TESTS
 from text_on_cpu import on_host
 
 from fusec.codegen.dispatch import plan_sources
-from fusec.codegen.render import parameters
+from fusec.codegen.parameters import parameters
 from fusec.ir.evaluate import extents
 from fusec.run.arrays import StridedArray, span
 from fusec.run.headers import device_headers

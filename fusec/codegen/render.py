@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fusec.codegen.layout import laid_out
+from fusec.codegen.parameters import Parameter
 from fusec.codegen.source import KernelSource
+from fusec.codegen.views import KernelView
 from fusec.kernel.alignment import WIDEST, alignments
-from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.device import NAMESPACE, header_of
 from fusec.kernel.facts import uses
 from fusec.kernel.fold import folded
@@ -41,19 +42,13 @@ from fusec.kernel.numbering import Numbering
 from fusec.schedule.plan import (
     Argument,
     Kernel,
-    MailboxArgument,
     PushedKernel,
-    ScalarArgument,
-    SizeArgument,
     TensorArgument,
     TensorMapArgument,
-    WorkspaceArgument,
 )
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-    from fusec.codegen.views import KernelView
 
 
 ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler spills."
@@ -102,43 +97,6 @@ def environment() -> Environment:
     found.globals.update(known)  # pyright: ignore[reportUnknownMemberType]
     found.tests.update({"wide": I64.__eq__})  # pyright: ignore[reportUnknownMemberType]
     return found
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A kernel's parameter: what is passed, and its name in the text."""
-
-    argument: Argument
-    name: str
-
-    @property
-    def type(self) -> Type:
-        """Return its type without qualifiers; a pointer's, that of an element."""
-        argument = self.argument
-        if isinstance(argument, TensorArgument | WorkspaceArgument | ScalarArgument):
-            return storage_type(argument.dtype)
-        if isinstance(argument, SizeArgument):
-            return I64 if argument.wide else INT
-        mailboxes = isinstance(argument, MailboxArgument)
-        return Type("fusec::PushSum" if mailboxes else "fusec::TensorMap")
-
-    def __str__(self) -> str:
-        argument = self.argument
-        if isinstance(argument, TensorArgument):
-            const = "" if argument.written else "const "
-            restrict = " __restrict__" if argument.restrict else ""
-            return f"{const}{self.type}*{restrict} {self.name}"
-        if isinstance(argument, WorkspaceArgument):
-            return f"{self.type}* {self.name}"
-        if isinstance(argument, SizeArgument | ScalarArgument):
-            return f"{self.type} {self.name}"
-        return f"const __grid_constant__ {self.type} {self.name}"
-
-
-def parameters(kernel: Kernel, names: Mapping[str, str] | None = None) -> tuple[Parameter, ...]:
-    """Return what a kernel's arguments are to its text; names: C names by theirs."""
-    known = names or {}
-    return tuple(Parameter(a, identifier(known.get(a.name, a.name))) for a in kernel.arguments)
 
 
 HEADERS_HERE, PARAMETERS_HERE = "@headers@", "@parameters@"

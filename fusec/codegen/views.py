@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from fusec.codegen.render import Parameter, parameters
+from fusec.codegen.parameters import Parameter, parameters
 from fusec.escape import c_comment
 from fusec.ir.graph import Const, Fusion, Node
 from fusec.schedule.plan import Kernel, KernelPlan

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
+from fusec.schedule.attention.kernel.names import BACKWARD
 from fusec.schedule.attention_backward_choice import (
     FEATURES,
     LIKELY,
@@ -46,6 +48,7 @@ from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.requirements import five_gemms
+from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
@@ -79,6 +82,11 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
     """Accepts the five GEMMs of an attention's backward, and the elementwise work on weights."""
 
     name = "attention_backward"
+    templates: ClassVar = {
+        "attention_backward": Template("attention_backward", 20),
+    }
+    reach = ("matmul",)
+    vocabulary = BACKWARD
 
     def problem(self, segment: Fusion) -> BackwardProblem | Refusal:
         """Return the backward that a segment is, or why it is none."""

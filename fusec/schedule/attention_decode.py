@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
@@ -11,6 +12,7 @@ from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import F32, U32
 from fusec.ir.graph import Fusion
 from fusec.ops.names import fresh_name
+from fusec.schedule.attention.kernel.names import DECODE
 from fusec.schedule.attention_common import recognised, row_guards
 from fusec.schedule.attention_decode_choice import (
     LIKELY,
@@ -37,6 +39,7 @@ from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.requirements import two_gemms_or_sums
+from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
@@ -64,6 +67,11 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
     """Accepts attentions of at most 16 queries that share keys, and elementwise work on scores."""
 
     name = "attention_decode"
+    templates: ClassVar = {
+        "attention_decode": Template("attention_decode", 36),
+    }
+    reach = ("matmul",)
+    vocabulary = DECODE
 
     def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import ClassVar
 
 from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion, Input, Node, Output, Type, Value, needed_nodes
@@ -48,6 +49,9 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
     """Accepts segments whose only output is a cat of more tensors than one kernel takes."""
 
     name = "concat"
+    templates: ClassVar = {}
+    reach = ()
+    vocabulary = frozenset[str]()
 
     def __init__(self) -> None:
         """Plan kernels by a pointwise scheduler of its own."""

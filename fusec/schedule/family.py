@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from fusec.diagnostics import Unsupported
 from fusec.ir.annotations import Setting
@@ -18,6 +18,7 @@ from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.space import MOST_RECORDS, Field, Parameters, near, setting_text
+from fusec.schedule.templates import Template, state
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -30,10 +31,21 @@ NOTHING_SET: Mapping[str, Setting] = MappingProxyType({})
 class Family(ABC, Generic[P, R, L]):
     """A scheduler: it analyses a segment once, and prices and plans from what it found.
 
-    name: the scheduler's name, as nvFuser calls it.
+    name: the scheduler's name, as nvFuser calls it. templates: those of its kernels, by name.
+    reach: the tables `[reach.NAME]` of target files that its costs read. vocabulary: the names that
+    its templates give to their own variables, which no value of a kernel may have.
     """
 
     name: str
+    templates: ClassVar[Mapping[str, Template]]
+    reach: ClassVar[tuple[str, ...]]
+    vocabulary: ClassVar[frozenset[str]]
+
+    def __init_subclass__(cls, **given: object) -> None:
+        """Check what a family states; those without a name are parts that families share."""
+        super().__init_subclass__(**given)
+        if hasattr(cls, "name"):
+            state(cls, cls.name)
 
     def __init__(self) -> None:
         """Know no segment yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import (
@@ -78,6 +79,9 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
     """Accepts one exchange between ranks, alone."""
 
     name = FAMILY
+    templates: ClassVar = {}
+    reach = ()
+    vocabulary = frozenset[str]()
 
     def problem(self, segment: Fusion) -> Problem | Refusal:
         """Return the exchange, or why the segment is none."""
@@ -143,6 +147,9 @@ class Placement(Family[Problem, Placed, PlacementPlan]):
     """Accepts one operation that says where a tensor lies in a larger one, alone."""
 
     name = PLACEMENT
+    templates: ClassVar = {}
+    reach = ()
+    vocabulary = frozenset[str]()
 
     def problem(self, segment: Fusion) -> Problem | Refusal:
         """Return the operation, or why the segment is none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fusec.ir.dim import Dim, dim
 from fusec.ir.effects import own_strides
@@ -46,6 +47,9 @@ class HostOperations(Family[HostProblem, HostParameters, Plan[HostProblem, HostP
     """Accepts the segments that a file pins to it."""
 
     name = "host"
+    templates: ClassVar = {}
+    reach = ()
+    vocabulary = frozenset[str]()
 
     def problem(self, segment: Fusion) -> HostProblem | Refusal:
         """Return how the host runs the segment."""

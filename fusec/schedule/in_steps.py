@@ -18,7 +18,8 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.rows_problem import RowsProblem
-from fusec.schedule.strides import LINE, axis_lowering, reach_by_lines
+from fusec.schedule.strides import axis_lowering, reach_by_lines
+from fusec.segment.price import LINE
 from fusec.segment.protocol import Redefinition, Refusal
 from fusec.segment.segmented import extract
 from fusec.target import Target

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
 from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
 from fusec.schedule.common import (
@@ -35,6 +37,7 @@ from fusec.schedule.redefinitions import sums_of_few, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
 from fusec.schedule.requirements import columns_of_rows
 from fusec.schedule.rows.domain import PhasedPlan, lowered
+from fusec.schedule.templates import Template
 from fusec.schedule.two_pass import names_of_sums
 from fusec.segment.price import traffic
 from fusec.segment.price import work as operations
@@ -56,6 +59,12 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
     """Accepts reductions over rows, with or without reductions along them."""
 
     name = "inner_outer_persistent"
+    templates: ClassVar = {
+        "inner_outer_persistent": Template("inner_outer_persistent"),
+        "column_finish": Template("column_finish", 18),
+    }
+    reach = ("inner_outer_persistent",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Split | Refusal:
         """Return a segment split; sizes are put in, variances and unit reductions written out."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule import ring
 from fusec.schedule.common import (
     access,
@@ -45,6 +47,7 @@ from fusec.schedule.row_tiles import (
 from fusec.schedule.rows.domain import PhasedPlan, Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.strides import WARP, reach_by_lines
+from fusec.schedule.templates import Template
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import SECTOR, bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
@@ -59,6 +62,13 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     """Accepts reductions over the innermost axes whose input is read again after them."""
 
     name = "inner_persistent"
+    templates: ClassVar = {
+        "inner_persistent": Template("inner_persistent"),
+        "inner_persistent_ring": Template("inner_persistent_ring"),
+        "inner_persistent_pushed": Template("inner_persistent_pushed"),
+    }
+    reach = ("inner_persistent",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment with row lengths put in and variances in two passes, by rows."""

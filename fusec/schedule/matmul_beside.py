@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.pressure import RESERVED
 from fusec.target import Target
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
 
 SM_BYTES = 233472
 """Shared memory of an SM that has wgmma: 228 KiB."""

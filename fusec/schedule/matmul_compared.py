@@ -21,20 +21,13 @@ from fusec.schedule.matmul_choice import (
     sizes_of,
 )
 from fusec.schedule.matmul_computed import MOST_ROWS as MOST_COMPUTED
+from fusec.schedule.matmul_limits import ACROSS_PART, RANGES, WARPS, WEIGHT_PART
 from fusec.schedule.matmul_price import best_method
 from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_ranges import PARTS, RANGES
+from fusec.schedule.matmul_ranges import PARTS
 from fusec.schedule.matmul_shared import stage_bytes, swizzled_layout
 from fusec.schedule.matmul_tiles import persistent_tiles
-from fusec.schedule.matmul_vector import (
-    ACROSS_PART,
-    MOST_ROWS,
-    MOST_WEIGHTED_ROWS,
-    WARPS,
-    WEIGHT_PART,
-    across_shapes,
-    vector_shapes,
-)
+from fusec.schedule.matmul_vector import MOST_ROWS, MOST_WEIGHTED_ROWS, across_shapes, vector_shapes
 from fusec.target import Target
 
 TILE_K_BYTES = 128

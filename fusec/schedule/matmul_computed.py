@@ -14,7 +14,6 @@ from fusec.ir.expression import Var, delinearize, of_var
 from fusec.ir.graph import Fusion, Node, Output, Value, needed_nodes
 
 if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
     from fusec.schedule.matmul_problem import Product
 
 WIDTH = 8
@@ -112,18 +111,3 @@ def no_computing(problem: Product, facts: Facts) -> str:
                 f"{name}, and `{each.name}` is not contiguous along K in chunks of {WIDTH} elements"
             )
     return ""
-
-
-def computed_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
-    """Return why rows of A cannot be computed for a tile, or None."""
-    if problem.computed is None or p.kernel != "split_k":
-        return None
-    if p.multicast != "none":
-        return Refusal("multicast", "a multicast operand must be copied, not computed")
-    if p.tile_m > MOST_ROWS:
-        because = f"{WRITERS} warps compute {MOST_ROWS} rows per stage, not {p.tile_m}"
-        return Refusal("tile", because)
-    if p.stages < WRITERS:
-        because = f"{WRITERS} producer warps need a stage each, but there are {p.stages}"
-        return Refusal("stages", because)
-    return None

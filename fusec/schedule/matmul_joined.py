@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fusec.index.domain import Refusal, find_domain
 from fusec.ir.graph import Fusion, Node, Output, needed_nodes
+from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_epilogue import find_epilogue
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Joined, Product, find_product
 from fusec.schedule.matmul_totals import Total, find_totals, without_totals
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
 
 BLOCK = 64
 """Columns in a block of a tile of B that is not contiguous along K."""

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from fusec.schedule.matmul_choice import Sizes, sizes_of
-from fusec.schedule.matmul_work import widths_of
+from fusec.schedule.matmul_choice import MatmulParameters, Sizes, sizes_of
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_work import ProductWork, widths_of
 from fusec.target import Target
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
-    from fusec.schedule.matmul_problem import Product
-    from fusec.schedule.matmul_work import ProductWork
 
 MOST_TIMES = 3
 """How many times L2 operands may have: of 470 MB the same loads were 4 % slower (H200)."""

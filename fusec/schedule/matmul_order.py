@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fusec.ir.dtype import F32
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul_limits import WARPS
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_sums import partials_dtype, slice_groups
-from fusec.schedule.matmul_vector import WARPS
 from fusec.schedule.orders import GROUP, TF32_GROUP, PlannedOrder, of_products, of_tensor_cores
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fusec.ir.dtype import F32
+from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_totals import COLUMNS
 from fusec.segment.protocol import Refusal
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
 
 PLAIN = (False, "none", False, 8)
 """Of other kernels ping_pong, multicast, staged and band."""

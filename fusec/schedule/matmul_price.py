@@ -16,6 +16,8 @@ from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 from fusec.target.costs import MatmulCost
 
+_SIMT_RESIDENT = 4
+"""CTAs of kernel `simt` that an SM has at a time."""
 _BARRIER, _SLOT = 8, 16
 """Bytes of shared memory beside the stages: barriers of each, and what a CTA is told."""
 
@@ -77,23 +79,44 @@ def _ring_bytes(p: MatmulParameters, needed: ProductWork) -> int:
 def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
     """Return the time of a kernel with a CTA for each tile, whose steps do not wait for memory."""
     cost = target.cost.matmul
-    rate, resident = target.flops * cost.simt_reach / 4, target.sms * 4
-    if p.kernel == "mma":
+    if p.kernel == "simt":
+        resident = target.sms * _SIMT_RESIDENT
+        computed = _simt_seconds(p, needed, ctas, target)
+    else:
+        resident = target.sms
         part = cost.mma_reach_hopper if target.capability >= 90 else cost.mma_reach
         across = sum(b > 1 for b in needed.blocks)
         part *= cost.mma_tf32_reach[across] if needed.is_tf32 else 1.0
         rate = target.half_flops * part * cost.unaligned_reach[needed.loose]
-        resident = target.sms
-    per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms)
-    per_tile += cost.plain_tile_seconds
-    if p.kernel == "mma" and p.vector_width == 1:
-        stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
-        share = max(cost.lone_store_share, min(1.0, ctas / resident))
-        per_tile += stored * cost.element_store_seconds * share
+        per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms)
+        per_tile += cost.plain_tile_seconds
+        if p.vector_width == 1:
+            stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
+            share = max(cost.lone_store_share, min(1.0, ctas / resident))
+            per_tile += stored * cost.element_store_seconds * share
+        computed = -(-ctas // resident) * per_tile
     # About half of the SMs saturate the memory.
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
     moved = needed.bytes / (target.bandwidth * filled) + cost.plain_start_seconds
-    return max(-(-ctas // resident) * per_tile, moved)
+    return max(computed, moved)
+
+
+def _simt_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
+    """Return the time of multiply-adds, a stage at a time: CTAs of an SM share its rate.
+
+    A CTA alone waits for its loads. Words of 64 bits take twice as long.
+    """
+    cost = target.cost.matmul
+    words = 2 if max(needed.widths) >= 8 else 1
+    steps = -(-max(1, needed.sizes.k) // p.tile_k)
+    work = 2.0 * p.tile_m * p.tile_n * p.tile_k * target.sms / (target.flops * cost.simt_reach)
+    waves, rest = divmod(ctas, target.sms * _SIMT_RESIDENT)
+    taken = 0.0
+    for count, of_sm in ((waves, _SIMT_RESIDENT), (1, -(-rest // target.sms))):
+        if count and of_sm:
+            step = words * max(cost.simt_step_seconds, of_sm * work)
+            taken += count * (steps * step + cost.plain_tile_seconds)
+    return taken
 
 
 def _step_seconds(
@@ -180,7 +203,8 @@ def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) 
     others = together(estimate.parts(target))
     rest = max(0.0, taken**OVERLAP - others**OVERLAP) ** (1 / OVERLAP)
     if is_simt:
-        return replace(estimate, flops=estimate.flops + rest * target.flops / 2)
+        multiplied = rest * target.flops / 2 * target.issue
+        return replace(estimate, flops=estimate.flops + multiplied)
     return replace(
         estimate, tensor_flops=rest * target.half_flops * target.cost.matmul.sustained_reach
     )

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_problem import Product
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
-if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
-    from fusec.schedule.matmul_problem import Product
-
-RANGES = "ranges"
-"""The way to sum of a kernel with one CTA per SM, which have as many steps each."""
 PARTS = 2
 """Ranges that share a tile at most: none has fewer steps than a tile."""
 

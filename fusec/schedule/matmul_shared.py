@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
 
 from fusec.kernel.sizes import Constants, Listing, Quantity
+from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_staged import StagedSlots, staged_columns
 from fusec.schedule.plan import Kernel
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
 
 PAD = 16
 """Bytes behind a row of a tile, so that the rows of an ldmatrix are in all banks."""

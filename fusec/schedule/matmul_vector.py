@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_limits import COLUMNS, ROWS, WARPS, WEIGHT_PART
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Product
 from fusec.segment.protocol import Refusal
 
-if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
-
-WARPS = 8
-"""Warps of a block; they share K."""
-PART, WEIGHT_PART, ACROSS_PART = 64, 128, 64
-"""Elements of K that a warp takes at a time (matmul_vector.cuh), of weights that are converted
-(matmul_weights.cuh), and of such that lie along N (matmul_weights_across.cuh)."""
-ROWS = (8, 16, 32)
-"""Rows of a tile, by eights that fill an instruction of a tensor core."""
-COLUMNS = (16, 32, 64)
-"""Columns of a tile."""
 PARTS = (1, 2, 4)
 """Stages: parts of a warp that are in flight."""
 MOST_ROWS = 8

@@ -11,6 +11,7 @@ from fusec.index.access import Facts
 from fusec.ir.dtype import F32
 from fusec.schedule.matmul_access import is_chunked
 from fusec.schedule.matmul_choice import Sizes, sizes_of
+from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_staged import LINE
@@ -146,6 +147,8 @@ def widths_of(product: Product) -> tuple[float, float]:
     """Return the bytes of an element of A, and of B, as tensor cores or conversions take them."""
     if product.dtype == F32:
         return 4, 4
+    if sums_dtype(product.node.output.dtype).bits == 64:
+        return 8, 8
     if product.narrow is not None:
         return 1, 1
     return 2, 0.5 if product.b.packed else 1 if product.has_converted_weights else 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fusec.ir.dim import product
 from fusec.ir.effects import own_strides
@@ -29,6 +30,9 @@ class NoOp(Family[Problem, NoOpParameters, NoOpPlan]):
     """Accepts segments whose outputs are views of inputs, or have no element at hint sizes."""
 
     name = "no_op"
+    templates: ClassVar = {}
+    reach = ()
+    vocabulary = frozenset[str]()
 
     def problem(self, segment: Fusion) -> Problem | Refusal:
         """Return the segment, or which output has to be computed."""

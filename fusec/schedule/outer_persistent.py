@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.common import (
     access,
     is_empty,
@@ -31,6 +32,7 @@ from fusec.schedule.requirements import memory_bound
 from fusec.schedule.rows.domain import PhasedPlan
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters, power_above
+from fusec.schedule.templates import Template
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
@@ -77,6 +79,11 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
     """Accepts reductions over outer axes whose input is read again after them."""
 
     name = "outer_persistent"
+    templates: ClassVar = {
+        "outer_persistent": Template("outer_persistent"),
+    }
+    reach = ("outer_persistent",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment with column lengths put in and variances in two passes, by columns."""

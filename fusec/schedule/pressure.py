@@ -14,6 +14,7 @@ from fusec.ir.dtype import F64
 from fusec.ir.expression import Index, Quotient, Remainder, Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.registers import SM_REGISTERS, words
+from fusec.schedule.templates import find_template
 from fusec.target import Target
 from fusec.target.costs import RegistersCost, RegisterWeights
 
@@ -31,27 +32,6 @@ BLOCKS = 32
 """Blocks that an SM holds at most."""
 RESERVED = 1024
 """Bytes of shared memory that the system takes of each block."""
-
-
-TEMPLATES = {
-    "attention_decode": 36,
-    "attention_backward": 20,
-    "attention_wgmma": 20,
-    "column_finish": 18,
-    "matmul_mma": 36,
-    "matmul_ranges": 36,
-    "matmul_simt": 20,
-    "matmul_split_k": 36,
-    "matmul_sum_slices": 24,
-    "matmul_vector": 30,
-    "matmul_wgmma": 36,
-    "sort_count": 14,
-    "sort_offsets": 14,
-    "sort_rows": 46,
-    "sort_scatter": 30,
-    "topk": 28,
-}
-"""Registers of templates for what is the same in all their kernels, or nearly."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +84,7 @@ class Occupancy:
 
 def of_template(template: str) -> Pressure:
     """Return what a thread of a kernel holds of whose loops nothing is known."""
-    return Pressure(own=TEMPLATES.get(template, 4))
+    return Pressure(own=find_template(template).registers)
 
 
 def occupancy(kernel: Kernel, pressure: Pressure, target: Target) -> Occupancy:

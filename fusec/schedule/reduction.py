@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.annotations import Setting
@@ -11,6 +12,7 @@ from fusec.ir.dim import dim, product
 from fusec.ir.expression import Var, index
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.roles import Combine
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.common import (
     access,
     is_empty,
@@ -43,6 +45,7 @@ from fusec.schedule.requirements import memory_bound
 from fusec.schedule.row_tiles import tile_bytes, tile_trouble
 from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
+from fusec.schedule.templates import Template
 from fusec.segment.price import SECTOR, traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
@@ -60,6 +63,12 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     """Accepts reductions over the same axes that do not depend on one another."""
 
     name = "reduction"
+    templates: ClassVar = {
+        "reduction_inner": Template("reduction"),
+        "reduction_outer": Template("reduction"),
+    }
+    reach = ("reduction", "inner_persistent")
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment along the axis that runs along memory in its largest input."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fusec.index.instances import Instance
 from fusec.schedule.rows.domain import lowered
 from fusec.schedule.rows_problem import RowsProblem
-from fusec.schedule.strides import side_by_side
+from fusec.segment.price import SECTOR
 
 
 def is_strided(problem: RowsProblem) -> bool:
-    """Return whether the largest load of the element loop does not run along memory."""
+    """Return whether the next element of the largest load in the loop lies in another sector."""
     fusion, domain, rows = problem.fusion, problem.domain, problem.rows
     _, chunk, _ = rows.variables(1)
     loads = {i for p in lowered(fusion, domain, rows, 1)[1].loads for i in p}
@@ -23,8 +23,8 @@ def is_strided(problem: RowsProblem) -> bool:
             for a, c in load.address.terms
             if chunk in getattr(a, "inner", load.address).variables
         )
-        size = load.value.rank
-        strides.append((size, not mixed and step != side_by_side(fusion, load.value)))
+        far = step is None or not 0 < abs(step.evaluate(fusion.hints)) * load.dtype.size < SECTOR
+        strides.append((load.value.rank, not mixed and far))
     return max(strides, default=(0, False))[1]
 
 

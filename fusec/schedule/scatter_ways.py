@@ -37,13 +37,15 @@ class Way:
 
     trouble: why a scatter cannot be written so, or None; kernels: those that write, by vectors of
     so many lines, with their workspaces; scratch: bytes of workspaces that they move; by_lines:
-    whether a thread takes a line of the source, not an element.
+    whether a thread takes a line of the source, not an element; along_scratch: whether it reads
+    and writes workspaces along memory.
     """
 
     trouble: Callable[[Scatter], Refusal | None]
     kernels: Callable[[Scatter, Target, int], Launches]
     scratch: Callable[[Scatter], int] = lambda scatter: 0
     by_lines: bool = False
+    along_scratch: bool = False
 
 
 def _lines_trouble(scatter: Scatter) -> Refusal | None:
@@ -217,6 +219,6 @@ WAYS: Mapping[str, Way] = {
     "lines": Way(_lines_trouble, _by_lines, by_lines=True),
     "elements": Way(_elements_trouble, _by_elements),
     "winners": Way(_winners_trouble, _by_claims, _claimed_bytes),
-    "sorted": Way(_sorted_trouble, _by_order, _sorted_bytes),
+    "sorted": Way(_sorted_trouble, _by_order, _sorted_bytes, along_scratch=True),
     "compared": Way(_compared_trouble, _by_comparing),
 }

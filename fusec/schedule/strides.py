@@ -17,14 +17,13 @@ from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.rows.domain import Rows
 from fusec.segment.limits import MOST_MAPS
+from fusec.segment.price import LINE, SECTOR
 
 _RECENT: Recent[Lowering] = Recent()
 PLACES = 65
 """Places along an axis that are looked at where no formula tells how an address grows."""
 WARP = 32
 """Threads that load at a time: of a strided load each another line of the cache, at most."""
-LINE = 128
-"""Bytes of a line of the cache."""
 PROBED = 2
 """Bytes of the elements that the probes `strided` load."""
 
@@ -35,7 +34,7 @@ class Strided:
 
     load: Instance
     axis: Var | None
-    bytes: int
+    bytes: int  # of the elements that are loaded
 
 
 def innermost(domain: Domain) -> Var | None:
@@ -58,29 +57,26 @@ def axis_lowering(fusion: Fusion, domain: Domain) -> Lowering:
     return _RECENT.of(fusion, id(domain), made)
 
 
-def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
-    """Return the loads that do not run along the innermost axis, and the bytes of all loads."""
+def strided_loads(fusion: Fusion, domain: Domain) -> list[Strided]:
+    """Return the loads that do not run along the innermost axis."""
     last = innermost(domain)
     found: list[Strided] = []
-    total = 0
-    if any(a.extent.evaluate(fusion.hints) == 0 for a in domain.axes):
-        return found, total
+    if last is None or any(a.extent.evaluate(fusion.hints) == 0 for a in domain.axes):
+        return found
     # A value and what it was moved from may be one load.
     for load in dict.fromkeys(axis_lowering(fusion, domain).made.values()):
         if load.kind != "load" or load.address is None or load.value is None:
             continue
-        size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
-        if not size:
-            continue
-        total += size
-        step = None if last is None else load.address.coefficient(last)
-        if last is None or (step is not None and step in (0, side_by_side(fusion, load.value))):
+        places = product(a.extent for a in domain.axes if a in load.address.variables)
+        count = min(each.evaluate(fusion.hints) for each in (product(load.value.shape), places))
+        step = load.address.coefficient(last)
+        if not count or (step is not None and step in (0, side_by_side(fusion, load.value))):
             continue
         if step is None and _in_pieces(load.address, last, fusion.hints):
             continue
         unit = (a for a in domain.axes if a.extent != 1 and load.address.coefficient(a) == 1)
-        found.append(Strided(load, next(unit, None), size))
-    return found, total
+        found.append(Strided(load, next(unit, None), count * load.dtype.size))
+    return found
 
 
 def lines_of_warp(load: Strided, domain: Domain, sizes: Mapping[str, int]) -> int:
@@ -93,16 +89,18 @@ def lines_of_warp(load: Strided, domain: Domain, sizes: Mapping[str, int]) -> in
     the last axis, as of pairs that take turns, a warp's lines are counted.
     """
     last, address = innermost(domain), load.load.address
-    step = None if last is None or address is None else address.coefficient(last)
-    if address is not None and last is not None and step is None:
-        return _counted_lines(address, domain, sizes, load.load.dtype.size)
-    if load.axis is None or address is None:
+    if last is None or address is None:
         return WARP
+    step = address.coefficient(last)
+    if step is None:
+        return _counted_lines(address, domain, sizes, load.load.dtype.size)
+    shared = -(-WARP * abs(step.evaluate(sizes)) * load.load.dtype.size // LINE)
+    lines = min(WARP, max(1, shared))
+    if load.axis is None:
+        return lines
     after = domain.axes[domain.axes.index(load.axis) + 1 :]
     across = product(a.extent for a in after if a in address.variables)
-    steps = WARP * LINE if step is None else abs(step.evaluate(sizes))
-    shared = -(-WARP * steps * load.load.dtype.size // LINE)
-    return min(WARP, across.evaluate(sizes), max(1, shared))
+    return min(lines, across.evaluate(sizes))
 
 
 def _counted_lines(address: Index, domain: Domain, sizes: Mapping[str, int], size: int) -> int:
@@ -163,6 +161,19 @@ def _continues(places: Iterable[Index | None], outer: Var, inner: Var) -> bool:
     return True
 
 
+def nearest(address: Index, axes: Iterable[Var], size: int, sizes: Mapping[str, int]) -> set[Var]:
+    """Return the axes along which the next element is nearest, in either direction.
+
+    size: of an element. None where it lies in another sector, or where no formula says.
+    """
+    steps: dict[Var, int] = {}
+    for axis in axes:
+        step = address.coefficient(axis) if axis.extent != 1 else None
+        if step is not None and 0 < abs(step.evaluate(sizes)) * size < SECTOR:
+            steps[axis] = abs(step.evaluate(sizes))
+    return {a for a, step in steps.items() if step == min(steps.values())}
+
+
 def side_by_side(fusion: Fusion, value: Value) -> int:
     """Return the step between neighbours of an input: parts of complex numbers alternate."""
     return 1 if fusion.input_of[value].part is None else 2
@@ -195,12 +206,12 @@ def in_order_of_memory(fusion: Fusion, domain: Domain, rows: Rows) -> Rows:
     """
     weights = dict.fromkeys(rows.kept, 0)
     largest: dict[Var, tuple[int, Index]] = {}
-    for address, size in _read_and_written(fusion, domain):
-        for axis in rows.kept:
-            if address.coefficient(axis) == 1:
-                weights[axis] += size
-                if size > largest.get(axis, (0, address))[0]:
-                    largest[axis] = size, address
+    for address, count, element in _read_and_written(fusion, domain):
+        size = count * element
+        for axis in nearest(address, domain.axes, element, fusion.hints) & weights.keys():
+            weights[axis] += size
+            if size > largest.get(axis, (0, address))[0]:
+                largest[axis] = size, address
     last = max(reversed(rows.kept), key=lambda a: weights[a], default=None)
     if last is None or last is rows.kept[-1] or last not in largest:
         return rows
@@ -209,38 +220,40 @@ def in_order_of_memory(fusion: Fusion, domain: Domain, rows: Rows) -> Rows:
         step = largest[last][1].coefficient(axis)
         if step is None:
             return rows
-        strides[axis] = step.evaluate(fusion.hints)
+        strides[axis] = abs(step.evaluate(fusion.hints))
     # An axis along which everything is the same comes first.
     kept = sorted(rows.kept, key=lambda a: (strides[a] != 0, -strides[a]))
     return Rows(tuple(kept), rows.reduced)
 
 
-def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, int]]:
-    """Yield where reductions read and outputs are written, by axes, with the tensors' bytes."""
+def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, int, int]]:
+    """Yield where reductions read and outputs are written: address, elements, bytes of one."""
     lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
     for node in domain.reduced:
         lowering.at_home(node.inputs[0])
     for load in lowering.made.values():
         if load.kind == "load" and load.address is not None and load.value is not None:
-            size = product(load.value.shape).evaluate(fusion.hints)
-            yield load.address, size * load.dtype.size
+            count = product(load.value.shape).evaluate(fusion.hints)
+            yield load.address, count, load.dtype.size
     for output in fusion.outputs:
-        size = product(output.value.shape).evaluate(fusion.hints) * output.value.dtype.size
+        count = product(output.value.shape).evaluate(fusion.hints)
         strides = fusion.effects.strides(output.value)
-        yield linearize(lowering.home(output.value)[0], strides), size
+        place = linearize(lowering.home(output.value)[0], strides)
+        yield place, count, output.value.dtype.size
 
 
 def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
-    """Return the axis on which the largest load has unit stride."""
+    """Return the axis along which the largest load reads neighbours, in either direction."""
     lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
     best: tuple[int, Var] | None = None
     for node in domain.reduced:
         lowering.at_home(node.inputs[0])
-    for instance in lowering.made.values():
-        if instance.kind != "load" or instance.address is None or instance.value is None:
+    for load in lowering.made.values():
+        if load.kind != "load" or load.address is None or load.value is None:
             continue
-        size = product(instance.value.shape).evaluate(fusion.hints) * instance.dtype.size
+        size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
+        near = nearest(load.address, domain.axes, load.dtype.size, fusion.hints)
         for axis in domain.axes:
-            if instance.address.coefficient(axis) == 1 and (best is None or size > best[0]):
+            if axis in near and (best is None or size > best[0]):
                 best = (size, axis)
     return None if best is None else best[1]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fusec.index.access import Facts, access_class
 from fusec.schedule.registers import most_elements
+from fusec.schedule.transpose.problem import Crossing
 from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
-
-if TYPE_CHECKING:
-    from fusec.schedule.transpose.family import Crossing
 
 
 def widest_accesses(crossing: Crossing, facts: Facts) -> tuple[int, int]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.expression import Index, Var, index, of_var
-
-if TYPE_CHECKING:
-    from fusec.schedule.transpose.family import Crossing
+from fusec.schedule.transpose.problem import Crossing
 
 Lowered = tuple[Lowering, tuple[Var, Var, Var]]
 """A side of a kernel: the lowering of its outputs, and its loops."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
 
-from fusec.schedule.matmul_vector import WARPS, resident
-from fusec.schedule.matmul_work import computing_seconds
+from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul_limits import WARPS
+from fusec.schedule.matmul_vector import resident
+from fusec.schedule.matmul_work import ProductWork, computing_seconds
 from fusec.target import Target
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul_choice import MatmulParameters
-    from fusec.schedule.matmul_work import ProductWork
 
 
 def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:

@@ -16,6 +16,9 @@ from fusec.segment.protocol import Estimate
 SECTOR = 32
 """Bytes that DRAM moves at least: a step inside a sector saves nothing."""
 
+LINE = 128
+"""Bytes of a line of the caches."""
+
 PULLED = frozenset({"pointwise", "movement", "indexing", "factory", "random"})
 """Families of which a kernel computes those elements alone that are needed."""
 
@@ -100,13 +103,35 @@ def demanded_bytes(needed: Demanded, strides: tuple[int, ...], size: int) -> int
     dense, places = set[Box](), 0
     for region in needed.regions:
         picked = frozenset(k for k in region.picked if strides[k])
-        box = tuple(_sectors(r, pitch) for r, pitch in zip(region.box, pitches, strict=True))
+        ranges = zip(region.box, pitches, needed.shape, strict=True)
+        box = tuple(_sectors(where, pitch, extent) for where, pitch, extent in ranges)
         if picked:
             places += _picked(replace(region, box=box, picked=picked), strides, size)
         else:
             dense.add(box)
     distinct = prod(e for e, s in zip(needed.shape, strides, strict=True) if s)
     return min(distinct * size, union(dense)[1] * size + places)
+
+
+def picked_bytes(fusion: Fusion) -> int:
+    """Return the bytes of inputs that data picks in runs shorter than a line of the caches."""
+    found = 0
+    for entry in fusion.inputs:
+        needed, size = demand(fusion).of(entry.value), entry.value.dtype.size
+        strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
+        for region in needed.regions:
+            picked = frozenset(k for k in region.picked if strides[k])
+            if picked and region.by is By.INDEX:
+                region = replace(region, picked=picked)
+                short = _run(region, strides) * size < LINE
+                found += short * _picked(region, strides, size)
+    return found
+
+
+def _run(region: Region, strides: tuple[int, ...]) -> int:
+    """Return the elements that lie side by side at each place that an index picks."""
+    row = (r for k, r in enumerate(region.box) if strides[k] == 1 and k not in region.picked)
+    return max(1, prod(end - start for start, end, _ in row))
 
 
 def _picked(region: Region, strides: tuple[int, ...], size: int) -> int:
@@ -118,14 +143,25 @@ def _picked(region: Region, strides: tuple[int, ...], size: int) -> int:
     if region.by is By.MAP:
         return volume(region.box) * size
     if region.by is By.INDEX:
-        row = (r for k, r in enumerate(region.box) if strides[k] == 1 and k not in region.picked)
-        least = max(size, SECTOR // max(1, prod(end - start for start, end, _ in row)))
+        least = max(size, SECTOR // _run(region, strides))
     return min(region.count * least, volume(region.box) * size)
 
 
-def _sectors(where: Range, pitch: int) -> Range:
-    """Return the range as it is charged: one element of an expanded dim, whole sectors."""
+def _sectors(where: Range, pitch: int, extent: int) -> Range:
+    """Return the range as it is charged: one element of an expanded dim, whole sectors.
+
+    pitch: bytes from a place to the next. Places further apart than a sector take one each, which
+    are charged as if they were side by side.
+    """
     start, end, step = where
-    if pitch == 0 and end > start:
+    if end <= start or pitch >= SECTOR:
+        return where
+    if pitch == 0:
         return (0, 1, 1)
-    return (start, end, 1) if step > 1 and step * pitch < SECTOR else where
+    side_by_side = SECTOR // pitch
+    if step >= side_by_side:
+        charged = min(extent, -(-(end - start) // step) * side_by_side)
+        start = min(start, extent - charged)
+        return (start, start + charged, 1)
+    first = start // side_by_side * side_by_side
+    return (first, min(extent, -(-end // side_by_side) * side_by_side), 1)

@@ -45,6 +45,7 @@ class MatmulCost:
     element_store_seconds: float
     lone_store_share: float
     simt_reach: float
+    simt_step_seconds: float
     plain_tile_seconds: float
     plain_start_seconds: float
     sustained_reach: float

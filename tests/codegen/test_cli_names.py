@@ -12,10 +12,7 @@ from nightly import mostly_nightly
 from fusec.kernel.ctext import C_NAMES, TEMPLATE_NAMES
 from fusec.kernel.names import KEYWORDS
 from fusec.ops import TABLE
-from fusec.schedule.attention.kernel import backward as attention_backward
-from fusec.schedule.attention.kernel import decode as attention_decode
-from fusec.schedule.attention.kernel import forward as attention
-from fusec.schedule.matmul.kernel import names as matmul_names
+from fusec.schedule.registry import families
 
 # A declaration in a template: a type (or what the view puts there), a name, and what may follow.
 DECLARED = re.compile(
@@ -23,10 +20,7 @@ DECLARED = re.compile(
     r"[*&]?\s+([A-Za-z]\w*)\s*(?:=|;|\[|\{(?!\{)|\()"
 )
 TEMPLATES = sorted((ROOT / "fusec" / "templates").glob("*.j2"))
-RESERVED = matmul_names.STREAMED.union(
-    matmul_names.COMPUTED,
-    *(m.RESERVED for m in (matmul_names, attention, attention_backward, attention_decode)),
-)
+RESERVED = frozenset[str]().union(*(family.vocabulary for family in families()))
 WORDS = sorted(TEMPLATE_NAMES)
 
 
@@ -38,8 +32,6 @@ def test_the_list_holds_identifiers() -> None:
 def test_the_list_is_complete(path: Path) -> None:
     text = re.sub(r"//.*|\{#.*?#\}", "", path.read_text())
     known = TEMPLATE_NAMES | RESERVED | KEYWORDS
-    if path.name.startswith("matmul"):
-        known |= {"a", "b"}  # the operands, which the view names
     assert set(DECLARED.findall(text)) - known == set()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 import jinja2
@@ -10,7 +9,6 @@ import jinja2.meta
 import pytest
 from paths import ROOT
 
-from fusec.codegen.dispatch import VIEWS
 from fusec.codegen.render import environment
 
 FOLDER = ROOT / "fusec" / "templates"
@@ -48,13 +46,6 @@ def test_a_template_puts_no_code_together(name: str) -> None:
 def test_the_nests_of_rows_are_told_once() -> None:
     files = [f"{name}.cu.j2" for name in MEMORY_BOUND] + ["_nest.j2", "_scan.j2"]
     assert sum(len((FOLDER / name).read_text().splitlines()) for name in files) <= 770
-
-
-def test_every_template_has_a_view_and_the_other_way_round() -> None:
-    # `reduction` stands for both templates of the family.
-    assert {n.removesuffix(".cu.j2") for n in TEMPLATES} == set(VIEWS) - {"reduction"}
-    for module in VIEWS.values():
-        assert callable(importlib.import_module(module).view)
 
 
 def test_an_unknown_field_is_an_error_and_not_an_empty_text() -> None:

@@ -26,10 +26,7 @@ OTHER_WORDS = {
     "kernel/kinds.py": {"_OF_INTEGERS"},  # functions of C
     "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
     "kernel/fold_rules.py": {"_EXTREMES"},
-    "codegen/dispatch.py": {"VIEWS"},  # families
-    "schedule/attention/kernel/forward.py": {"RESERVED"},
-    "schedule/attention/kernel/backward.py": {"RESERVED"},
-    "schedule/attention/kernel/decode.py": {"RESERVED"},
+    "schedule/attention/kernel/names.py": {"FORWARD", "BACKWARD", "DECODE"},
     "schedule/matmul/kernel/names.py": {"RESERVED"},
     "hostir/sizes.py": {"_CALLS"},  # functions of sizes
     "hostir/text.py": {"EXCHANGES"},
@@ -49,7 +46,6 @@ OTHER_WORDS = {
     "run/transports/carriers.py": {"MOVING"},  # exchanges
     "run/transports/nccl.py": {"reduction", "_OF_BOOLS", "kind"},  # between ranks
     "run/transports/reduction.py": {"reduction", "_FUNCTIONS"},  # the same
-    "schedule/pressure.py": {"TEMPLATES"},
     "schedule/two_pass.py": {"_MADE"},  # names of values
     "schedule/scatter/family.py": {"FAMILIES"},
     "segment/refine.py": {"TIMES"},  # moves

@@ -11,7 +11,7 @@ from pathlib import Path
 from package_trees import FILES, PACKAGE, tree_of
 from paths import ROOT
 
-TEMPLATES = PACKAGE / "templates"
+TEMPLATES, TOOLS = PACKAGE / "templates", ROOT / "tools"
 WORD = re.compile(r"\w+")
 
 # Programs of users call these; so do files of nvFuser that `fusec` reads.
@@ -110,8 +110,8 @@ def test_everything_defined_is_used() -> None:
         for name, line in used(tree_of(path)):
             uses[name] += 1
             lines.setdefault((path, name), []).append(line)
-    folders = (ROOT / name for name in ("tests", "benchmarks", "tools"))
-    outside = sum((words(folder, ".py") for folder in folders), Counter[str]())
+    uses.update(name for path in TOOLS.glob("*.py") for name, _ in used(tree_of(path)))
+    outside = words(ROOT / "tests", ".py") + words(ROOT / "benchmarks", ".py")
     unused: list[str] = []
     for path in FILES:
         place = path.relative_to(PACKAGE).as_posix()

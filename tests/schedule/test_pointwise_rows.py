@@ -143,7 +143,7 @@ def test_rows_longer_than_a_grid_is_high_have_larger_blocks() -> None:
     assert (p.break_point, p.unroll, p.threads_x) == (1, 4, 512)
     assert plan.kernels[0].grid[1].evaluate({}) <= 65535
     domain = plan.problem.segment_domain
-    (strided,), _ = strided_loads(fusion, domain)
+    (strided,) = strided_loads(fusion, domain)
     assert lines_of_warp(strided, domain, {}) == 2  # 32 places, 8 bytes apart
 
 

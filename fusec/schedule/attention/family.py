@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
+from fusec.schedule.attention.kernel.names import FORWARD
 from fusec.schedule.attention_choice import (
     FEATURES,
     LIKELY_KEYS,
@@ -37,6 +39,7 @@ from fusec.schedule.plan import Argument, Kernel, Plan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.requirements import two_gemms
+from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
@@ -64,6 +67,11 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
     """Accepts two GEMMs with a softmax between them, and elementwise work on scores and outputs."""
 
     name = "attention"
+    templates: ClassVar = {
+        "attention_wgmma": Template("attention", 20),
+    }
+    reach = ("matmul",)
+    vocabulary = FORWARD
 
     def problem(self, segment: Fusion) -> AttentionProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts
@@ -17,6 +18,7 @@ from fusec.ir.graph import Fusion
 from fusec.schedule.attention_recompute import recomputed_scores
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.compared import ComparedFamily
+from fusec.schedule.matmul.kernel.names import VOCABULARY
 from fusec.schedule.matmul_beside import clusters
 from fusec.schedule.matmul_block_scales import unrounded_operands
 from fusec.schedule.matmul_choice import (
@@ -25,11 +27,11 @@ from fusec.schedule.matmul_choice import (
     coordinate_guards,
     divides,
     sizes_of,
-    trouble,
 )
 from fusec.schedule.matmul_compared import compared, tile_of
 from fusec.schedule.matmul_joined import find_products
 from fusec.schedule.matmul_kernels import kernels, relied_on
+from fusec.schedule.matmul_legal import trouble
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_once import operands_read_once
 from fusec.schedule.matmul_order import order_of
@@ -55,6 +57,7 @@ from fusec.schedule.problem import Problem
 from fusec.schedule.registers import words
 from fusec.schedule.requirements import IN_GEMM, one_gemm
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
+from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, with_writes, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.segment.roofline import tensor_flops
@@ -91,6 +94,17 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     """Accepts segments of one GEMM, or of two with a common operand, and their epilogues."""
 
     name = "matmul"
+    templates: ClassVar = {
+        "matmul_simt": Template("matmul", 20),
+        "matmul_mma": Template("matmul", 36),
+        "matmul_vector": Template("matmul", 30),
+        "matmul_wgmma": Template("matmul", 36),
+        "matmul_split_k": Template("matmul", 36),
+        "matmul_ranges": Template("matmul", 36),
+        "matmul_sum_slices": Template("matmul", 24),
+    }
+    reach = ("matmul",)
+    vocabulary = VOCABULARY
 
     def problem(self, segment: Fusion) -> MatmulProblem | Refusal:
         """Return the segment around its product."""

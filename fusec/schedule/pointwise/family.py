@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
@@ -11,6 +12,7 @@ from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, minimum, product
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Fusion, Node
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.blocks import shape_trouble
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments
 from fusec.schedule.compile_time import flat_build_time
@@ -45,7 +47,8 @@ from fusec.schedule.strides import (
     reach_by_lines,
     strided_loads,
 )
-from fusec.segment.price import bytes_written, elements, traffic, work
+from fusec.schedule.templates import Template
+from fusec.segment.price import elements, picked_bytes, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -60,6 +63,11 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     """Accepts segments of elementwise and movement operations with one domain."""
 
     name = "pointwise"
+    templates: ClassVar = {
+        "pointwise": Template("pointwise"),
+    }
+    reach = ("pointwise",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> FlatProblem | Refusal:
         """Return the segment with its domain."""
@@ -275,12 +283,16 @@ def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
 
 
 def _efficiency(fusion: Fusion, domain: Domain, target: Target) -> float:
-    """Return the part of the bandwidth reached: strided loads take a turn for each line."""
-    strided, total = strided_loads(fusion, domain)
+    """Return the part of the bandwidth reached.
+
+    Strided loads take a turn for each line, and sectors that an index picks come one by one.
+    """
     along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
-    moved, longer = max(1, total + bytes_written(fusion)), 0.0
-    for load in strided:
+    moved, longer = max(1, traffic(fusion)), 0.0
+    for load in strided_loads(fusion, domain):
         lines = lines_of_warp(load, domain, fusion.hints)
         reach = reach_by_lines(along, across, lines, load.load.dtype.size)
         longer += load.bytes / moved * (along / reach - 1)
+    picked = picked_bytes(fusion) / moved
+    longer += picked * (along / target.reach("pointwise", "picked") - 1) if picked else 0.0
     return along / (1 + longer)

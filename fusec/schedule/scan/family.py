@@ -13,6 +13,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
 from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Node
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
 from fusec.schedule.blocks import access_trouble, shape_trouble, shared_trouble
 from fusec.schedule.common import (
@@ -33,6 +34,7 @@ from fusec.schedule.rows.domain import Rows, in_place_hazard
 from fusec.schedule.rows_problem import bind_outer
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters, power_above
+from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -123,6 +125,13 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
     """Accepts one scan with elementwise and movement operations before and after it."""
 
     name = "scan"
+    templates: ClassVar = {
+        "scan_rows": Template("scan"),
+        "scan_tiles": Template("scan"),
+        "scan_columns": Template("scan"),
+    }
+    reach = ("scan",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Scan | Refusal:
         """Return the segment around its scan."""

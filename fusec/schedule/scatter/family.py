@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.build import make_node
-from fusec.schedule.common import specialise
+from fusec.schedule.common import access, specialise
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
@@ -23,6 +24,7 @@ from fusec.schedule.scatter_ways import (
 )
 from fusec.schedule.sort_parts import needed
 from fusec.schedule.space import WIDTHS, Field, Parameters
+from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -63,6 +65,14 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
     """Accepts one scatter with elementwise operations before it."""
 
     name = "scatter"
+    templates: ClassVar = {
+        "scatter_lines": Template("scatter"),
+        "scatter_elements": Template("scatter"),
+        "scatter_sorted": Template("scatter"),
+        "scatter_compared": Template("scatter"),
+    }
+    reach = ("scatter",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Scatter | Refusal:
         """Return the segment around its scatter."""
@@ -122,22 +132,25 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         width = plan.parameters.vector_width
         copied = 0 if scatter.in_place else 2 * scatter.elements * scatter.node.output.dtype.size
         flops, sfu = work(scatter.fusion)
+        reach, along = (target.reach(self.name, a) for a in (access(width), "vector"))
+        copy = None if scatter.in_place else Pointwise().price(_copy_plan(scatter, target), target)
+        moved, scratch = traffic(scatter.segment), way.scratch(scatter)
+        written = max(0, moved - (0 if copy is None else copy.bytes)) + copied
+        seconds = written / reach + scratch / (along if way.along_scratch else reach)
         whole = Estimate(
-            bytes=traffic(scatter.segment),
-            workspace_bytes=way.scratch(scatter) + copied,
+            bytes=moved,
+            workspace_bytes=scratch + copied,
             flops=flops,
             sfu=sfu,
-            efficiency=target.reach(self.name, "vector" if width > 1 else "scalar"),
+            efficiency=(written + scratch) / seconds if seconds else along,
             ctas=max(1, (scatter.lines if way.by_lines else scatter.elements) // width // THREADS),
             kernels=len(plan.kernels),
         )
-        return whole if scatter.in_place else _behind_copy(whole, scatter, target)
+        return whole if copy is None else _behind_copy(whole, copy, target)
 
 
-def _behind_copy(whole: Estimate, scatter: Scatter, target: Target) -> Estimate:
+def _behind_copy(whole: Estimate, copy: Estimate, target: Target) -> Estimate:
     """Return the price of all kernels: the copy has blocks and an efficiency of its own."""
-    plan = _copy_plan(scatter, target)
-    copy = Pointwise().price(plan, target)
     rest = replace(whole, bytes=max(0, whole.bytes - copy.bytes), written=None)
     seconds = sum(each.parts(target)["memory"] for each in (copy, rest))
     largest = replace(whole, ctas=max(whole.ctas, copy.ctas), efficiency=1.0)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from fusec.ir.dim import dim
 from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
 from fusec.schedule.blocks import shared_trouble
 from fusec.schedule.common import INT32_MAX, specialise, tensor_arguments
@@ -24,6 +25,7 @@ from fusec.schedule.sort_top import (
     top_trouble,
 )
 from fusec.schedule.space import COUNTS, POWERS, Field, Parameters, power_above
+from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -90,6 +92,16 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
     """
 
     name = "sort"
+    templates: ClassVar = {
+        "sort_rows": Template("sort", 46),
+        "sort_count": Template("sort", 14),
+        "sort_offsets": Template("sort", 14),
+        "sort_scatter": Template("sort", 30),
+        "topk": Template("sort_top", 28),
+        "topk_lanes": Template("sort_lanes"),
+    }
+    reach = ("sort", "topk")
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Parts | Refusal:
         """Return the segment around what orders its rows."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import ClassVar
 
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain
+from fusec.index.domain import find_domain
 from fusec.ir.dim import Dim, ceildiv, dim, product
-from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
+from fusec.ir.expression import linearize
 from fusec.ir.graph import Fusion
+from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.common import (
     dynamic_symbols,
     is_empty,
@@ -19,10 +20,12 @@ from fusec.schedule.common import (
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pressure import Pressure, flat_pressure, most_of
-from fusec.schedule.problem import Problem, vector_guards
+from fusec.schedule.problem import vector_guards
 from fusec.schedule.requirements import flat
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.strides import as_one, innermost, strided_loads
+from fusec.schedule.templates import Template
+from fusec.schedule.transpose.problem import Crossing
 from fusec.schedule.transpose_accesses import matches, widest_accesses
 from fusec.schedule.transpose_loads import (
     along_columns,
@@ -62,45 +65,6 @@ FEWEST_TILES = 4
 """Tiles for each SM below which smaller ones are taken."""
 
 
-@dataclass(frozen=True, eq=False)
-class Crossing(Problem):
-    """A segment and the axes of its tiles: `lines` along memory in loads, `columns` in stores.
-
-    Those of each side follow each other everywhere as if they were one. sizes: bytes of an element
-    of each transposed load.
-    """
-
-    domain: Domain
-    lines: tuple[Var, ...]
-    columns: tuple[Var, ...]
-    sizes: tuple[int, ...]
-
-    @property
-    def line(self) -> Var:
-        """Return the places of all lines as one loop."""
-        return Var("line", product(a.extent for a in self.lines))
-
-    @property
-    def column(self) -> Var:
-        """Return the places of all columns as one loop."""
-        return Var("column", product(a.extent for a in self.columns))
-
-    @property
-    def others(self) -> tuple[Var, ...]:
-        """Return the remaining axes."""
-        tile = {*self.lines, *self.columns}
-        return tuple(a for a in self.domain.axes if a not in tile and a.extent != 1)
-
-    def bind(self, line: Index, column: Index) -> Mapping[Var, Index]:
-        """Return the axes in loop variables: `batch` for all but the given line and column."""
-        batch = of_var(Var("batch", product(a.extent for a in self.others)))
-        at = delinearize(batch, (a.extent for a in self.others))
-        binding = dict(zip(self.others, at, strict=True))
-        for axes, place in ((self.lines, line), (self.columns, column)):
-            binding |= zip(axes, delinearize(place, (a.extent for a in axes)), strict=True)
-        return {**{a: of_var(a) for a in self.domain.axes if a.extent == 1}, **binding}
-
-
 TransposePlan = Plan[Crossing, TransposeParameters]
 
 
@@ -108,6 +72,12 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     """Accepts pointwise segments some of whose loads run along another axis than the stores."""
 
     name = "transpose"
+    templates: ClassVar = {
+        "transpose": Template("transpose"),
+        "transpose_shifted": Template("transpose_shifted"),
+    }
+    reach = ("transpose",)
+    vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Crossing | Refusal:
         """Return the segment with the axes of its tiles."""
@@ -335,7 +305,7 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
     if isinstance(domain, Refusal):
         return domain
     column = innermost(domain)
-    strided, _ = strided_loads(fusion, domain)
+    strided = strided_loads(fusion, domain)
     lines = {s.axis for s in strided if s.axis is not None}
     if column is None or not lines:
         return Refusal(

@@ -38,6 +38,7 @@ from fusec.kernel.products import (
 from fusec.schedule.attention.kernel.forward import OUT_WIDTH, loaded_operand
 from fusec.schedule.attention.kernel.frame import Frame, frame_of, neighbours, row_scopes
 from fusec.schedule.attention.kernel.limits import bound_test, narrowed_by_rows
+from fusec.schedule.attention.kernel.names import BACKWARD
 from fusec.schedule.attention.kernel.records import (
     ElementNodes,
     FusedNodes,
@@ -64,17 +65,6 @@ from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul.kernel.records import OperandNodes
 
-RESERVED = frozenset([
-    "Config", "Index", "M", "N", "OwnedTiles", "Sums", "acc", "all_seen", "batch", "batches",
-    "chunk", "column", "compute", "d", "finish_keys", "finish_queries", "finish_values", "first",
-    "first_row", "half", "i", "kOutWidth", "keep", "lane_row", "last", "m", "moved", "n", "other",
-    "own", "own_row", "p", "passing", "place", "pull", "pulls", "query_values", "row", "s", "scale",
-    "seen", "seen_by", "share", "shared", "shares", "stage", "sums", "tile", "tile_row",
-    "tile_rows", "tiles", "value_sums", "values", "visit_keys", "visit_queries", "visit_values",
-    "warp", "warp_row", "weigh", "weight", "weights",
-])  # fmt: skip
-"""Names that the template gives to its own constants and variables."""
-
 
 @dataclass(frozen=True)
 class Context:
@@ -88,7 +78,7 @@ class Context:
 
 def context_of(plan: BackwardPlan, kernel: WalkKernel) -> Context:
     """Return a plan's problem in C names."""
-    frame = frame_of(plan, kernel, RESERVED, wide=plan.parameters.wide_index)
+    frame = frame_of(plan, kernel, BACKWARD, wide=plan.parameters.wide_index)
     backward = find_backward(frame.fusion)
     assert isinstance(backward, Backward)
     return Context(frame, backward, plan.parameters, kernel)

@@ -16,6 +16,7 @@ from fusec.kernel.products import INDEX, boolean, constant, integer, shared_memo
 from fusec.kernel.stores import plan_stores
 from fusec.schedule.attention.kernel.frame import Frame, Scopes, frame_of, neighbours
 from fusec.schedule.attention.kernel.limits import counted, narrowed
+from fusec.schedule.attention.kernel.names import DECODE
 from fusec.schedule.attention.kernel.records import (
     FusedNodes,
     GraphNodes,
@@ -43,15 +44,6 @@ from fusec.schedule.attention_part import Part
 from fusec.schedule.attention_problem import Source
 from fusec.schedule.attention_scale import without_scale
 
-RESERVED = frozenset([
-    "BlockParts", "Config", "Index", "N", "Scores", "Sums", "WarpParts", "Whole", "acc", "batch",
-    "chunk", "column", "e", "factor", "feature", "finish", "finish_part", "finish_row", "first",
-    "g", "i", "kOutWidth", "kWidth", "key", "load_keys", "load_values", "m", "n", "parts",
-    "queries", "query", "r", "row", "s", "scale", "scale_log2", "score", "scores", "seen", "shared",
-    "split", "stage", "stores", "sums", "tiles", "to", "top", "total", "value", "visit", "warps",
-    "whole",
-])  # fmt: skip
-"""Names that the template gives to its own constants and variables."""
 _VALUE_FEATURES = "Config::kValueFeatures"
 OUT_WIDTH = 4
 """Neighbouring features that a thread combines; these are multiples of 16."""
@@ -70,7 +62,7 @@ class Context:
 
 def context_of(plan: DecodePlan, kernel: DecodeKernel) -> Context:
     """Return a plan's problem in C names."""
-    frame = frame_of(plan, kernel, RESERVED, wide=plan.parameters.wide_index)
+    frame = frame_of(plan, kernel, DECODE, wide=plan.parameters.wide_index)
     decode = find_decode(frame.fusion)
     assert isinstance(decode, Decode)
     return Context(frame, decode, plan.parameters)

@@ -28,6 +28,7 @@ from fusec.kernel.stores import StorePlan, plan_stores
 from fusec.schedule.attention.family import AttentionPlan
 from fusec.schedule.attention.kernel.frame import Frame, frame_of, neighbours, row_scopes
 from fusec.schedule.attention.kernel.limits import bound_test, narrowed_by_rows
+from fusec.schedule.attention.kernel.names import FORWARD
 from fusec.schedule.attention.kernel.records import (
     FusedNodes,
     GraphNodes,
@@ -55,15 +56,6 @@ from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul.kernel.records import OperandNodes
 from fusec.schedule.matmul_operand import Operand
 
-RESERVED = frozenset([
-    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
-    "e", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
-    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "own", "place", "row",
-    "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
-    "tile_m", "tile_rows", "tiles", "top", "total", "turns", "upper", "visit", "warp_m",
-    "warpgroup",
-])  # fmt: skip
-"""Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2
 """Neighbouring features that a thread has, as the tensor cores leave them."""
 _IS_QUERY = Binary("<", ROW, ROWS)
@@ -83,7 +75,7 @@ class Context:
 
 def context_of(plan: AttentionPlan, kernel: AttentionKernel) -> Context:
     """Return a plan's problem in C names."""
-    frame = frame_of(plan, kernel, RESERVED, wide=plan.parameters.wide_index)
+    frame = frame_of(plan, kernel, FORWARD, wide=plan.parameters.wide_index)
     attention = find_attention(frame.fusion)
     assert isinstance(attention, Attention)
     return Context(frame, attention, plan.parameters)

@@ -13,11 +13,12 @@ from fusec.schedule.matmul_beside import beside
 from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
 from fusec.schedule.matmul_computed import WRITERS
 from fusec.schedule.matmul_epilogue import sums_dtype
+from fusec.schedule.matmul_limits import WARPS
 from fusec.schedule.matmul_operand import Operand
 from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import MatmulKernel, spelled_layout
 from fusec.schedule.matmul_sums import SUM_SLICES, partials_dtype, slice_groups, slices_each
-from fusec.schedule.matmul_vector import WARPS, resident
+from fusec.schedule.matmul_vector import resident
 from fusec.schedule.matmul_weights import STAGE
 
 TILE_M, TILE_N = Name("kTileM"), Name("kTileN")

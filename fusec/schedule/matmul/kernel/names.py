@@ -33,6 +33,8 @@ STREAMED = frozenset([
 """The same of the kernel that streams over B, besides."""
 COMPUTED = frozenset(["a_row", "k", "made"])
 """The same of kernels that compute A, besides."""
+VOCABULARY = RESERVED | STREAMED | COMPUTED | TEMPLATE_NAMES | {"a", "b"}
+"""All of them, with those of all templates and of the operands."""
 
 
 def c_names(kernel: Kernel, reserved: frozenset[str] = RESERVED) -> Mapping[str, str]:

@@ -14,7 +14,8 @@ from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Statement, Type, item
 from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel
-from fusec.schedule.transpose.family import Crossing, TransposePlan
+from fusec.schedule.transpose.family import TransposePlan
+from fusec.schedule.transpose.problem import Crossing
 from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
 
 

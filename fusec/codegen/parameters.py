@@ -1,0 +1,55 @@
+"""The parameters of kernels as their texts declare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.kernel.ctext import identifier, storage_type
+from fusec.kernel.nodes import I64, INT, Type
+from fusec.schedule.plan import (
+    Argument,
+    Kernel,
+    MailboxArgument,
+    ScalarArgument,
+    SizeArgument,
+    TensorArgument,
+    WorkspaceArgument,
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel's parameter: what is passed, and its name in the text."""
+
+    argument: Argument
+    name: str
+
+    @property
+    def type(self) -> Type:
+        """Return its type without qualifiers; a pointer's, that of an element."""
+        argument = self.argument
+        if isinstance(argument, TensorArgument | WorkspaceArgument | ScalarArgument):
+            return storage_type(argument.dtype)
+        if isinstance(argument, SizeArgument):
+            return I64 if argument.wide else INT
+        mailboxes = isinstance(argument, MailboxArgument)
+        return Type("fusec::PushSum" if mailboxes else "fusec::TensorMap")
+
+    def __str__(self) -> str:
+        argument = self.argument
+        if isinstance(argument, TensorArgument):
+            const = "" if argument.written else "const "
+            restrict = " __restrict__" if argument.restrict else ""
+            return f"{const}{self.type}*{restrict} {self.name}"
+        if isinstance(argument, WorkspaceArgument):
+            return f"{self.type}* {self.name}"
+        if isinstance(argument, SizeArgument | ScalarArgument):
+            return f"{self.type} {self.name}"
+        return f"const __grid_constant__ {self.type} {self.name}"
+
+
+def parameters(kernel: Kernel, names: Mapping[str, str] | None = None) -> tuple[Parameter, ...]:
+    """Return what a kernel's arguments are to its text; names: C names by theirs."""
+    known = names or {}
+    return tuple(Parameter(a, identifier(known.get(a.name, a.name))) for a in kernel.arguments)

@@ -1,0 +1,57 @@
+"""The templates of kernel families: each family states its own, and what is known of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.diagnostics import InternalError
+
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "templates")
+_STATED = ("templates", "reach", "vocabulary")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template of a family.
+
+    view: the module below `fusec.codegen` whose `view(plan, kernel)` the template prints.
+    registers: what is the same in all its kernels, or nearly, in registers of a thread.
+    """
+
+    view: str
+    registers: int = 4
+
+
+_TEMPLATES: dict[str, Template] = {}
+"""Of the families that are imported, by name."""
+
+
+def state(family: type, name: str) -> None:
+    """Take the templates of a family's class; InternalError where it lacks a statement."""
+    for part in _STATED:
+        if part not in vars(family):
+            raise InternalError(f"family `{name}` states no `{part}`: {_HELP[part]}")
+    templates: Mapping[str, Template] = vars(family)["templates"]
+    for template in templates:
+        if not os.path.exists(os.path.join(_FOLDER, f"{template}.cu.j2")):
+            raise InternalError(f"family `{name}` has no template fusec/templates/{template}.cu.j2")
+    for part in _STATED[1:]:
+        if templates and not vars(family)[part]:
+            raise InternalError(f"family `{name}` has templates and an empty `{part}`")
+    _TEMPLATES.update(templates)
+
+
+_HELP = {
+    "templates": "its templates by name, empty if its plans have no kernels of their own",
+    "reach": "the tables `[reach.NAME]` of target files that its costs read",
+    "vocabulary": "the names that its templates give to their own variables",
+}
+
+
+def find_template(name: str) -> Template:
+    """Return a template of an imported family; InternalError where none of these states it."""
+    if name not in _TEMPLATES:
+        raise InternalError(f"no imported family states template `{name}`")
+    return _TEMPLATES[name]
