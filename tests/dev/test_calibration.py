@@ -20,7 +20,7 @@ from fusec.dev.verdicts import Calibration, calibrate
 from fusec.reference.estimate import Estimate
 from fusec.run.inputs import choose_sizes
 
-FUSIONS, EVALUATIONS = times(30), 12
+FUSIONS, EVALUATIONS = times(20), 12
 
 
 @cache

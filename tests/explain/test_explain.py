@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from draws import times
-from nightly import mostly_nightly
 from paths import ROOT
 
 import fusec
@@ -379,10 +378,8 @@ def test_units() -> None:
     assert shares == ["33 %", "100 %", "<1 %", "0 %"]
 
 
-FLAGS = mostly_nightly([((),), (("--json",),), (("--sizes", "T=1..9"),)], 3)
-
-
-@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.nightly  # tests/project/test_start_up.py asks without options
+@pytest.mark.parametrize("flags", [("--json",), ("--sizes", "T=1..9")])
 def test_neither_a_gpu_nor_a_compiler_is_asked(flags: tuple[str, ...]) -> None:
     arguments = ["explain", "examples/cross_entropy.yaml", *flags]
     code = (
