@@ -180,6 +180,8 @@ def find(name: str) -> DType:
     help = f"did you mean `{nearest}`?" if close else "one of " + ", ".join(DTYPES)
     if name in ("fp8", "f8", "float8"):
         help = "floats of 8 bits are `f8e4m3`, with more precision, and `f8e5m2`, with more range"
+    if name.endswith("dtype"):
+        help = "write the type, as in `x.to(bf16)`, or that of a tensor, as in `x.to(h.dtype)`"
     raise FusecError(f"unknown dtype `{name}`", help=help, code=UNKNOWN_DTYPE)
 
 

@@ -147,6 +147,7 @@ class Calls:
         except FusecError as error:
             raise self.words.unknown(tree, error).at(self._span(tree.name)) from None
         tree = self.words.in_our_order(op, tree)
+        op = ops.TABLE[tree.name.text] if tree.name.text != op.name else op
         try:
             given = self._bind(op, tree)
             operands, attributes = self._arguments(op, given, tree)
@@ -486,8 +487,17 @@ class Calls:
         index = keys[axes[0]] if len(axes) == 1 else None
         rank = len(value.type.shape or ())
         if isinstance(index, Value) and index.shape and index.dtype.is_float:
-            help = f"an index is an integer or a mask: `{index.name}` is {index.type}"
-            return error.changed(help=help)
+            whole = frameworks.substituted(
+                frameworks.parsed("cast(i, i64)"), {"i": tree.keys[axes[0]]}, tree
+            )
+            keys_ = [whole if k == axes[0] else key for k, key in enumerate(tree.keys)]
+            wrong = FusecError(
+                f"an index is an integer or a mask, got {index.dtype}",
+                notes=[f"{index.name} is {index.type}"],
+                code=ARGUMENT_KIND,
+            )
+            why = "declare it as integers, or cast it"
+            return self.words.with_part(tree, replace(tree, keys=tuple(keys_)), wrong, why)
         if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
             if index.shape != (value.type.shape or ())[: len(index.shape)]:
                 return error

@@ -79,7 +79,7 @@ class PythonCalls(Known, ABC):
             if op.name == "split" and isinstance(given, Items):
                 return len(given.items)
             return number or 0 if op.name == "chunk" else 0
-        return 0 if op.family == "composite" else len(op.results)
+        return 0 if op.many else len(op.results)
 
     # -- what is known
 

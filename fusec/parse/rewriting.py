@@ -149,7 +149,9 @@ class Rewriting:
         """Return a line as it is written, and before it the call whose results one is used of."""
         found = first_selected(line.tree, self._pasted.count_of)
         if found is None:
-            return line_text(line)
+            count = self._pasted.count_of(line.tree) if isinstance(line.tree, CallTree) else 0
+            unused = [Name("_", line.tree.start, line.tree.start)] * (count - len(line.names))
+            return line_text(replace(line, names=(*line.names, *unused)))
         part, call, place = found
         names = [Name("_", call.start, call.start)] * self._pasted.count_of(call)
         names[place] = self._free(Name(call.name.text, call.start, call.start))

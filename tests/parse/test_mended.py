@@ -76,7 +76,30 @@ LINES = {
     "y = nn.LayerNorm(H)()": "functions are called, not modules or results",
     "y = nn.ReLU()()": "functions are called, not modules or results",
     "y = self.dropout(x)": "if it is `dropout`, write `y, _ = dropout(x, 0.5)`",
-    "y = x + self.w": "write `w`",
+    "y = x + self.w": "write `y = x + w`",
+    "y = x * self.fc.weight.T + self.eps":
+        "write `y = x * fc_weight.T + eps`, and declare `fc_weight` and `eps: f32 = 1e-5` under",
+    "y = x.view(B, S, self.num_heads, -1)": "and declare `num_heads` under `dims:`",
+    "y = r + self.drop(x)":
+        "write `dropout_2, _ = dropout(x, 0.5)`, and in this line `y = r + dropout_2`",
+    "y = r + F.dropout(x, self.p, self.training)":
+        "write `dropout_2, _ = dropout(x, 0.1)`, and in this line `y = r + dropout_2`",
+    "y = self.norm(x + r)": "if it is a LayerNorm, write `y = layer_norm(x + r, [H], w",
+    "y = self.fc2(F.gelu(self.fc1(x)))":
+        "if `fc1` is a Linear and `fc2` is a Linear, write `y = linear(gelu(linear(x, fc1_w, "
+        "fc1_b)), fc2_w, fc2_b)`, and declare `fc1_w: f32[N, H]`, `fc1_b: f32[N]`, `fc2_w",
+    "y = x + self.mlp(self.norm2(x))": "write the lines of the forward of `self.mlp(",
+    "y = nn.LayerNorm(H)(x + r)": "write `y = layer_norm(x + r, [H], w, b)`",
+    "y = nn.Sequential(nn.Linear(H, H), nn.GELU())(x)": "write `y = gelu(linear(x, W, b))`",
+    "y = nn.Linear(H, H)(nn.Linear(H, H)(x))":
+        "write `y = linear(linear(x, w_2, b_2), W, b)`, and declare `w_2: f32[H, H]`",
+    "y = einsum('bsh,bth->bsz', x, r)": "the operands have `b`, `s`, `h`, `t`",
+    "y = einsum('bsh,bth->bst', x)": "name 2 operands, one for each group",
+    "y = rearrange(x, 'b s (n d) -> b n s d')": "give one of them, as in `n=4`",
+    "y = rearrange(x, 'b s -> s b')": "as in `b s (h d) -> b h s d`",
+    "y, u, v = chunk(r, 4, -1)": "write `y, u, v, _ = chunk(r, 4, -1)`",
+    "y, u, v, o = chunk(r, 2, -1)": "write `y, u, v, o = chunk(r, 4, -1)`",
+    "y = x.to(input_dtype)": "as in `x.to(h.dtype)`",
     "y = x + self.bias": "declare `bias` under `inputs:`",
     "y = checkpoint(fn, x)": "call the function itself",
     "y = F.scaled_dot_product_attention(x, r, r, attn_mask=amax(m, [2]))":
@@ -132,7 +155,7 @@ LINES = {
     "y = x if self.training else r": "for training write `x` alone, for evaluation `r`",
     "y = softmax(x, dim=-1, dtype=f32)": "write `y = softmax(cast(x, f32), -1)`",
     "y = F.layer_norm(x, w, w)": "write `y = layer_norm(x, [H], w, w)`",
-    "y = self.norm(x)": "if it is a LayerNorm, write `y = layer_norm(x, [H], w)`",
+    "y = self.norm(x)": "if it is a LayerNorm, write `y = layer_norm(x, [H], w",
     "y := relu(x)\n  - v = 2 * y": "op lines have no `:=`",
     "y = x r": "an operator is missing, as in `x * r`",
     "return x - r": "write `out = x - r`, and list `out` under `outputs:`",
