@@ -175,7 +175,16 @@ class Declarations:
                 help=f"give one of them a number: write `{name}: 4096`",
                 code=USED_BEFORE_DEFINITION,
             )
-        return self.size_of(tree)
+        size, hints = self.size_of(tree), self.builder.hints
+        if size.symbols <= hints.keys() and (default := size.evaluate(hints)) < 0:
+            given = ", ".join(f"{n} = {hints[n]}" for n in sorted(size.symbols))
+            raise FusecError(
+                f"the size of dim `{name}` is negative: {default} at {given}",
+                span=node.span,
+                help="a size is 0 or more: change the default sizes, or the expression",
+                code=INVALID_SIZE,
+            )
+        return size
 
     def check_overrides(self) -> None:
         """Raise FusecError for an override of a name that the file does not declare."""

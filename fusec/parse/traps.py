@@ -187,6 +187,8 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
         return "unexpected `: `", _quoted(before, text, offset)
     if "could not find expected ':'" in (problem.problem or ""):
         return "expected `name: value`", "every line is a `key: value` pair or begins with `- `"
+    if here == "`" and text.startswith("```", offset):
+        return "this is Markdown, not YAML", "keep the lines between the two lines of ``` alone"
     if "cannot start any token" in (problem.problem or ""):
         return f"a value cannot begin with `{here}`", "quote it"
     if "did not find expected '-'" in (problem.problem or ""):
