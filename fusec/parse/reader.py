@@ -473,7 +473,8 @@ class _Reader:
     def _alias(self, node: YamlNode, builder: GraphBuilder) -> Value:
         fields.text(node, "the name of an input")
         assert isinstance(node, Scalar)
-        value = self._value(node, "an alias")
+        own = next((v for v in self.inputs if v.name == node.text), None)
+        value = own or self._value(node, "an alias")  # lines below may have another value of a name
         if not isinstance(value, Value) or value not in self.inputs:
             raise FusecError(
                 f"`{node.text}` is not an input",
