@@ -39,6 +39,7 @@ from fusec.ops.size_operands import operand_of_size
 from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
 from fusec.parse.extents import listed_sizes
+from fusec.parse.lines import OF_LISTS, plain_text
 from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.operators import COMPARISONS, NEEDING_INTEGERS
 from fusec.parse.our_words import OurWords
@@ -288,11 +289,14 @@ class Calls:
         if param.kind == "operands":
             if isinstance(tree, Name):
                 self._named(tree)  # silent where its own line is wrong
+            tree = self.words.results_of(tree) or tree
             if not isinstance(tree, Items):
+                several = isinstance(tree, CallTree) and tree.name.text in OF_LISTS
+                above = f"name the parts in a line above, `a, b = {plain_text(tree)}`, and "
                 raise FusecError(
                     f"`{param.name}` of `{op.name}` must be a list of tensors",
                     span=self._span(tree),
-                    help=f"write `{op.name}([a, b])`",
+                    help=f"{above if several else ''}write `{op.name}([a, b])`",
                     code=NOT_A_LIST,
                 )
             return [self._single(item, op, param) for item in tree.items]

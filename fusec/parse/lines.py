@@ -67,7 +67,7 @@ def replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
     return frameworks.rebuilt(tree, parts)
 
 
-_OF_LISTS = frozenset({"chunk", "split", "tensor_split", "unbind"})
+OF_LISTS = frozenset({"chunk", "split", "tensor_split", "unbind"})
 """Calls whose results are a list, which stands where a list is expected."""
 
 
@@ -82,7 +82,7 @@ def first_selected(
         count, place = count_of(tree.base), integer_in(tree.keys[0])
         if count > 1 and place is not None and -count <= place < count:
             return tree, tree.base, place % count
-    is_operand = within and isinstance(tree, CallTree) and tree.name.text not in _OF_LISTS
+    is_operand = within and isinstance(tree, CallTree) and tree.name.text not in OF_LISTS
     if is_operand and isinstance(tree, CallTree) and count_of(tree) > 1:
         return tree, tree, 0
     found = (first_selected(p, count_of, within=True) for p in frameworks.parts_of(tree))

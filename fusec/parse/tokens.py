@@ -25,6 +25,7 @@ _LOOKALIKES = {
 """Signs of text processors and formulas, and what op lines have for them."""
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _STRING = re.compile(r"""(['"])(?P<text>[^'"\\\n]*)\1""")
+_FORMATTED = re.compile(r"""[fF][rR]?(['"])[^'"\n]*\1""")
 _EXPONENT = re.compile(r"(?P<number>[0-9.]+)[eE](?P<sign>-{2,}|[–—−‐‑])(?P<digits>[0-9]+)")
 """A number whose exponent has another sign than a hyphen, or two."""
 _NAME_REST = re.compile(r"\w+")
@@ -52,6 +53,14 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             last = len(text[start:end].rstrip()) + start
             yield Token("end", "", last, last)
             return
+        formatted = _FORMATTED.match(text, position, end)
+        if formatted is not None:
+            raise FusecError(
+                "op lines have no f-strings",
+                span=source.span(position, formatted.end()),
+                help="write the text that it makes, without the `f`",
+                code=UNEXPECTED_TOKEN,
+            )
         found = _TOKEN.match(text, position, end)
         string = _STRING.match(text, position, end) if found is None else None
         if string is not None and not _QUOTED_NUMBER.match(text, position, end):

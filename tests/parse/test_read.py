@@ -59,6 +59,9 @@ READ = {
     "r = torch.squeeze(x[:, :1] * 2)": "r = squeeze(x[:, :1] * 2, [1])",
     "r = W.t()": "r = permute(W, [1, 0])",
     "r = clamp(x, min=0.0)": "r = maximum(x, 0.0)",
+    "r = torch.cat(x.chunk(2, dim=-1)[::-1], dim=-1)":
+        "r = cat([chunk(x, 2, -1)[1], chunk(x, 2, -1)[0]], -1)",
+    "r = sum(x.chunk(2, -1))": "r = chunk(x, 2, -1)[0] + chunk(x, 2, -1)[1]",
     "r = zeros(B, H) + x": "r = zeros([B, H]) + x",
     "r = ones(B, V).scatter(1, i[:, None], 2.0)": "r = scatter(ones([B, V]), i[:, none], 2.0, 1)",
     "r = einsum('bh,bh', x, y)": "r = einsum('bh,bh->', x, y)",
