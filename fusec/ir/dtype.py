@@ -138,7 +138,7 @@ _ALIASES: dict[str, DType] = {
     "bfloat16": BF16, "int64": I64, "long": I64, "int32": I32, "int16": I16, "int8": I8,
     "uint64": U64, "uint32": U32, "uint16": U16, "uint8": U8, "float8_e4m3fn": F8E4M3,
     "float8_e5m2": F8E5M2, "float8_e8m0fnu": F8E8M0, "float4_e2m1fn": F4E2M1,
-    "complex64": C64, "complex128": C128,
+    "complex64": C64, "complex128": C128, "fp64": F64, "fp32": F32, "fp16": F16,
 }  # fmt: skip
 
 _UNIT_ROUNDOFF = {

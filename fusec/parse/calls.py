@@ -218,7 +218,7 @@ class Calls:
         word = Name(param.name, tree.start, tree.start)
         last = Argument(word, Literal(-1, tree.start, tree.start))
         made = replace(tree, arguments=(*tree.arguments, last))
-        return self.words.with_part(tree, made, error, "for the last dim")
+        return self.words.with_part(tree, made, error, "for the last dim", signature(op))
 
     def _argument_span(self, op: OpDef, given: Mapping[str, Tree], about: str) -> Span | None:
         """Return where the argument of a kind stands; None where the call has none or several."""
@@ -420,6 +420,9 @@ class Calls:
         number = folded(tree.operator, operands, span)
         if number is not None:
             return number
+        if isinstance(tree, Prefix) and tree.operator == "*":
+            error = FusecError("`*` spreads a list of arguments, and this is a tensor", span=span)
+            raise self.words.with_part(tree, tree.operand, error, "")
         name = operation_of(tree.operator, operands)
         names = None if labels is None else labels()
         try:

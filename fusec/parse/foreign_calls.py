@@ -13,6 +13,7 @@ from fusec.diagnostics import FusecError, Guess, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES
 from fusec.ir.dtype import find as find_dtype
+from fusec.ir.dtype import known as known_dtype
 from fusec.ir.graph import Value
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops import TABLE
@@ -159,8 +160,9 @@ class ForeignCalls(LayerCalls):
     def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error for a name that is no operation, with the line to write instead."""
         name = tree.name.text
-        if name in DTYPES:
-            help = f"to convert a tensor write `cast(x, {name})`"
+        dtype = known_dtype(name)
+        if dtype is not None:
+            help = f"to convert a tensor write `cast(x, {dtype})`"
             return FusecError(
                 f"`{name}` is a dtype, not an operation", help=help, code=DTYPE_CALLED
             )

@@ -27,6 +27,7 @@ from fusec.parse.einsum import einsum, in_letters
 from fusec.parse.extents import listed_sizes, product_of
 from fusec.parse.known import Known
 from fusec.parse.lines import OF_LISTS
+from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.translation import part_of
 from fusec.parse.trees import (
     Argument,
@@ -132,6 +133,9 @@ class PythonCalls(Known, ABC):
             and (limit := self._limit(values, name)) is not None
         ):
             return Literal(limit, tree.start, tree.end)
+        listed = values[0] if len(values) == 1 and isinstance(values[0], Items) else None
+        if tree.name.text == "sum" and listed is not None and is_comprehension(listed):
+            values = [repeated(listed, self._span)]
         if tree.name.text == "sum" and len(values) == 1 and (parts := self.results_of(values[0])):
             return total(parts)
         summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)

@@ -40,6 +40,19 @@ CASES = {
     "a computed size below 0": (
         "H: 256}", "H: 256, W: H - 512}", "the size of dim `W` is negative: -256 at H = 256",
     ),
+    "a comment of C on its own": ("ops:", "// the ops\nops:", "write `# the ops`"),
+    "a type of MLIR": (
+        '{x: "f32[B, H]"', '{x: "tensor<64x256xf32>"', "write `x: f32[64, 256]`",
+    ),
+    "a type of jaxtyping": (
+        """{x: "f32[B, H]", dy: "f32[B, H]"}""", "\n  x: Float[Tensor, 'B H']\n  dy: f32[B, H]",
+        "write `x: f32[B, H]`",
+    ),
+    "a default after a colon": (
+        """{x: "f32[B, H]", dy: "f32[B, H]"}""",
+        "\n  x: f32[B, H]\n  dy: f32[B, H]\n  eps: f32: 1e-5", "write `eps: f32 = 1e-5`",
+    ),
+    "a field without an equal": ("outputs:", "version: 1\noutputs:", "known: fusion, doc, mesh"),
     "Markdown": ("outputs: [y, z]\n", "outputs: [y, z]\n```\n", "this is Markdown, not YAML"),
     "a copy along a dim": (
         "relu(x)", "cat([x, unsqueeze(dy, 0)], -1)",
