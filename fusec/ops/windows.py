@@ -216,10 +216,30 @@ def _with_dim(operands: Operands, axis: int) -> Instead | None:
     wide = next(s for s in shapes if len(s) == rank)
     rest = (*wide[:axis], *wide[axis + 1 :])
     if any(tuple(s) not in (rest, tuple(wide)) and len(s) != rank for s in shapes):
-        return None
+        return _with_copies(shapes, axis) if len(shapes) == 2 else None
     items = [f"{{tensors_{k}}}" if len(s) == rank else f"unsqueeze({{tensors_{k}}}, {axis})"
              for k, s in enumerate(shapes)]  # fmt: skip
     return Instead(arguments={"tensors": f"[{', '.join(items)}]"}, why="all need the same rank")
+
+
+def _with_copies(shapes: Sequence[Sequence[Dim]], axis: int) -> Instead | None:
+    """Return the call with a tensor copied along a dim that only the other one of two has."""
+    few, many = sorted(shapes, key=len)
+    from_end = axis + len(many) - len(shapes[0])
+    copied = "expand(unsqueeze({{tensors_{}}}, {}), {})"
+    for at, place in ((at, place) for at in (from_end, axis) for place in range(len(many))):
+        filled = (*few[:place], many[place], *few[place:])
+        if place == at or len(filled) != len(many) or filled[:at] != tuple(many[:at]):
+            continue
+        if filled[at + 1 :] == tuple(many[at + 1 :]):
+            listed = f"[{', '.join(map(str, filled))}]"
+            items = [
+                f"{{tensors_{k}}}" if s is many else copied.format(k, place, listed)
+                for k, s in enumerate(shapes)
+            ]
+            arguments = {"tensors": f"[{', '.join(items)}]", "dim": str(at)}
+            return Instead(arguments=arguments, why=f"dim {place} is of one of them alone")
+    return None
 
 
 def _cat_instead(operands: Operands, axis: int) -> Instead | None:

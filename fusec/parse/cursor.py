@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.codes.code import Code
 from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.diagnostics import FusecError, Span
-from fusec.parse.endings import help_after
+from fusec.parse.endings import help_after, two_values
 from fusec.parse.operators import WORDS
 from fusec.parse.source import Source
 from fusec.parse.tokens import Token, tokens_of
@@ -57,12 +57,20 @@ class Cursor:
         """Return the error for the next token."""
         token = self.token
         found = "the end of the line" if token.kind == "end" else f"`{token.text}`"
+        following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        if token.text == ":" and following.text == ":" and help is None:
+            rest = self._tokens[min(self._next + 2, len(self._tokens) - 1)].text
+            help = f"names have no `::`: write `{rest}`"
         if token.text == ":" and help is None:
             help = "keyword arguments are written `name=value`"
+        if token.text in ("%", "&") and following.kind == "name" and "a value" in expected:
+            help = f"names have no `{token.text}`: write `{following.text}`"
         if token.text == "(" and token.kind == "mark" and help is None:
             help = "functions are called, not modules or results: `relu(x)`, `linear(x, w, b)`"
         if token.kind == "name" and help is None:
             help = WORDS.get(token.text)
+        if "in the call of" in expected and help is None:
+            help = two_values(self)
         if token.text in ("?", "...") and token.kind == "mark" and help is None:
             help = "each size has a name, declared under `dims:`, as in `B: 4096`"
         return FusecError(

@@ -69,12 +69,17 @@ def expression_of(
     equation = _without_dots(equation, ranks)
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
+    if not arrow:
+        output = "".join(sorted(c for c in {*inputs} - {","} if inputs.count(c) == 1))
     if len(terms) != count:
-        groups, given = f"{len(terms)} group{'s' * (len(terms) != 1)}", f"{count} operand"
+        groups = f"{len(terms)} group{'s' * (len(terms) != 1)}"
+        given = f"there is {count} operand" if count == 1 else f"there are {count} operands"
+        few = len(terms) < count
         raise FusecError(
-            f"`einsum`: `{equation}` has {groups} of indices before `->`, and there are "
-            f"{given}{'s' * (count != 1)}",
-            help="write a group of indices for each operand, separated by commas",
+            f"`einsum`: `{equation}` has {groups} of indices before `->`, and {given}",
+            help="write a group of indices for each operand, separated by commas"
+            if few
+            else f"name {len(terms)} operands, one for each group",
         )
     for place, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         if rank is not None and "." not in term and len(term) != rank:
@@ -85,8 +90,13 @@ def expression_of(
                 f"`einsum`: `{term}` has {indices}, and {operand} has {rank} dims",
                 help=f"write {rank} indices for {operand}, one for each dim",
             )
-    fits = arrow and len(terms) == count and all(map(_is_plain, [*terms, output]))
-    if not fits or not set(output) <= set(inputs):
+    unknown = next((c for c in output if c.isalpha() and c not in inputs), None)
+    if unknown is not None:
+        have = ", ".join(f"`{c}`" for c in dict.fromkeys(inputs) if c.isalpha())
+        raise FusecError(
+            f"`einsum`: `{unknown}` after `->` is in no operand", help=f"the operands have {have}"
+        )
+    if not all(map(_is_plain, [*terms, output])):
         return None
     names = [f"operand{k}" for k in range(len(terms))]
     text = (_matmul(terms, output, names) if len(terms) == 2 else None) or _sum(

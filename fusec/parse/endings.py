@@ -87,7 +87,7 @@ def _comma(parser: Cursor) -> str | None:
     return f"decimals have a point: write `{number[1]}.{rest[1]}`"
 
 
-def _two_values(parser: Cursor) -> str | None:
+def two_values(parser: Cursor) -> str | None:
     """Return what to write for `a b`, two values without an operator."""
     text, at = parser.source.text, parser.token.start
     before = re.search(r"([\w.]+|\))[ ]+\Z", text[text.rfind("\n", 0, at) + 1 : at])
@@ -128,7 +128,7 @@ def _converted(parser: Cursor) -> str | None:
 
 
 _KNOWN = (
-    _second_line, _converted, _too_many, _comma, _comment, _unparenthesized, _scalar, _two_values,
+    _second_line, _converted, _too_many, _comma, _comment, _unparenthesized, _scalar, two_values,
 )  # fmt: skip
 
 

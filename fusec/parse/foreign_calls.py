@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
@@ -14,14 +13,16 @@ from fusec.diagnostics import FusecError, Guess, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES
 from fusec.ir.dtype import find as find_dtype
+from fusec.ir.dtype import known as known_dtype
 from fusec.ir.graph import Value
-from fusec.ir.op import OpDef
+from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops import TABLE
 from fusec.ops.arguments import Miscounted, parameter_called, signature
 from fusec.ops.find import near_operation, not_ours
-from fusec.ops.frameworks import Entry, find, find_bare, method_entry
+from fusec.ops.frameworks import Entry, find, method_entry
 from fusec.ops.frameworks.entry import PAIRS
 from fusec.parse import frameworks
+from fusec.parse.layers import LayerCalls
 from fusec.parse.lines import (
     ATTRIBUTES,
     Places,
@@ -33,7 +34,6 @@ from fusec.parse.lines import (
     uncalled,
     with_arguments,
 )
-from fusec.parse.rewriting import Rewriting
 from fusec.parse.sizes import NotASize
 from fusec.parse.trees import (
     Argument,
@@ -51,11 +51,6 @@ from fusec.parse.trees import (
 )
 
 _NORMS = ("layer_norm", "rms_norm")
-_LAYERS = {
-    r"(ln|norm|layer_?norm|ln_f)\w*|\w*(layer_?norm|_ln)": "LayerNorm",
-    r"\w*(rms_?norm)\w*": "RMSNorm",
-}
-"""What layers of models are called, and the modules that they are."""
 _OF_MASKED = {
     "sum": "sum(where(m, x, 0))",
     "mean": "sum(where(m, x, 0)) / sum(count)",
@@ -66,7 +61,7 @@ _OF_MASKED = {
 """Reductions of the elements `x` that a mask `m` selects, which `count` counts."""
 
 
-class ForeignCalls(Rewriting):
+class ForeignCalls(LayerCalls):
     """Says of calls that fusec does not have, or not so, which line to write."""
 
     def unquoted(self, tree: String, error: FusecError) -> FusecError:
@@ -84,7 +79,22 @@ class ForeignCalls(Rewriting):
         help = error.diagnostic.help
         line = replace(self.line, names=tuple(names))
         told = f"write {line_text(line)}" + (f"; {help}" if help else "")
+        if tree.name.text == "chunk" and len(self.line.names) > error.results:
+            return self._in_more_chunks(tree, error, told)
         return error.changed(help=told, guess=Guess(line, help))
+
+    def _in_more_chunks(self, tree: CallTree, error: FusecError, rule: str) -> FusecError:
+        """Return the error of `a, b, c = chunk(x, 2)` with as many chunks as names, or the rule."""
+        assert self.line is not None
+        wanted = Literal(len(self.line.names), tree.start, tree.start)
+        made = [
+            replace(a, value=wanted)
+            if (a.keyword.text == "chunks" if a.keyword else place == 1)
+            else a
+            for place, a in enumerate(tree.arguments)
+        ]
+        line = replace(self.line, tree=replace(tree, arguments=tuple(made)))
+        return error.changed(help=f"write {line_text(line)}", guess=Guess(line, rule))
 
     def of_pair(self, tree: CallTree, op: OpDef) -> FusecError:
         """Return the error for the two results that PyTorch's `max` and `min` have along a dim."""
@@ -109,6 +119,8 @@ class ForeignCalls(Rewriting):
         integers, and stands before something that is no literal.
         """
         entry, arguments = find("torch", op.name), tree.arguments
+        if entry is not None and entry.kind == "other" and self._has_too_few(op, tree):
+            return self._made_of(entry, tree) or tree
         if entry is None or len(entry.parameters) < 3 or entry.parameters[1].name != "dim":
             return tree
         plain = len(arguments) > 2 and not any(a.keyword for a in arguments[:3])
@@ -118,11 +130,28 @@ class ForeignCalls(Rewriting):
         second, third = (integer_in(a.value) for a in arguments[1:3])
         if second is None or third is not None:
             return tree
+        made = self._made_of(entry, tree)
+        return made if made is not None and made.name.text == op.name else tree
+
+    def _made_of(self, entry: Entry, tree: CallTree) -> CallTree | None:
         try:
             made = self._in_our_words(entry, tree)
         except FusecError:
-            return tree
-        return made if isinstance(made, CallTree) and made.name.text == op.name else tree
+            return None
+        return made if isinstance(made, CallTree) and made.name.text in TABLE else None
+
+    def _has_too_few(self, op: OpDef, tree: CallTree) -> bool:
+        """Return whether a call is `clamp(x, min=0)` or `zeros(B, H)`, which only PyTorch has."""
+        plain = [a.value for a in tree.arguments if a.keyword is None]
+        words = {parameter_called(op, a.keyword.text) for a in tree.arguments if a.keyword}
+        needed = [p for p in op.params if p.default is REQUIRED]
+        if op.params and op.params[0].kind == "shape" and len(plain) > 1:
+            listed = isinstance(plain[0], Items)
+            names = {part.text for part in plain if isinstance(part, Name)}
+            return not listed and not names & set(DTYPES)
+        known = {p.name for p in op.params}
+        missing = [p for p in needed[len(plain) :] if p.name not in words]
+        return bool(missing) and bool(words) and words <= known
 
     def on_its_own_line(self, tree: CallTree, count: int) -> str:
         """Return how to write a call of several results of which one is used in a line."""
@@ -131,24 +160,14 @@ class ForeignCalls(Rewriting):
     def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error for a name that is no operation, with the line to write instead."""
         name = tree.name.text
-        if name in DTYPES:
-            help = f"to convert a tensor write `cast(x, {name})`"
+        dtype = known_dtype(name)
+        if dtype is not None:
+            help = f"to convert a tensor write `cast(x, {dtype})`"
             return FusecError(
                 f"`{name}` is a dtype, not an operation", help=help, code=DTYPE_CALLED
             )
         if name.startswith("self."):
-            help = "weights of a module are inputs, and its layers operations: `linear(x, w, b)`"
-            layer = replace(tree, name=replace(tree.name, text=name.rpartition(".")[2]))
-            module = next((m for form, m in _LAYERS.items()
-                           if re.fullmatch(form, layer.name.text)), None)  # fmt: skip
-            called = None if module is None else self._of_layer(module, tree)
-            if called is not None:
-                whole = self._whole(tree, called)
-                return error.changed(help=f"{help}; if it is a {module}, write {whole}")
-            entry = find_bare(layer.name.text)
-            written = None if entry is None else self._written(entry, tree, layer)
-            help = f"{help}; if it is `{layer.name.text}`, write {written}" if written else help
-            return error.changed(help=help)
+            return self.of_layer(tree, error)
         entry, called = self._looked_up(tree)
         if called is not tree or name.startswith("."):
             return self._method(entry, tree, called)
@@ -157,20 +176,6 @@ class ForeignCalls(Rewriting):
         return self._misfit(entry, called) or not_ours(
             name, entry, self._written(entry, tree, called)
         )
-
-    def _of_layer(self, module: str, tree: CallTree) -> Tree | None:
-        """Return the function of a layer with the inputs that have the shapes of its weights."""
-        values = [a.value for a in tree.arguments]
-        type = self._type_of(values[0]) if len(values) == 1 else None
-        if type is None or not type.shape:
-            return None
-        at = tree.start
-        last = frameworks.size_tree(type.shape[-1], tree)
-        made = CallTree(Name(module, at, at), (Argument(None, last),), at, tree.end)
-        arguments = (Argument(None, made), Argument(None, values[0]))
-        with contextlib.suppress(FusecError):
-            return self._pasted.layer(CallTree(Name("()", at, at), arguments, at, tree.end))
-        return None
 
     def _misfit(self, entry: Entry, called: CallTree) -> FusecError | None:
         """Return the error of a call that fusec has no equivalent of with these arguments."""
@@ -244,7 +249,8 @@ class ForeignCalls(Rewriting):
             return self._with_last_dim(tree, error)
         if entry is not None and entry.kind == "same" and error.code is UNKNOWN_ARGUMENT:
             return self._with_argument(entry, tree, error)
-        if entry is None or entry.kind != "other" or error.operation not in ("", op.name):
+        nested = error.operation not in ("", op.name) or self._is_of_argument(tree, error)
+        if entry is None or entry.kind != "other" or nested:
             return error
         misplaced = isinstance(error, NotASize) or error.code is UNKNOWN_DTYPE
         if not misplaced and told.help not in (None, signature(op)):
@@ -263,6 +269,14 @@ class ForeignCalls(Rewriting):
         except FusecError:
             return error
         return error.changed(help=help, guess=Guess(line, told.help))
+
+    def _is_of_argument(self, tree: CallTree, error: FusecError) -> bool:
+        """Return whether an error stands in a call that is an argument of another one."""
+        at = error.diagnostic.span
+        inner = [self._span(c) for a in tree.arguments for c in frameworks.calls_in(a.value)]
+        return at is not None and any(
+            s.line == at.line and s.column <= at.column < s.column + s.width for s in inner
+        )
 
     def _with_last_dim(self, tree: CallTree, error: FusecError) -> FusecError:
         """Return the error of a norm without `normalized_shape` with the line that has it."""

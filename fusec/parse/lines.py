@@ -67,15 +67,25 @@ def replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
     return frameworks.rebuilt(tree, parts)
 
 
+OF_LISTS = frozenset({"chunk", "split", "tensor_split", "unbind"})
+"""Calls whose results are a list, which stands where a list is expected."""
+
+
 def first_selected(
-    tree: Tree, count_of: Callable[[CallTree], int]
+    tree: Tree, count_of: Callable[[CallTree], int], *, within: bool = False
 ) -> tuple[Tree, CallTree, int] | None:
-    """Return a part that takes one result of a call, the call and the place: `call[1]`."""
+    """Return a part that takes one result of a call, the call and the place: `call[1]`.
+
+    The call itself and 0 where it is an operand, as `dropout(x, 0.1)` in a sum.
+    """
     if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
         count, place = count_of(tree.base), integer_in(tree.keys[0])
         if count > 1 and place is not None and -count <= place < count:
             return tree, tree.base, place % count
-    found = (first_selected(part, count_of) for part in frameworks.parts_of(tree))
+    is_operand = within and isinstance(tree, CallTree) and tree.name.text not in OF_LISTS
+    if is_operand and isinstance(tree, CallTree) and count_of(tree) > 1:
+        return tree, tree, 0
+    found = (first_selected(p, count_of, within=True) for p in frameworks.parts_of(tree))
     return next((f for f in found if f is not None), None)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Value
+from fusec.ir.graph import Type, Value
 from fusec.parse import frameworks
+from fusec.parse.expressions import CALLED
 from fusec.parse.repeated import folded_sizes
 from fusec.parse.trees import Argument, CallTree, Items, Literal, Name, Tree, integer_literal
 
@@ -45,6 +46,11 @@ _WITH_WEIGHTS: Mapping[str, _Module] = {
         ("num_embeddings", "embedding_dim"),
     ),
 }  # fmt: skip
+MOST_NAMES = 100
+_CALLED = {
+    "w": "(?i)(^|_)w|weight|gamma", "b": "(?i)(^|_)b|bias|beta", "table": "(?i)emb|table|wte|wpe",
+}  # fmt: skip
+"""What inputs are called that are weights, biases and tables of embeddings."""
 _IGNORED = ("device", "dtype", "inplace")
 """Arguments of modules that change nothing in a fusion."""
 FUNCTIONALS = {
@@ -68,14 +74,24 @@ class Modules:
     def __init__(
         self,
         value_of: Callable[[Tree], Value | None],
+        type_of: Callable[[Tree], Type | None],
         span: Callable[[Tree], Span],
         inputs: Sequence[Value],
         hints: Callable[[], Mapping[str, int]],
     ) -> None:
-        """Ask `value_of` for what names stand for; hints: returns the default sizes of dims."""
-        self._value, self._span, self._inputs, self._hints = value_of, span, inputs, hints
+        """Ask `value_of` for what names stand for, and `type_of` for the types of expressions.
+
+        hints: returns the default sizes of dims.
+        """
+        self._value, self._type_of, self._span = value_of, type_of, span
+        self._inputs, self._hints = inputs, hints
         self.missing: list[str] = []
         """What calls need besides: inputs to declare."""
+        self._weights: dict[tuple[int, int], list[str]] = {}
+
+    def begin(self) -> None:
+        """Begin another line: its modules have inputs of their own, and none is missing yet."""
+        self.missing, self._weights = [], {}
 
     def call(self, tree: CallTree, *, declares: bool = True) -> Tree:
         """Return a call of a module as one of its function; FusecError of other results.
@@ -87,7 +103,9 @@ class Modules:
         x = given[0] if given else None
         module = inner.name.text.rpartition(".")[2]
         made = None
-        if isinstance(x, Name) and module in _WITH_WEIGHTS:
+        if x is not None and module == "Sequential" and inner.arguments:
+            made = _one_after_another([a.value for a in inner.arguments], x, tree)
+        elif x is not None and module in _WITH_WEIGHTS:
             made = self._with_weights(_WITH_WEIGHTS[module], inner, x, declares=declares)
         elif module in FUNCTIONALS and given:
             name = Name(FUNCTIONALS[module], tree.start, tree.start)
@@ -103,14 +121,21 @@ class Modules:
         return made
 
     def _with_weights(
-        self, module: _Module, inner: CallTree, x: Name, *, declares: bool
+        self, module: _Module, inner: CallTree, x: Tree, *, declares: bool
     ) -> CallTree | None:
         """Return the call of a module's function with the inputs that have its weights' shapes."""
-        own = self._value(x)
+        own, itself = self._type_of(x), self._value(x)
         given = _arguments(module, inner)
         if given is None:
             return None
         sizes = self._sizes(given, own, inner)
+        known_names = self._weights.get((inner.start, inner.end), [])
+        others = [
+            n
+            for key, used in self._weights.items()
+            if key != (inner.start, inner.end)
+            for n in used
+        ]
         names: list[str] = []
         affine = not any(_is_false(given.get(word)) for word in ("affine", "elementwise_affine"))
         wanted = [("w", module.weight)] if affine else []
@@ -121,10 +146,15 @@ class Modules:
             numbers = [self._number(size) for size in trees]
             if not trees or None in numbers:
                 return None
-            found = self._input_of([n for n in numbers if n is not None], own, names)
+            known = [n for n in numbers if n is not None]
+            taken = [*others, *names, *([] if itself is None else [itself.name])]
+            kind = "table" if module.function == "embedding_fwd" else name
+            found = self._input_of(known, own, taken, kind)
             if found is None and name == "b" and not declares:
                 break
-            names.append(found or self._declared(name, trees, own))
+            before = known_names[len(names)] if len(names) < len(known_names) else None
+            names.append(before or found or self._declared(name, trees, own, others))
+        self._weights[inner.start, inner.end] = names
         at = inner.start
         arguments = [Argument(None, x)]
         if "num_groups" in given:
@@ -138,11 +168,11 @@ class Modules:
         return CallTree(Name(module.function, at, at), tuple(arguments), at, inner.end)
 
     def _sizes(
-        self, given: Mapping[str, Tree], own: Value | None, at: Tree
+        self, given: Mapping[str, Tree], own: Type | None, at: Tree
     ) -> Mapping[str, Sequence[Tree]]:
         """Return the sizes that arguments are; those of dims of the input as it has them."""
         sizes = {word: [*t.items] if isinstance(t, Items) else [t] for word, t in given.items()}
-        shape = () if own is None else own.type.shape or ()
+        shape = () if own is None else own.shape or ()
         for word, listed in sizes.items():
             if word in ("normalized_shape", "in_features") and len(listed) <= len(shape):
                 last = shape[len(shape) - len(listed) :]
@@ -151,11 +181,12 @@ class Modules:
                 sizes[word] = [frameworks.size_tree(shape[1], at)]
         return sizes
 
-    def _declared(self, name: str, sizes: Sequence[Tree], like: Value | None) -> str:
+    def _declared(
+        self, name: str, sizes: Sequence[Tree], like: Type | None, taken: Sequence[str]
+    ) -> str:
         """Return the name of an input that the file lacks, which it is told to declare."""
-        if self._value(Name(name, 0, 0)) is not None:
-            free = (f"{name}_{k}" for k in count(2))
-            name = next(n for n in free if self._value(Name(n, 0, 0)) is None)
+        free = (name, *(f"{name}_{k}" for k in range(2, MOST_NAMES)))
+        name = next(n for n in free if self._value(Name(n, 0, 0)) is None and n not in taken)
         if like is not None:
             dtype = like.dtype if like.dtype.is_float else "f32"
             shape = ", ".join(frameworks.text_of(size, {}) for size in sizes)
@@ -168,16 +199,33 @@ class Modules:
         return integer_literal(folded_sizes(frameworks.substituted(size, known, size)))
 
     def _input_of(
-        self, shape: Sequence[int], like: Value | None, taken: Sequence[str]
+        self, shape: Sequence[int], like: Type | None, taken: Sequence[str], kind: str
     ) -> str | None:
-        """Return the input that has a shape at the default sizes, and the type of another one."""
-        sizes = self._hints()
+        """Return the input that has a shape at the default sizes, and the type of another one.
+
+        kind: a word of `_CALLED`: of several inputs the one whose name says what it is.
+        """
+        sizes, found = self._hints(), list[str]()
         for value in self._inputs:
             own = [e.evaluate(sizes) for e in value.shape] if value.type.shape else []
             same_type = like is None or not like.dtype.is_float or value.dtype == like.dtype
-            if own == list(shape) and same_type and value.name not in taken and value is not like:
-                return value.name
-        return None
+            if own == list(shape) and same_type and value.name not in taken:
+                found.append(value.name)
+        other = [form for word, form in _CALLED.items() if word != kind]
+
+        def fits(name: str) -> bool:
+            return bool(re.search(_CALLED[kind], name))
+
+        possible = [n for n in found if fits(n) or not any(re.search(form, n) for form in other)]
+        return max(possible, key=fits, default=None)
+
+
+def _one_after_another(layers: Sequence[Tree], x: Tree, at: Tree) -> Tree:
+    """Return `nn.Sequential(a, b)(x)` as `b(a(x))`."""
+    for layer in layers:
+        name = Name(CALLED, at.start, at.start)
+        x = CallTree(name, (Argument(None, layer), Argument(None, x)), at.start, at.end)
+    return x
 
 
 def _arguments(module: _Module, call: CallTree) -> Mapping[str, Tree] | None:

@@ -152,10 +152,11 @@ class OpLineParser(Parser):
 
     def _declared(self, names: list[Name]) -> str | None:
         """Return what to write for `let y = x` and `float y = x`."""
-        following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
-        if self.token.kind != "name" or following.text != "=" or len(names) > 1:
+        ahead = self._tokens[self._next :]
+        words = next((k for k, token in enumerate(ahead) if token.kind != "name"), 0)
+        if not words or ahead[words].text != "=" or len(names) > 1:
             return None
-        text = self.source.text[self.token.start :].partition("\n")[0].rstrip(" ;")
+        text = self.source.text[ahead[words - 1].start :].partition("\n")[0].rstrip(" ;")
         return f"a result has a name alone: write `{text}`"
 
     def _arrow(self) -> FusecError | None:

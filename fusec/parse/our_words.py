@@ -15,6 +15,7 @@ from fusec.parse.trees import (
     Name,
     OpLine,
     Subscript,
+    Tree,
 )
 from fusec.parse.writes import Write, writes_in
 
@@ -122,6 +123,10 @@ class OurWords(ForeignCalls):
     def count_of(self, call: CallTree) -> int:
         """Return how many results a call has; 0 where that is not known before it is read."""
         return self._pasted.count_of(call)
+
+    def results_of(self, tree: Tree) -> Items | None:
+        """Return the results of `chunk(x, 2)`, or a part of them, as a list; None of others."""
+        return self._pasted.results_of(tree)
 
     def _foreign_part(self) -> FusecError | None:
         part = self._pasted.first

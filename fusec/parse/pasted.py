@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -58,8 +59,9 @@ class Pasted(PythonCalls):
         where that is not known.
         """
         super().__init__(scope, span, inferred)
-        self._modules = Modules(self._value, span, inputs, hints)
+        self._modules = Modules(self._value, self._type_of, span, inputs, hints)
         self.unknown = []
+        self._undeclared: list[str] = []
         self.first: Tree | None = None
         """The first part that was rewritten, and that op lines do not have, since this was None."""
         self.static: dict[str, Tree] = {}
@@ -116,12 +118,19 @@ class Pasted(PythonCalls):
     @property
     def missing(self) -> Sequence[str]:
         """Return what the line that was read last needs besides: inputs to declare, and numbers."""
-        return [*self._modules.missing, *dict.fromkeys(self.unknown)]
+        told = [*self._modules.missing, *dict.fromkeys(self.unknown)]
+        for section, is_size in (("inputs", False), ("dims", True)):
+            names = [n for n in self._undeclared if bool(_SIZES.fullmatch(n)) is is_size]
+            entries = [f"`{n}: f32 = 1e-5`" if "eps" in n else f"`{n}`" for n in names]
+            if entries:
+                told.append(f"declare {' and '.join(entries)} under `{section}:`")
+        return told
 
     def line(self, line: OpLine) -> OpLine:
         """Return a line without Python's parts; one result of several is named where it stands."""
         self.first = None
-        self._modules.missing, self.unknown = [], []
+        self._modules.begin()
+        self.unknown, self._undeclared = [], []
         tree = self.of(line.tree)
         if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
             key, count = tree.keys[0], self.count_of(tree.base)
@@ -181,7 +190,23 @@ class Pasted(PythonCalls):
             return self._part(tree)
         return self._call(tree) if isinstance(tree, CallTree) else None
 
+    def _of_self(self, tree: Name) -> Tree | None:
+        """Return `self.gamma` as `gamma`, an input; None of other names, and of modes."""
+        owner, _, rest = tree.text.partition(".")
+        if owner != "self" or not rest or self._scope.knows("self") or rest == "training":
+            return None
+        words = rest.split(".")
+        kept = next((k for k, w in enumerate(words) if k and w in _OF_TENSORS), len(words))
+        name = "_".join(words[max(0, kept - 2) : kept] if words[kept - 1] in _WEIGHTS
+                        else words[kept - 1 : kept])  # fmt: skip
+        if not self._scope.knows(name) and name not in self._undeclared:
+            self._undeclared.append(name)
+        return replace(tree, text=".".join([name, *words[kept:]]))
+
     def _attribute(self, tree: Name) -> Tree | None:
+        own = self._of_self(tree)
+        if own is not None:
+            return own
         owner, _, name = tree.text.rpartition(".")
         value = self._value(owner)
         if value is not None and name == "weight":
@@ -245,6 +270,11 @@ def _of_type(name: str, type: Type, at: Tree) -> Tree | None:
     return Literal(len(shape), at.start, at.end) if name == "ndim" else None
 
 
+_WEIGHTS = ("weight", "bias")
+_SIZES = re.compile(r"num_\w+|n|n_\w+|\w*(dim|size|heads|length|groups|features|channels)")
+"""What modules call their sizes."""
+_OF_TENSORS = frozenset({"T", "mT", "H", "mH", "shape", "ndim", "dtype", "data", "device"})
+"""Attributes of tensors, which are not part of the name of one."""
 _TOLD = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *JOINING})
 """Calls that change what a value is, or where: they are told, not read."""
 
@@ -255,7 +285,7 @@ def _is_read(tree: Tree) -> bool:
     Others are told: what a module, an attribute or a mode means is not in the file.
     """
     if isinstance(tree, Name):
-        return not tree.text.endswith(".weight")
+        return not tree.text.endswith(".weight") and not tree.text.startswith("self.")
     if not isinstance(tree, CallTree):
         return True
     words = [a.value.text for a in tree.arguments if isinstance(a.value, Name)]

@@ -26,6 +26,8 @@ from fusec.parse.einops import einops
 from fusec.parse.einsum import einsum, in_letters
 from fusec.parse.extents import listed_sizes, product_of
 from fusec.parse.known import Known
+from fusec.parse.lines import OF_LISTS
+from fusec.parse.repeated import is_comprehension, repeated
 from fusec.parse.translation import part_of
 from fusec.parse.trees import (
     Argument,
@@ -79,7 +81,27 @@ class PythonCalls(Known, ABC):
             if op.name == "split" and isinstance(given, Items):
                 return len(given.items)
             return number or 0 if op.name == "chunk" else 0
-        return 0 if op.family == "composite" else len(op.results)
+        return 0 if op.many else len(op.results)
+
+    def results_of(self, tree: Tree) -> Items | None:
+        """Return the results of `chunk(x, 2)`, or a part of them, as a list; None of others."""
+        call = tree.base if isinstance(tree, Subscript) and len(tree.keys) == 1 else tree
+        if not isinstance(call, CallTree) or call.name.text.rpartition(".")[2] not in OF_LISTS:
+            return None
+        at = tree.start
+        places = (Literal(k, at, at) for k in range(self.count_of(call)))
+        parts = [Subscript(call, (place,), at, tree.end) for place in places]
+        if isinstance(tree, Subscript):
+            key = tree.keys[0]
+            if not isinstance(key, Range):
+                return None
+            ends = (key.low, key.high, key.step)
+            bounds = [None if b is None else integer_literal(b) for b in ends]
+            given = sum(b is not None for b in ends)
+            if sum(b is not None for b in bounds) < given or bounds[2] == 0:
+                return None
+            parts = parts[slice(*bounds)]
+        return Items(tuple(parts), at, tree.end) if parts else None
 
     # -- what is known
 
@@ -111,6 +133,11 @@ class PythonCalls(Known, ABC):
             and (limit := self._limit(values, name)) is not None
         ):
             return Literal(limit, tree.start, tree.end)
+        listed = values[0] if len(values) == 1 and isinstance(values[0], Items) else None
+        if tree.name.text == "sum" and listed is not None and is_comprehension(listed):
+            values = [repeated(listed, self._span)]
+        if tree.name.text == "sum" and len(values) == 1 and (parts := self.results_of(values[0])):
+            return total(parts)
         summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)
         if summed and isinstance(values[0], Items) and values[0].items:
             return total(values[0])

@@ -101,6 +101,7 @@ class _Reader:
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
         fields.check_fields(root, (*FIELDS, *RESERVED), "the file", _WITH_ENTRIES)
+        _refuse_nested(root)
         refuse_reserved(root, self.problems)
         builder = self._builder(root)
         calls = Calls(self.source, builder, self.scope)
@@ -472,7 +473,8 @@ class _Reader:
     def _alias(self, node: YamlNode, builder: GraphBuilder) -> Value:
         fields.text(node, "the name of an input")
         assert isinstance(node, Scalar)
-        value = self._value(node, "an alias")
+        own = next((v for v in self.inputs if v.name == node.text), None)
+        value = own or self._value(node, "an alias")  # lines below may have another value of a name
         if not isinstance(value, Value) or value not in self.inputs:
             raise FusecError(
                 f"`{node.text}` is not an input",
@@ -551,6 +553,25 @@ def _joined_line(item: Scalar) -> FusecError | None:
         help=f"{'one op per line' if rest else 'remove it'}: write `- {before}`{rest}",
         code=UNEXPECTED_TOKEN,
     )
+
+
+def _refuse_nested(root: Mapping) -> None:
+    """Raise FusecError for a section that is indented under another one."""
+    for entry in root.entries:
+        inner = entry.value.entries if isinstance(entry.value, Mapping) else ()
+        for nested in inner:
+            is_block = isinstance(nested.value, (Mapping, Listing))
+            if is_block and nested.key.text in _SECTIONS_OF_LINES and not root.get(nested.key.text):
+                raise FusecError(
+                    f"`{nested.key.text}:` is indented under `{entry.key.text}:`",
+                    span=nested.key.span,
+                    help="begin the line in the first column, and indent its entries by 2 spaces",
+                    code=WRONG_NODE,
+                )
+
+
+_SECTIONS_OF_LINES = ("dims", "inputs", "ops", "outputs", "mesh")
+"""Sections that no other section has an entry of the name of."""
 
 
 def _refuse_python(source: Source) -> None:

@@ -12,6 +12,7 @@ from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Type, Value
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops import TABLE
+from fusec.ops.arguments import signature
 from fusec.ops.frameworks import Entry, find, find_bare, find_dotted, method_entry
 from fusec.ops.frameworks.entry import PAIRS, PARTS
 from fusec.parse import frameworks
@@ -88,11 +89,16 @@ class Rewriting:
             number += 1
         return replace(name, text=f"{stem}_{number}")
 
-    def with_part(self, tree: Tree, made: Tree, error: FusecError, why: str) -> FusecError:
-        """Return an error of a part of the line with the line that has another part there."""
+    def with_part(
+        self, tree: Tree, made: Tree, error: FusecError, why: str, rule: str | None = None
+    ) -> FusecError:
+        """Return an error of a part of the line with the line that has another part there.
+
+        rule: what is told where that line is wrong too, if not `why`.
+        """
         line = self._line_with(tree, made)
         help = f"{why}: write {line_text(line)}" if why else f"write {line_text(line)}"
-        return error.changed(help=help, guess=Guess(line, why or error.diagnostic.help))
+        return error.changed(help=help, guess=Guess(line, rule or why or error.diagnostic.help))
 
     def _in_two_lines(self, tree: CallTree, made: CallTree, count: int) -> str:
         """Return the line of `made`, which stands for a part of several results, and the rest."""
@@ -149,7 +155,9 @@ class Rewriting:
         """Return a line as it is written, and before it the call whose results one is used of."""
         found = first_selected(line.tree, self._pasted.count_of)
         if found is None:
-            return line_text(line)
+            count = self._pasted.count_of(line.tree) if isinstance(line.tree, CallTree) else 0
+            unused = [Name("_", line.tree.start, line.tree.start)] * (count - len(line.names))
+            return line_text(replace(line, names=(*line.names, *unused)))
         part, call, place = found
         names = [Name("_", call.start, call.start)] * self._pasted.count_of(call)
         names[place] = self._free(Name(call.name.text, call.start, call.start))
@@ -246,7 +254,7 @@ class Rewriting:
             last = Argument(Name(lacking.name, at, at), Literal(-1, at, at))
             name = Name(op.name, at, at)
             call = replace(called, name=name, arguments=(*called.arguments, last))
-            return self.with_part(tree, call, error, "for the last dim")
+            return self.with_part(tree, call, error, "for the last dim", rule=signature(op))
         if lacking is None or lacking.kind != "size":
             return error
         values = [self._scope.meaning(n) for part in made for n in frameworks.names_in(part)]

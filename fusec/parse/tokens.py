@@ -23,8 +23,10 @@ _LOOKALIKES = {
     **dict.fromkeys("“”„", '"'), **dict.fromkeys("‘’", "'"), "…": "...",
 }  # fmt: skip
 """Signs of text processors and formulas, and what op lines have for them."""
+_POWERS = {"²": 2, "³": 3}
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _STRING = re.compile(r"""(['"])(?P<text>[^'"\\\n]*)\1""")
+_FORMATTED = re.compile(r"""[fF][rR]?(['"])[^'"\n]*\1""")
 _EXPONENT = re.compile(r"(?P<number>[0-9.]+)[eE](?P<sign>-{2,}|[–—−‐‑])(?P<digits>[0-9]+)")
 """A number whose exponent has another sign than a hyphen, or two."""
 _NAME_REST = re.compile(r"\w+")
@@ -52,6 +54,14 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             last = len(text[start:end].rstrip()) + start
             yield Token("end", "", last, last)
             return
+        formatted = _FORMATTED.match(text, position, end)
+        if formatted is not None:
+            raise FusecError(
+                "op lines have no f-strings",
+                span=source.span(position, formatted.end()),
+                help="write the text that it makes, without the `f`",
+                code=UNEXPECTED_TOKEN,
+            )
         found = _TOKEN.match(text, position, end)
         string = _STRING.match(text, position, end) if found is None else None
         if string is not None and not _QUOTED_NUMBER.match(text, position, end):
@@ -82,6 +92,8 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
             word = found[0] + rest[0]
             plain = word.replace("_", "")
             help = "names have ASCII letters, digits and `_`, and do not begin with a digit"
+            if rest[0] in _POWERS:
+                help = f"write `{found[0]} ** {_POWERS[rest[0]]}`"
             if found.lastgroup == "number" and rest[0].isidentifier():
                 product = f"a product is `{found[0]} * {rest[0]}`"
                 number = _without_suffix(found[0], rest[0])
@@ -136,6 +148,8 @@ def _foreign(text: str, position: int) -> str | None:
         return "remove the `\\`: a line goes on in the next one, indented deeper"
     if character == ";":
         return "sizes and arguments are separated by commas"
+    if character == "{":
+        return "calls have parentheses, as in `rsqrt(x)`, and lists brackets"
     if character in "$%":
         return f"names have no `{character}`: remove it"
     if character == "#":
