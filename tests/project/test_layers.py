@@ -35,6 +35,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "run",
         "call plan_cache",
         "models",
+        "left_out",
         "files keywords lowering",
         "driver",
         "rank immediate",
