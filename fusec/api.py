@@ -21,7 +21,7 @@ from fusec.files import as_asked, fusions_of, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.keywords import Options, options_of
-from fusec.lowering import check_pass_names
+from fusec.left_out import check_pass_names
 from fusec.models.folder import ModelFolder, check_calls, is_model_folder, read_model_folder
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import DEFAULT_TARGET, DUMP_KINDS, DUMP_STYLES, CompileOptions

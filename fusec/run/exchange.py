@@ -25,6 +25,7 @@ from fusec.ir.sharding import Mesh
 from fusec.run.arrays import dense_strides, layout_of
 from fusec.run.operations import Place
 from fusec.run.transports.protocol import Begin, DeviceTransport, Exchange, Joined, Transport
+from fusec.schedule.gathered_outputs import is_gathered_by_nccl
 
 HOST_ONLY = (Allocate, Alias, Free, EncodeTensorMap)
 """Instructions of which no stream has work."""
@@ -128,14 +129,6 @@ class UsesNccl(Protocol):
     has_nccl: bool
 
 
-NCCL_GATHERS = 8 << 20
-"""Bytes of an output from which on NCCL gathers it from three and more ranks.
-
-On four H200 it takes 59, 79, 337 and 650 us for 11, 22, 134 and 268 MB, copy engines 77, 121, 567
-and 1088 (2026-11).
-"""
-
-
 def gathered_by_nccl(
     steps: Sequence[Step], program: HostProgram, sizes: Sizes, member: Member | None
 ) -> frozenset[str]:
@@ -151,8 +144,8 @@ def gathered_by_nccl(
     return frozenset(
         i.target
         for i in at_once
-        if isinstance(i, Collective) and i.kind == "all_gather" and i.ranks > 2
-        if i.target in program.outputs and program.buffer[i.target].bytes(sizes) >= NCCL_GATHERS
+        if isinstance(i, Collective) and i.target in program.outputs
+        if is_gathered_by_nccl(i.kind, i.ranks, program.buffer[i.target].bytes(sizes))
     )
 
 

@@ -34,6 +34,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "run",
         "call plan_cache",
         "models",
+        "left_out",
         "files keywords lowering",
         "driver",
         "rank immediate",

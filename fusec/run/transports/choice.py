@@ -28,6 +28,7 @@ from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
 from fusec.run.transports.pushes import PushTransport, pushes
 from fusec.run.transports.streams import SideStream
+from fusec.schedule.gathered_outputs import GATHERED_OUTPUT
 from fusec.schedule.pushed_sums import PUSHED_SUM
 
 
@@ -119,7 +120,7 @@ class GpuTransport:
     def carrier(self, begin: Begin) -> Carrier:
         """Return what carries an exchange."""
         if begin.by_nccl:
-            return Carrier(NCCL, "it gathers into the caller's memory, from several GPUs")
+            return carrier_of(GATHERED_OUTPUT)
         group = begin.group
         access = all(b in self._shared.access[a] for a in group for b in group)
         pushed = self._shared.pushes is not None and pushes(begin)
