@@ -105,28 +105,33 @@ class PythonCalls(Known, ABC):
 
     # -- what is known
 
+    def _einsum(self, tree: CallTree) -> Tree | None:
+        """Return a sum of products by its equation; einops has that last, and words for indices."""
+        values = [a.value for a in tree.arguments]
+        if len(values) > 1 and isinstance(values[-1], String):
+            tree = replace(tree, arguments=(tree.arguments[-1], *tree.arguments[:-1]))
+            words = String(in_letters(values[-1].text), values[-1].start, values[-1].end)
+            values = [words, *values[:-1]]
+        if not values or not isinstance(values[0], String):
+            return None
+        try:
+            operands = values[1:]
+            if len(operands) == 1 and isinstance(operands[0], Items):
+                operands = [*operands[0].items]
+            shapes = [self._shape(v) for v in operands]
+            ranks = [None if shape is None else len(shape) for shape in shapes]
+            return einsum(values[0].text, operands, tree, ranks)
+        except FusecError as error:
+            raise error.at(self._span(tree)) from None
+
     def _call(self, tree: CallTree) -> Tree | None:
         arguments = self._arguments(tree)
         if arguments is not None:
             return replace(tree, arguments=arguments)
         owner, _, name = tree.name.text.rpartition(".")
         values = [a.value for a in tree.arguments]
-        if name == "einsum" and len(values) > 1 and isinstance(values[-1], String):
-            tree = replace(tree, arguments=(tree.arguments[-1], *tree.arguments[:-1]))
-            values = [
-                String(in_letters(values[-1].text), values[-1].start, values[-1].end),
-                *values[:-1],
-            ]  # einops has the equation last, and words for indices
-        if name == "einsum" and values and isinstance(values[0], String):
-            try:
-                operands = values[1:]
-                if len(operands) == 1 and isinstance(operands[0], Items):
-                    operands = [*operands[0].items]
-                shapes = [self._shape(v) for v in operands]
-                ranks = [None if shape is None else len(shape) for shape in shapes]
-                return einsum(values[0].text, operands, tree, ranks)
-            except FusecError as error:
-                raise error.at(self._span(tree)) from None
+        if name == "einsum" and (made := self._einsum(tree)) is not None:
+            return made
         if (
             name in ("min", "max", "eps")
             and not owner
