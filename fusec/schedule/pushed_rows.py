@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from fusec.ir.dim import dim, minimum
 from fusec.ir.expression import of_var
@@ -21,7 +22,7 @@ from fusec.schedule.pushed_sums import (
     most_turns,
     pushes_rows,
 )
-from fusec.schedule.rows.domain import PhasedPlan
+from fusec.schedule.rows.domain import PhasedPlan, Rows
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
@@ -70,11 +71,12 @@ def pushed_kernel(exchange: Segment, plan: KernelPlan, target: Target) -> Pushed
     """Return a plan's kernel with rows that it adds, None where it does not take such rows."""
     node = exchange.nodes[0]
     total, ranks = node.output, node.attributes["ranks"]
-    if not _takes_whole_rows(plan, total):
+    rows = _whole_rows(plan, total)
+    if rows is None:
         return None
     (kernel,) = plan.kernels
     threads = kernel.block[0]
-    columns = plan.problem.rows.columns.value
+    columns = rows.columns.value
     size = columns * total.dtype.size
     if size % VECTOR or size // VECTOR < ranks or threads < ranks:
         return None
@@ -93,7 +95,7 @@ def pushed_kernel(exchange: Segment, plan: KernelPlan, target: Target) -> Pushed
     return PushedKernel(
         name=f"{kernel.name}_pushed",
         template="inner_persistent_pushed",
-        grid=(minimum(plan.problem.rows.rows, blocks), dim(1), dim(1)),
+        grid=(minimum(rows.rows, blocks), dim(1), dim(1)),
         block=kernel.block,
         arguments=(source, *others, MailboxArgument(mailboxes)),
         least_blocks=per_sm,
@@ -123,23 +125,25 @@ def rows_time(
     return RowsTime(exchange + times[number], times[before] + times[number])
 
 
-def _takes_whole_rows(plan: KernelPlan, total: Value) -> bool:
-    """Return whether a kernel holds rows in registers, and reads a tensor by just these rows."""
-    if not isinstance(plan, PhasedPlan) or not isinstance(plan.problem, RowsProblem):
-        return False
-    p = plan.parameters
-    if not isinstance(p, InnerPersistentParameters) or p.storage != "registers":
-        return False
-    if p.threads_y > 1 or p.tile_rows or p.shifted or p.wide_index:
-        return False
+def _whole_rows(plan: KernelPlan, total: Value) -> Rows | None:
+    """Return the rows that a kernel holds in registers, if it reads a tensor by just these."""
+    if not isinstance(plan, PhasedPlan):
+        return None
+    phased = cast("PhasedPlan[object, object]", plan)
+    p, problem = phased.parameters, phased.problem
+    if not isinstance(p, InnerPersistentParameters) or not isinstance(problem, RowsProblem):
+        return None
+    if p.storage != "registers" or p.threads_y > 1 or p.tile_rows or p.shifted or p.wide_index:
+        return None
     if plan.fusion.effects.overwritten or plan.workspaces or plan.views or len(plan.kernels) != 1:
-        return False
+        return None
     row, chunk, lane = map(of_var, plan.loops)
-    columns = plan.problem.rows.columns
+    columns = problem.rows.columns
     own = row * columns + chunk * p.vector_width + lane
     made = plan.lowering.made.values()
     loads = [i for i in made if i.kind == "load" and i.name == total.name]
-    return columns.is_const and bool(loads) and all(i.address == own for i in loads)
+    whole = columns.is_const and bool(loads) and all(i.address == own for i in loads)
+    return problem.rows if whole else None
 
 
 def _all_reduce(segment: Segment) -> Node | None:

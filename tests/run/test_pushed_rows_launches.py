@@ -14,6 +14,7 @@ from test_gpu_transports import in_threads
 
 from fusec.call.memory import Arena
 from fusec.call.record import Record
+from fusec.call.steps import LaunchStep
 from fusec.hostir.instructions import Allocate, Collective, Launch, Pushed, Wait
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim
@@ -67,7 +68,7 @@ def issued(ranks: int, seed: int, blocks: int = 256, sms: int = 132, calls: int 
             member = Member(mesh, links.rank, first.another(f"{rows}"))
             executable = Executable(device, program(ranks, rows, blocks), CUBINS).among(member)
             made.append((rows, Record(executable, {}, arena)))
-        launched.update(s.name for _, r in made for s in r.steps if hasattr(s, "name"))
+        launched.update(s.name for _, r in made for s in r.steps if isinstance(s, LaunchStep))
         found = list[tuple[int, int, int]]()
         for call in range(calls):
             rows, record = made[call % 3]
