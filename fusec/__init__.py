@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fusec.ir.dim import ceildiv, maximum, minimum
     from fusec.ir.graph import Fusion
     from fusec.parse.dsl import DataType, FusionDefinition
-    from fusec.run.loss import RankFailure
+    from fusec.run.distributed.loss import RankFailure
 
 __all__ = [
     "DataType",
@@ -61,13 +61,13 @@ def _program(fusion: Fusion) -> Program:
 
 
 def _ranks() -> executor.Ranks:
-    from fusec.run import ranks
+    from fusec.run.distributed import ranks
 
     return ranks.from_environment()
 
 
 def _barrier() -> None:
-    from fusec.run import process
+    from fusec.run.distributed import process
 
     process.barrier()
 
@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
 
         return program.Program
     if name == "RankFailure":
-        from fusec.run import loss
+        from fusec.run.distributed import loss
 
         return loss.RankFailure
     if name in ("ceildiv", "maximum", "minimum"):

@@ -27,7 +27,7 @@ from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import DEFAULT_TARGET, DUMP_KINDS, DUMP_STYLES, CompileOptions
 from fusec.rank import called
 from fusec.run.device import Device, device_available, open_device
-from fusec.run.process import own_gpu
+from fusec.run.distributed.process import own_gpu
 from fusec.shard.partition import partition
 from fusec.shard.place import whole_sizes
 
@@ -95,7 +95,7 @@ def load(
     each takes ATen's arguments, with arrays of the caller's framework, and returns such arrays.
     FusecError for a folder that is damaged, or was changed; EnvironmentProblem for another GPU's.
     """
-    from fusec.commands.folder import package_of, read_folder
+    from fusec.commands.folder.reading import package_of, read_folder
 
     if is_model_folder(folder):
         return _model(read_model_folder(folder), calls or {}, build=build)

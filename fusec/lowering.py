@@ -241,9 +241,9 @@ def verify(fusion: Fusion) -> None:
 def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     """Return the segments of an optimised fusion."""
     from fusec import target
-    from fusec.schedule.overrides import with_overrides
     from fusec.schedule.registry import host_schedulers, schedulers
-    from fusec.schedule.tuned import with_tuned
+    from fusec.schedule.settings.overrides import with_overrides
+    from fusec.schedule.settings.tuned import with_tuned
     from fusec.segment.offers import Offers
     from fusec.segment.redefine import redefine, with_cheaper_plans
     from fusec.segment.repeat import segment_blocks
@@ -332,7 +332,7 @@ def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
     exchanges = any(s.scheduler == FAMILY for s in segmented.segments)
     if not exchanges or PUSHED_ROWS in left_out(options)[2]:
         return plans
-    from fusec.schedule.pushed_rows import with_pushed_rows
+    from fusec.schedule.host.pushed_rows import with_pushed_rows
 
     return with_pushed_rows(segmented, plans, gpu, ROWS_SAVE)
 

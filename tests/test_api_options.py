@@ -9,7 +9,7 @@ from paths import ROOT
 
 import fusec
 from fusec import FusecError, driver
-from fusec.commands.flags import compile_options
+from fusec.commands.terminal.flags import compile_options
 from fusec.diagnostics import EnvironmentProblem
 from fusec.keywords import Options, options_of
 from fusec.options import CompileOptions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusec.schedule.host.pushed_rows import pairs_of, rows_time
 from fusec.schedule.plan import KernelPlan, PushedKernel
-from fusec.schedule.pushed_rows import pairs_of, rows_time
 from fusec.segment.segmented import Decision, SegmentedFusion
 from fusec.target import Target
 

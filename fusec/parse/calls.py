@@ -28,27 +28,33 @@ from fusec.ir.dim import Dim, Shape, mod
 from fusec.ir.dtype import BOOL, DTYPES, DType
 from fusec.ir.graph import Const, Operand, Type, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import LISTS, Miscounted, bind, near_argument, parameter_called, signature
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.arguments import (
+    LISTS,
+    Miscounted,
+    bind,
+    near_argument,
+    parameter_called,
+    signature,
+)
+from fusec.ops.builder.build import GraphBuilder
+from fusec.ops.builder.size_operands import operand_of_size
 from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
 from fusec.ops.names import UNUSED
 from fusec.ops.shapes import Unequal
-from fusec.ops.size_operands import operand_of_size
-from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
-from fusec.parse.extents import listed_sizes
-from fusec.parse.lines import OF_LISTS, plain_text
+from fusec.parse.foreign import frameworks
+from fusec.parse.foreign.extents import listed_sizes
+from fusec.parse.foreign.our_words import OurWords
 from fusec.parse.numbers import complex_number, typed_number
-from fusec.parse.operators import COMPARISONS, NEEDING_INTEGERS
-from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
 from fusec.parse.subscripts import steps_of
-from fusec.parse.taken import as_calls, is_counting
-from fusec.parse.trees import (
+from fusec.parse.syntax.lines import OF_LISTS, plain_text
+from fusec.parse.syntax.operators import COMPARISONS, NEEDING_INTEGERS
+from fusec.parse.syntax.trees import (
     Argument,
     CallTree,
     Dots,
@@ -64,6 +70,7 @@ from fusec.parse.trees import (
     Tree,
     integer_literal,
 )
+from fusec.parse.taken import as_calls, is_counting
 from fusec.parse.weights import check_weight
 
 _FALSE = frozenset({"no", "false", "off", "0", "n", "f", ""})

@@ -24,10 +24,9 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, product, symbol
 from fusec.ir.dtype import BOOL, U64, DType
 from fusec.ir.graph import Value
-from fusec.ops.build import GraphBuilder
-from fusec.ops.draws import PARTS
-from fusec.parse import frameworks, shardings
-from fusec.parse.expressions import Parser
+from fusec.ops.builder.build import GraphBuilder
+from fusec.ops.builder.draws import PARTS
+from fusec.parse import shardings
 from fusec.parse.fields import (
     Problems,
     boolean,
@@ -38,9 +37,11 @@ from fusec.parse.fields import (
     number,
     wrong,
 )
+from fusec.parse.foreign import frameworks
 from fusec.parse.numbers import complex_number, number_in, typed_number
 from fusec.parse.scope import Scope, circle, circle_text
-from fusec.parse.trees import Items, Literal, Name, String, Tree
+from fusec.parse.syntax.expressions import Parser
+from fusec.parse.syntax.trees import Items, Literal, Name, String, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")

@@ -12,10 +12,10 @@ from fusec.diagnostics import FusecError
 from fusec.ir.graph import Type
 from fusec.ops import TABLE
 from fusec.ops.frameworks import find_bare
-from fusec.parse import frameworks
-from fusec.parse.lines import plain_text
-from fusec.parse.rewriting import Rewriting
-from fusec.parse.trees import Argument, CallTree, Literal, Name, OpLine, Tree
+from fusec.parse.foreign import frameworks
+from fusec.parse.foreign.rewriting import Rewriting
+from fusec.parse.syntax.lines import plain_text
+from fusec.parse.syntax.trees import Argument, CallTree, Literal, Name, OpLine, Tree
 
 T = TypeVar("T")
 _NORMS = {

@@ -20,17 +20,17 @@ from fusec.codes.document import (
 )
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
-from fusec.ops.arguments import Miscounted
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.arguments import Miscounted
+from fusec.ops.builder.build import GraphBuilder
 from fusec.ops.limits import check_layouts
 from fusec.ops.meshes import resized
 from fusec.ops.names import UNUSED, label_of
-from fusec.parse import fields, frameworks
+from fusec.parse import fields
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.fields import Problems
-from fusec.parse.lines import line_text
-from fusec.parse.op_lines import Divided, OpLineParser
+from fusec.parse.foreign import frameworks
+from fusec.parse.foreign.uses import values_read
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
@@ -39,10 +39,11 @@ from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
+from fusec.parse.syntax.lines import line_text
+from fusec.parse.syntax.op_lines import Divided, OpLineParser
+from fusec.parse.syntax.trees import Name, OpLine
 from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
 from fusec.parse.traps import colon_help, without_dash
-from fusec.parse.trees import Name, OpLine
-from fusec.parse.uses import values_read
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (

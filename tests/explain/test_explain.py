@@ -17,7 +17,6 @@ from paths import ROOT
 import fusec
 from fusec import driver
 from fusec.cli import run_main
-from fusec.dev.draw import draw_runs
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.facts import Break, ModuleFacts, Segmentation
@@ -32,6 +31,7 @@ from fusec.parse import read_text
 from fusec.segment.price import traffic
 from fusec.segment.segmented import tensor_bytes
 from fusec.target import find
+from tools.draw import draw_runs
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SEVERAL = ("cross_entropy", "seed_2146")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from followed import MOST_STEPS, error_of, written
 
-from fusec.ops.special import erf
+from fusec.ops.numerics.special import erf
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 

@@ -17,9 +17,9 @@ from fusec.call.steps import Step
 from fusec.hostir.instructions import Allocate, Collective, Copy, Wait
 from fusec.hostir.program import HostProgram
 from fusec.ir.sharding import Mesh
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links
 from fusec.run.execute import Executable
-from fusec.run.links import Links
 from fusec.run.operations import NcclCall
 from fusec.run.transports.choice import GpuTransport
 from fusec.schedule import gathered_outputs

@@ -19,8 +19,8 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import BF16, DTYPES, F32, DType
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.schedule.host.pushed_rows import pairs_of, pushed_kernel
 from fusec.schedule.plan import PushedKernel, TensorArgument
-from fusec.schedule.pushed_rows import pairs_of, pushed_kernel
 from fusec.schedule.registry import find_scheduler
 
 GPU = target.find("sm_90a")

@@ -20,14 +20,14 @@ from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim
 from fusec.ir.dtype import BF16, F32
 from fusec.ir.sharding import Mesh
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links, RankFailure
 from fusec.run.execute import Executable
-from fusec.run.links import Links, RankFailure
 from fusec.run.transports import pushes
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Joined
+from fusec.schedule.host.pushed_sums import MOST_CHUNKS, VECTOR, most_added
 from fusec.schedule.plan import TensorArgument
-from fusec.schedule.pushed_sums import MOST_CHUNKS, VECTOR, most_added
 
 H = 64
 PLAIN, PUSHED = f"doubled_{H}", f"doubled_pushed_{H}"
@@ -98,7 +98,7 @@ def test_one_launch_takes_the_place_of_sum_and_kernel(ranks: int, seed: int) -> 
 @pytest.mark.parametrize("lacking", ["SMs", "flags"])
 def test_otherwise_both_are_launched(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not all blocks run at once, or a block would take more rows than it has flags."""
-    monkeypatch.setattr("fusec.schedule.pushed_sums.MOST_CHUNKS", 4)
+    monkeypatch.setattr("fusec.schedule.host.pushed_sums.MOST_CHUNKS", 4)
     found = issued(3, 0, **({"sms": 0} if lacking == "SMs" else {"blocks": 1}))
     assert {PLAIN} <= found
     assert (PUSHED in found) == (lacking == "flags")  # of one row

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusec.hostir.instructions import Collective
 from fusec.run.transports.protocol import Exchange
 from fusec.schedule.gathered_outputs import GATHERED_OUTPUT
-from fusec.schedule.pushed_sums import PUSHED_SLICES, PUSHED_SUM
+from fusec.schedule.host.pushed_sums import PUSHED_SLICES, PUSHED_SUM
 
 PEERS, NCCL, READS, PUSHES = "peer copies", "NCCL", "peer reads", "pushed sums"
 MOVING = (
