@@ -123,7 +123,7 @@ class PythonCalls(Known, ABC):
         if arguments is not None:
             return replace(tree, arguments=arguments)
         owner, _, name = tree.name.text.rpartition(".")
-        values = [a.value for a in tree.arguments]
+        values: list[Tree] = [a.value for a in tree.arguments]
         if name == "einsum" and (made := self._einsum(tree)) is not None:
             return made
         if (
