@@ -15,6 +15,20 @@ from fusec.ops.names import check_name
 CUTOFF = 0.6
 
 
+_NUMBERS = {
+    "eps": "f32 = 1e-5", "epsilon": "f32 = 1e-5", "lr": "f32 = 1e-3",
+    "learning_rate": "f32 = 1e-3", "beta": "f32 = 0.9", "momentum": "f32 = 0.9",
+    "weight_decay": "f32 = 0.01", "wd": "f32 = 0.01", "scale": "f32 = 1.0", "alpha": "f32 = 1.0",
+    "gamma": "f32 = 1.0", "lambda": "f32 = 1.0", "temperature": "f32 = 1.0", "tau": "f32 = 1.0",
+    "temp": "f32 = 1.0", "softcap": "f32 = 50.0", "dropout_p": "f32 = 0.1", "threshold": "f32 = 0.5",
+    "sm_scale": "f32 = 1.0", "softmax_scale": "f32 = 1.0", "label_smoothing": "f32 = 0.1",
+    "smoothing": "f32 = 0.1", "slope": "f32 = 0.01", "negative_slope": "f32 = 0.01",
+    "delta": "f32 = 1.0", "step": "i64 = 1", "margin": "f32 = 1.0", "pad_id": "i64 = 0",
+    "ignore_index": "i64 = -100", "decay": "f32 = 0.99",
+}  # fmt: skip
+"""Names that programs give to numbers, with the scalar input that holds each."""
+
+
 def near(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str | None:
     """Return the name of `known` that `name` was probably meant to be.
 
@@ -110,6 +124,11 @@ class Scope:
         """Return what a name means so far; None where it means nothing."""
         return self._meanings.get(name)
 
+    def is_undefined(self, name: str) -> bool:
+        """Return whether nothing in the file may define a name."""
+        known = name in self._meanings or name in self.later or name in self.coming
+        return not known and not self.incomplete
+
     def is_dim(self, name: str) -> bool:
         """Return whether a name means a size."""
         return isinstance(self._meanings.get(name), Dim)
@@ -169,6 +188,11 @@ class Scope:
             help = f"declare `{rest}` under `dims:` or `inputs:`, and write it"
             return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
         nearest = near(name, self._meanings)
+        value = _NUMBERS.get(name.lower().rstrip("_0123456789"))
+        if value is not None and (nearest is None or nearest.lower() != name.lower()):
+            nearest, otherwise = None, (
+                f"write the number in its place, or declare `{name}: {value}` under `inputs:`"
+            )
         help = otherwise if nearest is None else f"did you mean `{nearest}`?"
         if help is None and name in ops.TABLE:
             help = f"`{name}` is an operation: call it, as in `{name}(x)`"

@@ -15,7 +15,8 @@ from fusec import DataType, FusionDefinition
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ops import TABLE, find_op
 from fusec.ops.builder.arguments import parameter_called
-from fusec.ops.find import edits, near_operation
+from fusec.ops.find import near_operation
+from fusec.spelling import edits
 from fusec.ops.frameworks import Entry, aliases, entries, find, find_bare
 from fusec.ops.frameworks.find import NAMESPACES
 from fusec.ops.numerics.special import erf

@@ -121,6 +121,10 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
             f"the index of `{name}` has {len(index)} dims, expected at most 1",
             notes=[described(operands)],
             help="`take_along_axis` and `gather` take an index of the tensor's rank",
+            instead=Instead(
+                text=f"{{arg}}[{':, ' * axis}{{index}}]",
+                why="an index in brackets may have any rank",
+            ),
         )
     count = index[0] if index else dim(1)
     return (Type(dtype_of(operands[0]), (*shape[:axis], count, *shape[axis + 1 :])),)

@@ -118,6 +118,12 @@ class ForeignCalls(LayerCalls):
         `gather(x, 1, index)`: the dim is a literal, in the place where fusec has a tensor of
         integers, and stands before something that is no literal.
         """
+        made = self._ordered(op, tree)
+        if made is not tree:
+            self._in_order[id(made)] = made, tree
+        return made
+
+    def _ordered(self, op: OpDef, tree: CallTree) -> CallTree:
         entry, arguments = find("torch", op.name), tree.arguments
         if entry is not None and entry.kind == "other" and self._has_too_few(op, tree):
             return self._made_of(entry, tree) or tree
