@@ -88,6 +88,11 @@ def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
         # What a size is computed from costs nothing; a composite's nodes stand where it does.
         if node.span is not None and node.op.family != "scalar":
             calls.setdefault(node.span, []).append(node)
+    read = {
+        (n.span.file, n.span.line)
+        for n in fusion.nodes
+        if n.span is not None and any(v in outputs or v in fusion.users for v in n.outputs)
+    }
     for span, nodes in calls.items():
         own = {*nodes}
         loose = [v for n in nodes for v in n.outputs if v not in outputs and v not in fusion.users]
@@ -97,6 +102,8 @@ def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
             for v in n.outputs
         )
         named = _names_before(span)
+        if not used and not named and (span.file, span.line) in read:
+            continue  # a part of a line that gives a shape or a type to the rest
         if not used:
             what = ", ".join(f"`{name}`" for name in named) or f"a result of `{nodes[-1].op.name}`"
             verb = "are" if len(named) > 1 else "is"

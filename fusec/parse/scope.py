@@ -20,7 +20,8 @@ _NUMBERS = {
     "learning_rate": "f32 = 1e-3", "beta": "f32 = 0.9", "momentum": "f32 = 0.9",
     "weight_decay": "f32 = 0.01", "wd": "f32 = 0.01", "scale": "f32 = 1.0", "alpha": "f32 = 1.0",
     "gamma": "f32 = 1.0", "lambda": "f32 = 1.0", "temperature": "f32 = 1.0", "tau": "f32 = 1.0",
-    "temp": "f32 = 1.0", "softcap": "f32 = 50.0", "dropout_p": "f32 = 0.1", "threshold": "f32 = 0.5",
+    "temp": "f32 = 1.0", "softcap": "f32 = 50.0", "dropout_p": "f32 = 0.1",
+    "threshold": "f32 = 0.5",
     "sm_scale": "f32 = 1.0", "softmax_scale": "f32 = 1.0", "label_smoothing": "f32 = 0.1",
     "smoothing": "f32 = 0.1", "slope": "f32 = 0.01", "negative_slope": "f32 = 0.01",
     "delta": "f32 = 1.0", "step": "i64 = 1", "margin": "f32 = 1.0", "pad_id": "i64 = 0",
@@ -190,8 +191,9 @@ class Scope:
         nearest = near(name, self._meanings)
         value = _NUMBERS.get(name.lower().rstrip("_0123456789"))
         if value is not None and (nearest is None or nearest.lower() != name.lower()):
-            nearest, otherwise = None, (
-                f"write the number in its place, or declare `{name}: {value}` under `inputs:`"
+            nearest, otherwise = (
+                None,
+                (f"write the number in its place, or declare `{name}: {value}` under `inputs:`"),
             )
         help = otherwise if nearest is None else f"did you mean `{nearest}`?"
         if help is None and name in ops.TABLE:

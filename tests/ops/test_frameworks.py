@@ -16,7 +16,6 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ops import TABLE, find_op
 from fusec.ops.builder.arguments import parameter_called
 from fusec.ops.find import near_operation
-from fusec.spelling import edits
 from fusec.ops.frameworks import Entry, aliases, entries, find, find_bare
 from fusec.ops.frameworks.find import NAMESPACES
 from fusec.ops.numerics.special import erf
@@ -24,6 +23,7 @@ from fusec.parse import read_text
 from fusec.parse.foreign import frameworks
 from fusec.parse.syntax.trees import CallTree
 from fusec.reference.evaluate import evaluate
+from fusec.spelling import edits
 
 RECORDED = TESTS / "torch_names_2_11.txt"
 DEPRECATED = {"size_average", "reduce", "cudnn_enabled", "cudnn_enable"}
@@ -462,7 +462,7 @@ def test_scripts_take_them_too() -> None:
 def test_scripts_are_told_in_python() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor(shape=[4, 6], contiguity=True)
-    with pytest.raises(AttributeError, match=r"write `fd.ops.sum\(input \* tensor\)`"):
+    with pytest.raises(AttributeError, match=r"write `fd.ops.sum\(x \* x\)`"):
         fd.ops.dot(x, x)
     with pytest.raises(AttributeError, match=r"fd.ops.set\(other\)"):
         x.copy_(x)

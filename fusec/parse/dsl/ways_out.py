@@ -9,6 +9,7 @@ from fusec.ir.dtype import find as find_dtype
 from fusec.ops import TABLE
 from fusec.ops.frameworks import find_bare
 from fusec.parse.dsl.datatype import of_dtype
+from fusec.parse.dsl.size import Size
 from fusec.parse.dsl.written import written_call
 
 _IMPORTS = {
@@ -27,6 +28,8 @@ def way_out(error: Exception, span: Span) -> str | None:
         return _named(str(error.name), span)
     if isinstance(error, ModuleNotFoundError):
         return _imported(str(error.name))
+    if isinstance(error, AttributeError) and isinstance(error.obj, Size) and error.name in TABLE:
+        return f"a dim has no methods: write `fd.ops.{error.name}({error.obj})`"
     if not isinstance(error, TypeError):
         return None
     if str(error) == "'Tensor' object is not iterable" and "sum(" not in span.text:
@@ -37,6 +40,9 @@ def way_out(error: Exception, span: Span) -> str | None:
         name = counted[1]
         told = "a dim of a fusion has no value while the fusion is being defined"
         return f"{told}: give `{name}` a number of its own, as in `{name} = 4`, and use that"
+    if called is not None and called[1] in ("float", "int") and "'Size'" in str(error):
+        line = span.text.strip().replace(said, called[2])
+        return f"a dim of a fusion is used as it is: write `{line}`"
     written = None if called is None else written_call(span)
     if called is None or written is None:
         return None
