@@ -18,6 +18,7 @@ from fusec.codes.document import (
     UNEXPECTED_TOKEN,
     WRONG_NODE,
 )
+from fusec.codes.names import UNDEFINED_NAME
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.builder.arguments import Miscounted
@@ -393,6 +394,11 @@ class _Reader:
             if gone.known:
                 return error, gone
             undo()
+            if guess is None and gone.error is not None and gone.count <= len(line.names):
+                error = _with_next_error(error, gone.error, calls.words.line_in_ours(line))
+                guess = error.guess
+                if guess is not None:
+                    continue
             if guess is None or gone.count > len(line.names):
                 return error, gone
             again = gone.error
@@ -543,6 +549,18 @@ class _Reader:
 _RESULTS = re.compile(r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)=")
 """What is defined in an op line, or in each of several that are written as one."""
 _JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")
+
+
+def _with_next_error(error: FusecError, again: FusecError, line: OpLine) -> FusecError:
+    """Return the error of a line whose line to write is wrong, too, with what is wrong with it."""
+    told, also = error.diagnostic, again.diagnostic
+    if told.help is None or line_text(line) not in told.help or again.code is UNDEFINED_NAME:
+        return error
+    if again.guess is not None:
+        rest = told.help.partition(line_text(line))[2]
+        return error.changed(help=f"{also.help}{rest}", guess=again.guess)
+    help = f"; {also.help}" if also.help is not None and also.help not in told.help else ""
+    return error.changed(notes=(*told.notes, f"in the line to write: {also.message}{help}"))
 
 
 def _names_of_outputs(node: YamlNode | None) -> Iterator[str]:
