@@ -30,6 +30,13 @@ _NUMBERS = {
 """Names that programs give to numbers, with the scalar input that holds each."""
 
 
+_CONSTANTS = {
+    "inf": "inf", "infinity": "inf", "ninf": "-inf", "nan": "nan", "null": "none", "nil": "none",
+    "nullptr": "none", "pi": "3.141592653589793",
+}  # fmt: skip
+"""Constants as other languages spell them."""
+
+
 def near(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str | None:
     """Return the name of `known` that `name` was probably meant to be.
 
@@ -41,6 +48,16 @@ def near(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str | None:
 
     close = same or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return close[0] if close else None
+
+
+def _declared_number(name: str) -> str | None:
+    return _NUMBERS.get(name.lower().rstrip("_0123456789"))
+
+
+def number_called(name: str) -> str | None:
+    """Return the number that programs usually call so; None for other names."""
+    declared = _declared_number(name)
+    return None if declared is None else declared.partition("= ")[2]
 
 
 def circle(name: str, uses: Mapping[str, Iterable[str]]) -> list[str] | None:
@@ -188,8 +205,12 @@ class Scope:
         if owner in ("config", "cfg", "args", "hparams") and rest.isidentifier():
             help = f"declare `{rest}` under `dims:` or `inputs:`, and write it"
             return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
+        constant = _CONSTANTS.get(name.lower())
+        if constant is not None and constant != name:
+            help = f"write `{constant}`"
+            return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
         nearest = near(name, self._meanings)
-        value = _NUMBERS.get(name.lower().rstrip("_0123456789"))
+        value = _declared_number(name)
         if value is not None and (nearest is None or nearest.lower() != name.lower()):
             nearest, otherwise = (
                 None,
@@ -199,5 +220,8 @@ class Scope:
         if help is None and name in ops.TABLE:
             help = f"`{name}` is an operation: call it, as in `{name}(x)`"
         if help is None:
-            help = "declare inputs under `inputs:` and sizes under `dims:`"
+            help = (
+                f"define it in a line above, or declare an input, as in `{name}: f32[B, H]`, under "
+                "`inputs:`, or a size under `dims:`"
+            )
         return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)

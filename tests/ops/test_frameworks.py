@@ -409,7 +409,10 @@ def test_an_importer_asks_by_overload() -> None:
     ("line", "column", "told"),
     [
         ("r = relu(x.min(1))", 14, "write `r = relu(min(x, 1))`; the values alone"),
-        ("r = (x.T + y).max(dim=1)", 18, "write `r = max(permute(x, [1, 0]) + permute(y, [1, 0]), 1)`; the values"),
+        (
+            "r = (x.T + y).max(dim=1)", 18,
+            "write `r = max(permute(x, [1, 0]) + permute(y, [1, 0]), 1)`; the values",
+        ),
         ("r = -x.abs().copy_(y)", 17, "write `r = -set(y)`"),
         ("r = outer(x.float(), torch.exp(w.T))", 9,
          "write `r = unsqueeze(cast(x, f32), 1) * exp(w)`"),

@@ -158,6 +158,9 @@ def _prepare_select(builder: Any, slots: list[list[Operand] | None], given: Attr
         raise FusecError(
             f"`select`: index {position} is out of bounds for dim {axis} of extent {extent}",
             notes=[described(tensor)],
+            help=f"elements are numbered from 0: the last one is {extent.value - 1}"
+            if extent.value
+            else "the dim has no elements",
         )
     if position < 0:
         size = builder.apply("size", tensor[0], dim=axis)

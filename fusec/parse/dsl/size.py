@@ -81,6 +81,12 @@ def _install_operators() -> None:
     def negated(self: Size) -> Size:
         return Size(vars(self)["definition"], -plain(self))
 
+    for method in ("lt", "le", "gt", "ge"):
+
+        def compare(self: Size, other: Any, op: str = method) -> Any:
+            return _number(self, op, self, other)
+
+        setattr(Size, f"__{method}__", compare)
     for method, function in (("pow", power), ("rpow", power_of), ("neg", negated)):
         setattr(Size, f"__{method}__", function)
 
