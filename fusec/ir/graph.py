@@ -359,11 +359,14 @@ class Fusion:
             self, nodes=tuple(nodes), outputs=self.outputs if outputs is None else tuple(outputs)
         )
 
-    def structure(self) -> tuple[Any, ...]:
-        """Return what counts for equality: values and symbols are numbered by first use."""
+    def structure(self, *, offsets: bool = True) -> tuple[Any, ...]:
+        """Return what counts for equality: values and symbols are numbered by first use.
+
+        offsets: whether literals count that only select random numbers.
+        """
         from fusec.ir.structure import structure_of
 
-        return structure_of(self)
+        return structure_of(self, offsets=offsets)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fusion) and self.structure() == other.structure()

@@ -15,7 +15,7 @@ from fusec.ir.graph import Fusion
 from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS
 from fusec.passes.rewrite import rewrite
 from fusec.segment.offers import HOST
-from fusec.segment.plan_definitions import LEAST_GAIN, with_cheaper_plan
+from fusec.segment.plan_definitions import LEAST_GAIN, PlanDefinitions
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
 from fusec.segment.resume import Resume, resume_without
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
@@ -39,12 +39,14 @@ def redefine(
     target: Target,
     when: str,
     without: Collection[str] = (),
+    plans: PlanDefinitions | None = None,
 ) -> SegmentedFusion:
     """Return the segments of a fusion under the definitions that are cheapest.
 
     when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Values
     whose kernel has a schedule by their name stay as they are; a pinned segment stays one segment.
-    without: names of definitions that are not tried.
+    without: names of definitions that are not tried. plans: what compared definitions of plans for
+    other fusions, with the same schedulers and target.
     """
     kept = PLAN_DEFINITIONS if when == "never" else without
     fusion = replace(fusion, as_defined=frozenset(PLAN_DEFINITIONS).intersection(kept))
@@ -54,24 +56,15 @@ def redefine(
         return found
     trials = _Trials(search, able, target, when, frozenset(without))
     found = trials.saturate(fusion, found)
-    found = with_cheaper_plans(found, fusion, schedulers, target, trials.log)
+    plans = plans or plan_definitions(schedulers, target)
+    found = plans.with_cheaper(found, bool(fusion.schedules), trials.log)
     return replace(found, decisions=(*found.decisions, *trials.log))
 
 
-def with_cheaper_plans(
-    found: SegmentedFusion,
-    fusion: Fusion,
-    schedulers: Sequence[Scheduler],
-    target: Target,
-    log: list[Decision],
-) -> SegmentedFusion:
-    """Return the segments without the definitions of plans that cost time, and log them."""
+def plan_definitions(schedulers: Sequence[Scheduler], target: Target) -> PlanDefinitions:
+    """Return what compares the definitions of plans, of those schedulers that make kernels."""
     kernels = [s for s in schedulers if s.name not in (*HOST, HOST_SCHEDULER)]
-    segments = tuple(
-        with_cheaper_plan(s, found.fusion, kernels, target, bool(fusion.schedules), log)
-        for s in found.segments
-    )
-    return replace(found, segments=segments)
+    return PlanDefinitions(kernels, target)
 
 
 @dataclass(frozen=True)
@@ -303,7 +296,7 @@ class _Structures:
         """Return a number that segments of one structure share."""
         known = self._known.get(id(segment))
         if known is None:
-            structure = segment.fusion.structure()
+            structure = segment.fusion.structure(offsets=False)
             number = self._numbers.setdefault(structure, len(self._numbers))
             known = self._known[id(segment)] = segment, number
         return known[1]

@@ -105,7 +105,8 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
     work, copies = copy_unsafe(canonical(sizes_of_inputs(fusion)))
     work, misplaced = copy_misplaced(work)
     decisions = (*_decisions(copies), *(_copy(m) for m in misplaced))
-    uncopied: frozenset[Node] = frozenset()
+    grouped = frozenset[str]() if ways.resume is None else ways.resume.uncopied
+    uncopied = frozenset(n for n in work.nodes if n.output.name in grouped)
     while True:
         start = _prepare(canonical(work), ways, uncopied, should_merge)
         if start.host is not None and not offers.schedulers:
@@ -134,8 +135,12 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
             earlier = () if ways.resume is None else ways.resume.decisions
             found = _finish(merges, start, (*decisions, *start.decisions, *earlier))
             separate = tuple(separate_softmaxes(softmaxes, found))
-            found = replace(found, decisions=(*found.decisions, *separate))
-            return replace(found, fusion=as_defined(found.fusion, fusion))
+            return replace(
+                found,
+                fusion=as_defined(found.fusion, fusion),
+                decisions=(*found.decisions, *separate),
+                uncopied=frozenset(n.output.name for n in uncopied),
+            )
         uncopied |= blocked
 
 
