@@ -66,6 +66,11 @@ class Value:
         """Return whether this is a scalar, not a tensor."""
         return self.type.shape is None
 
+    @cached_property
+    def is_empty(self) -> bool:
+        """Return whether an extent is 0, so that there are no elements."""
+        return any(e == 0 for e in self.shape)
+
     @property
     def dim(self) -> Dim | None:
         """Return the value of an integer scalar that is known from sizes."""
