@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Node, Operand
 from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS
-from fusec.passes.rewrite import rewrite
+from fusec.passes.rewrite import Rewriter, Rule, rewrite
 from fusec.segment.offers import HOST
 from fusec.segment.plan_definitions import LEAST_GAIN, PlanDefinitions
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
@@ -69,12 +69,21 @@ def plan_definitions(schedulers: Sequence[Scheduler], target: Target) -> PlanDef
 
 @dataclass(frozen=True)
 class _Trial:
-    """A fusion under another definition, and its segments; saved: seconds, of all segments."""
+    """A fusion under another definition, and its segments; saved: seconds, of all segments.
+
+    others: the values that are defined in the same way elsewhere.
+    """
 
     redefinition: Redefinition
     saved: float
     fusion: Fusion
     found: SegmentedFusion
+    others: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Return the results that are redefined."""
+        return (self.redefinition.value, *self.others)
 
 
 class _Trials:
@@ -109,7 +118,7 @@ class _Trials:
             before = found.seconds(self._target)
             rather = f"saves {kept.saved * 1e6:.2f} us of {before * 1e6:.2f} us"
             because = f"{kept.redefinition.name}: {kept.redefinition.because}; {rather}"
-            self.log.append(Decision("redefine", (kept.redefinition.value,), because))
+            self.log.append(Decision("redefine", kept.values, because))
             fusion, found = kept.fusion, kept.found
         return found
 
@@ -165,7 +174,49 @@ class _Trials:
                 slower.append(trial)
             elif best is None or trial.saved > best.saved:
                 best, better = trial, None if near is None else segment
+        if best is not None and better is not None:
+            best = self._everywhere(best, better, fusion, found)
         return best, slower
+
+    def _everywhere(
+        self, trial: _Trial, segment: Segment, fusion: Fusion, found: SegmentedFusion
+    ) -> _Trial:
+        """Return a trial with the same definition in all equal neighbourhoods, as layers have.
+
+        They are tried at once, and later one by one where together they save too little.
+        """
+        name = trial.redefinition.name
+        near = _neighbourhood(found, segment) or ()
+        alike, least = self._structures.around(near, segment, name), self._least_gain(near)
+        taken = {s.id for s in near}
+        rules = [trial.redefinition.rule]
+        chosen: list[tuple[Segment, str]] = []
+        new = self._new(fusion, found)
+        for other, redefinition in new:
+            if other is None or redefinition.name != name or other.id in taken:
+                continue
+            its = _neighbourhood(found, other) or ()
+            if self._structures.around(its, other, name) == alike:
+                taken |= {s.id for s in its}
+                least += self._least_gain(its)
+                rules.append(redefinition.rule)
+                chosen.append((other, redefinition.value))
+        if not chosen:
+            return trial
+        together = replace(trial.redefinition, rule=_first_of([r for r in rules if r is not None]))
+        dropped = [segment, *(s for s, _ in chosen)]
+        both = self._try(together, fusion, found, resume_without(found, dropped))
+        if both is None or both.saved <= max(least, trial.saved):
+            return trial
+        tried = {name for name, value in self._tried if value == trial.redefinition.value}
+        of = {s.id for s, _ in chosen}
+        self._tried |= {(r.name, r.value) for s, r in new if s and s.id in of and r.name in tried}
+        return replace(both, others=tuple(value for _, value in chosen))
+
+    def _least_gain(self, near: Iterable[Segment]) -> float:
+        """Return the seconds that a definition must save of some segments."""
+        costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
+        return LEAST_GAIN * sum(costs)
 
     def _noted(self, trial: _Trial, near: tuple[Segment, ...] | None) -> _Trial | None:
         """Return a trial; near others, None unless it saves enough of these."""
@@ -175,8 +226,7 @@ class _Trials:
         self._last = trial.redefinition.value, inf if is_slower else after
         if near is None:
             return trial
-        costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
-        if trial.saved > LEAST_GAIN * sum(costs):
+        if trial.saved > self._least_gain(near):
             return trial
         self.log.append(_undone(trial.redefinition, after + trial.saved, after))
         return None
@@ -239,6 +289,16 @@ class _Trials:
             return True
         self.log.append(_undone(trial.redefinition, before, before - trial.saved))
         return False
+
+
+def _first_of(rules: Sequence[Rule]) -> Rule:
+    """Return a rule that does what the first of some does that applies."""
+
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        made = (each(node, work) for each in rules)
+        return next((m for m in made if m is not None), None)
+
+    return rule
 
 
 class _Definitions:
