@@ -71,6 +71,11 @@ class Value:
         """Return whether an extent is 0, so that there are no elements."""
         return any(e == 0 for e in self.shape)
 
+    @cached_property
+    def has_unit_extent(self) -> bool:
+        """Return whether an extent is 1."""
+        return any(e == 1 for e in self.shape)
+
     @property
     def dim(self) -> Dim | None:
         """Return the value of an integer scalar that is known from sizes."""
