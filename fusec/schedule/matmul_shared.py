@@ -107,9 +107,7 @@ def kinds_of(problem: Product) -> Kinds:
     )
 
 
-def _stage(
-    p: MatmulParameters, kinds: Kinds, listing: Listing
-) -> tuple[Quantity, ...]:
+def _stage(p: MatmulParameters, kinds: Kinds, listing: Listing) -> tuple[Quantity, ...]:
     """Return the bytes of A and of B of a stage; across K they lie in blocks of 64 rows."""
     depth, found = listing.named("kTileK", p.tile_k), list[Quantity]()
     tiles = (("kTileM", p.tile_m), ("kTileN", p.tile_n))
@@ -121,9 +119,7 @@ def _stage(
 
 
 @cache
-def layout_of(
-    p: MatmulParameters, kinds: Kinds, slots: StagedSlots
-) -> SharedLayout:
+def layout_of(p: MatmulParameters, kinds: Kinds, slots: StagedSlots) -> SharedLayout:
     """Return the layout of stages as TMA writes them, of operands of some kinds."""
     listing = Listing(spelled=False)
     return SharedLayout(bytes=_swizzled(p, kinds, slots, listing), constants=listing.values)

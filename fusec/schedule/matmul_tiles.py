@@ -73,7 +73,16 @@ def _fitted(
     by, products = 8 * tile.pair_rows, 1
     if problem.is_joined:
         by, products = join_multiple(tile.pair_rows, is_k_major=problem.is_b_k_major), 2
-    most = min(256, 2 * most_sums(tile, is_plain=problem.is_plain, is_joined=problem.is_joined) // tile.row_blocks) // by * by
+    most = (
+        min(
+            256,
+            2
+            * most_sums(tile, is_plain=problem.is_plain, is_joined=problem.is_joined)
+            // tile.row_blocks,
+        )
+        // by
+        * by
+    )
     rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
     places = clusters(tile, target)
 
@@ -88,7 +97,11 @@ def _fitted(
 
 def _fitted_rows(tile: MatmulParameters, problem: Traits, sizes: Sizes, target: Target) -> int:
     """Return the rows, with swapped operands, with which all waves are as full as can be."""
-    most = 2 * most_sums(tile, is_plain=problem.is_plain, is_joined=problem.is_joined) // tile.row_blocks
+    most = (
+        2
+        * most_sums(tile, is_plain=problem.is_plain, is_joined=problem.is_joined)
+        // tile.row_blocks
+    )
     by = 8 * tile.pair_columns
     found = [r for r in TURNED_ROWS if LEAST_COLUMNS <= r <= most and r % by == 0]
     columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.pair_columns))

@@ -11,6 +11,7 @@ from fusec.schedule.matmul_problem import Product
 from fusec.schedule.matmul_shared import Kinds, kinds_of
 from fusec.schedule.matmul_staged import StagedSlots
 
+NO_SLOTS = StagedSlots()
 WIDEST = 8
 """The most neighbouring columns that a thread has."""
 
@@ -37,7 +38,7 @@ class Traits:
     is_computed: bool
     has_totals: bool
     has_converted_weights: bool
-    slots: StagedSlots = StagedSlots()
+    slots: StagedSlots = NO_SLOTS
 
     @property
     def is_b_k_major(self) -> bool:

@@ -140,7 +140,6 @@ class Offers:
 
 def renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
     """Return the offer for a segment of the same structure, with its own names in the reasons."""
-
     refusals = tuple(
         (scheduler, Refusal(refusal.rule, with_names(refusal.because, names)))
         if "`" in refusal.because

@@ -98,8 +98,8 @@ class SegmentedFusion:
 
     rematerialised: the values that were to cross and are computed again instead, in order. host:
     the groups that a predicate made without schedulers, inside which these segments stand.
-    uncopied: by their first results, the nodes that are cheap to copy and were grouped all the same,
-    since no scheduler supports a segment with a copy of them.
+    uncopied: the first results of nodes that are cheap to copy and were grouped all the same, since
+    no scheduler supports a segment with a copy of them.
     """
 
     fusion: Fusion

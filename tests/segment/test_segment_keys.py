@@ -10,8 +10,8 @@ from fake_schedulers import H200, usual
 from fusec import lowering
 from fusec.ir.dtype import BF16, F32, I64
 from fusec.ir.graph import Const, Fusion, Node
-from fusec.ops.build import GraphBuilder
 from fusec.ops import TABLE
+from fusec.ops.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.schedule.registry import schedulers
 from fusec.segment.offers import Offers, proposal_of
