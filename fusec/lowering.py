@@ -279,6 +279,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
             rematerialise=not options.as_written,
             copies=not options.as_written,
             resume=resume if whole else None,
+            keep_schedulers="keep_schedulers" in _asked(options),
         )
 
     def redefined(part: Fusion) -> SegmentedFusion:

@@ -56,6 +56,7 @@ def segment(
     should_merge: ShouldMerge | None = None,
     offers: Offers | None = None,
     resume: Resume | None = None,
+    keep_schedulers: bool = False,
 ) -> SegmentedFusion:
     """Return the fusion as a DAG of segments that the schedulers accept.
 
@@ -70,7 +71,8 @@ def segment(
     inside of these; without schedulers, the groups are the result. `boundaries: explicit` of a
     fusion parts the groups at `segment_set` alone. `offers` are those of an earlier search with the
     same schedulers and target: what they know is not asked for again. `resume`: segments to start
-    from; only nodes of none of them are grouped, and join these.
+    from; only nodes of none of them are grouped, and join these. `keep_schedulers`: move values
+    between accepted segments only where each of these keeps its scheduler.
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
@@ -78,7 +80,9 @@ def segment(
     # What is known of other searches holds where those could do the same.
     shares = may_merge is None and rematerialise and copies
     splits = offers.splits if shares else Splits(target)
-    ways = _Ways(offers, splits, removed, may_merge, rematerialise, copies, resume=resume)
+    ways = _Ways(
+        offers, splits, removed, may_merge, rematerialise, copies, keep_schedulers, resume=resume
+    )
     return _search(fusion, ways, should_merge)
 
 
@@ -96,6 +100,7 @@ class _Ways:
     may_merge: MayMerge | None
     rematerialise: bool
     copies: bool
+    keep_schedulers: bool = False
     whole: float | None = None
     resume: Resume | None = None
 
@@ -131,7 +136,10 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
         if not blocked:
             _require_takers(merges, start, uncopied)
             splitter = Splitter(ways.splits, partial(_in_parts, ways=ways), ways.whole)
-            refine(merges, splitter, new, rematerialise=ways.rematerialise)
+            kept = ways.keep_schedulers
+            refine(
+                merges, splitter, new, rematerialise=ways.rematerialise, keep_schedulers=kept
+            )
             earlier = () if ways.resume is None else ways.resume.decisions
             found = _finish(merges, start, (*decisions, *start.decisions, *earlier))
             separate = tuple(separate_softmaxes(softmaxes, found))
