@@ -82,12 +82,25 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give the tests of a file to one process: they share fixtures, plans and built kernels."""
+    """Give the tests of a file to one process: they share fixtures, plans and built kernels.
+
+    The files that read the package's syntax trees go to one process, too, which parses them once.
+    """
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    return LoadFileScheduling(config, log)
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "package_trees" if _reads_trees(config.rootpath / file) else file
+
+    return Scheduling(config, log)
+
+
+@cache
+def _reads_trees(file: Path) -> bool:
+    return "\nfrom package_trees import " in file.read_text(encoding="utf-8")
 
 
 def _begins_behind() -> bool:

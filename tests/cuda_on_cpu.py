@@ -14,7 +14,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -32,7 +34,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.parameters import parameters
 from fusec.ir.evaluate import extents
 from fusec.run.arrays import StridedArray, span
-from fusec.run.headers import device_headers
+from fusec.run.binary.headers import device_headers
 from fusec.run.launch import TENSOR_MAP_BYTES, aligned_block, tensor_map_operands
 from fusec.schedule.plan import (
     Kernel,
@@ -43,7 +45,7 @@ from fusec.schedule.plan import (
 )
 
 FLAGS = (
-    *("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics"),
+    *("-std=c++17", "-Og", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics"),
     # An index beyond a thread's own array is a trap, and so is a word beyond its own variable.
     *("-fsanitize=bounds,object-size", "-fsanitize-undefined-trap-on-error"),
     "-ftrivial-auto-var-init=pattern",
@@ -66,6 +68,7 @@ SHARED = "FUSEC_TESTS_SHARED"
 KEPT = "FUSEC_TESTS_KEPT"
 """Names a folder that later runs of the tests have, too: in pytest's cache; conftest.py sets it."""
 HEADERS = ("cuda_on_cpu.h", "ptx_on_cpu.h", "fibers_on_cpu.h")
+SHARED_LIBRARY = "libcuda_on_cpu.so"
 SOURCES = tuple(f"{name}_on_cpu.cpp" for name in PARTS)
 INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
 ASYNCHRONOUS = (
@@ -75,7 +78,6 @@ ASYNCHRONOUS = (
     "matmul_turns",
     "mbarrier",
     "proxy",
-    "push_rows_in_bulk",
     "tma",
     "attention",
     "attention_backward",
@@ -255,9 +257,10 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
     kept = Path(os.environ.get(KEPT) or shared_folder())
     digest = sha256(repr((texts, flags, version, kept)).encode()).hexdigest()[:12]
     folder = kept / f"cuda_on_cpu_{digest}"
-    header, shared = folder / HEADERS[0], folder / "libcuda_on_cpu.so"
+    header, shared = folder / HEADERS[0], folder / SHARED_LIBRARY
     with FileLock(f"{folder}.lock"):
         if shared.exists():
+            forget_old(folder)
             return header, shared
         folder.mkdir(exist_ok=True)
         for name, text in texts.items():
@@ -271,6 +274,15 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
         subprocess.run([compiler, *FLAGS, str(whole), *options], check=True)
         built.rename(shared)
     return header, shared
+
+
+def forget_old(folder: Path) -> None:
+    """Remove the kernels that no run of the tests has needed for a week."""
+    limit = time.time() - 7 * 24 * 3600
+    for library in folder.glob("*.so"):
+        with suppress(FileNotFoundError):  # another process forgets it, too
+            if library.name != SHARED_LIBRARY and library.stat().st_mtime < limit:
+                library.unlink()
 
 
 def counting() -> tuple[str, ...]:
@@ -315,7 +327,7 @@ def build_all(
         target = folder / name
         if not target.exists():
             target.write_text(on_host(edit(header)) if edit is not str else hosted(name))
-    header, shared = precompiled(compiler)
+    header, _ = precompiled(compiler)
     texts = [edit(text) for _, text in kernels]
     includes = dict.fromkeys(line for text in texts for line in INCLUDE.findall(text))
     parts = [f'#include "{header}"', *includes]
@@ -328,21 +340,36 @@ def build_all(
         ]
         parts.append(_launcher(kernel, number))
     whole = "\n".join(parts)
-    # What is loaded from a path stays: another text is another file.
-    digest = sha256(whole.encode()).hexdigest()[:12]
-    source = folder / f"{kernels[0][0].name}_{digest}.cpp"
-    library = source.with_suffix(".so")
-    if not library.exists():
-        source.write_text(whole)
-        # Libraries come with the shared one; to look for them takes a third of a small build.
-        linked = [str(source), str(shared), "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic"]
-        linked += ["-o", str(library)]
-        command = [compiler, *FLAGS, *ACCESSES, *counting(), f"-I{folder}", *linked]
-        command += ["-lgcov"] if counting() else []
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    loaded = ctypes.CDLL(str(library))
+    loaded = ctypes.CDLL(str(library_of(compiler, whole, folder, kernels[0][0].name)))
     return [_function(loaded, k, text, n) for n, (k, text) in enumerate(kernels)]
+
+
+def library_of(compiler: str, text: str, folder: Path, name: str) -> Path:
+    """Return the library of a text and the headers of a folder, compiled once until they change.
+
+    What is loaded from a path stays: another text is another file. Where lines are counted, each
+    test has files of its own, beside which the counts lie.
+    """
+    _, shared = precompiled(compiler)
+    headers = [(p.name, p.read_bytes()) for p in sorted(folder.glob("*.cuh"))]
+    digest = sha256(repr((text, headers)).encode()).hexdigest()[:16]
+    place = folder if counting() else shared.parent
+    library = place / f"{name}_{digest}.so"
+    if library.exists():
+        os.utime(library)
+        return library
+    source, built = folder / f"{name}_{digest}.cpp", folder / f"{name}_{digest}.built.so"
+    source.write_text(text)
+    # Libraries come with the shared one; to look for them takes a third of a small build.
+    linked = [str(source), str(shared), "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic"]
+    command = [compiler, *FLAGS, *ACCESSES, *counting(), f"-I{folder}", *linked, "-o", str(built)]
+    command += ["-lgcov"] if counting() else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    whole = place / f".{name}_{digest}.{os.getpid()}"
+    shutil.copyfile(built, whole)
+    whole.rename(library)  # under its name when it is whole
+    return library
 
 
 def _launcher(kernel: Kernel, number: int) -> str:

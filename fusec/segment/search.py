@@ -137,9 +137,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
             _require_takers(merges, start, uncopied)
             splitter = Splitter(ways.splits, partial(_in_parts, ways=ways), ways.whole)
             kept = ways.keep_schedulers
-            refine(
-                merges, splitter, new, rematerialise=ways.rematerialise, keep_schedulers=kept
-            )
+            refine(merges, splitter, new, rematerialise=ways.rematerialise, keep_schedulers=kept)
             earlier = () if ways.resume is None else ways.resume.decisions
             found = _finish(merges, start, (*decisions, *start.decisions, *earlier))
             separate = tuple(separate_softmaxes(softmaxes, found))

@@ -26,12 +26,12 @@ from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run import build as build_module
-from fusec.run.cubin import kernel_stats
+from fusec.run.binary.cubin import kernel_stats
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import Compiled, compile_cuda
 from fusec.run.execute import execute
-from fusec.run.headers import headers_for
 from fusec.run.inputs import random_inputs
 from fusec.run.measure import KernelTime, Timing
-from fusec.run.nvrtc import Compiled, compile_cuda
 from fusec.schedule.matmul.kernel.names import renamed as with_names
 from fusec.schedule.plan import TensorArgument
 from fusec.segment.roofline import Rates
@@ -59,7 +59,7 @@ def sources_of(fusion: Fusion) -> list[KernelSource]:
 
 def code_of(source: KernelSource) -> dict[str, bytes]:
     """Return the sections of a kernel's cubin that a GPU sees."""
-    from fusec.run.elf import Elf
+    from fusec.run.binary.elf import Elf
 
     headers = headers_for(source.text)
     cubin = compile_cuda(source.text, name=source.name, arch="sm_90a", headers=headers).cubin
@@ -296,7 +296,7 @@ def test_times_are_those_of_segments() -> None:
 
 def test_a_build_is_the_same_by_any_way(tmp_path: Path, capsys: Capture) -> None:
     """The bytes hang on the fusion alone: on no cache, and on no order of threads."""
-    path = small(tmp_path, apart(8))
+    path = small(tmp_path, apart(4))
     ways = (["--no-cache"], ["--no-cache", "-j", "1"], [], ["-j", "1"])
     for k, way in enumerate(ways):
         assert fusec(capsys, "compile", path, "-o", tmp_path / str(k), *way).code == 0
@@ -311,7 +311,7 @@ def test_an_edit_of_one_of_many_is_built_by_itself(
     tmp_path: Path, capsys: Capture, calls: list[str]
 ) -> None:
     out = tmp_path / "out"
-    assert fusec(capsys, "compile", small(tmp_path, apart(6)), "-o", out, "--no-cache").code == 0
+    assert fusec(capsys, "compile", small(tmp_path, apart(3)), "-o", out, "--no-cache").code == 0
     *_, edited = sorted((out / "kernels").glob("*.cu"))
     edited.write_text(edited.read_text().replace("// ", "// edited: ", 1))
     calls.clear()

@@ -1,4 +1,4 @@
-"""fusec as a process: imports, time, pipes, terminals, signals, equal bytes."""
+"""fusec as a process: pipes, terminals, signals, equal bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from cli_tools import EXAMPLES, ROOT, small
 
-from fusec.commands.folder import read_folder
+from fusec.commands.folder.reading import read_folder
 
-HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "safetensors", "filelock")
 FUSEC = [sys.executable, "-m", "fusec"]
 
 
@@ -45,25 +44,6 @@ def run(
         cwd=cwd,
         check=False,
     )
-
-
-def imported(surroundings: dict[str, str], *arguments: str) -> set[str]:
-    code = (
-        "import sys\nfrom fusec.cli import run_main\n"
-        f"run_main({list(arguments)!r})\n"
-        "print('\\n' + ' '.join({m.split('.')[0] for m in sys.modules}))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=surroundings, check=True
-    )
-    return set(done.stdout.splitlines()[-1].split()) & set(HEAVY)
-
-
-def test_what_is_imported(surroundings: dict[str, str], tmp_path: Path) -> None:
-    path = str(small(tmp_path))
-    assert imported(surroundings, "--help") == set()
-    assert imported(surroundings, "ops", "rsqrt") == {"yaml"}  # an example is tried
-    assert imported(surroundings, "check", path) == {"yaml", "jinja2"}  # it generates text
 
 
 def test_output_is_the_same_from_run_to_run(surroundings: dict[str, str], tmp_path: Path) -> None:
@@ -132,7 +112,7 @@ def test_progress_on_a_terminal(command: str, surroundings: dict[str, str], tmp_
 
 def test_a_reader_that_has_enough(surroundings: dict[str, str]) -> None:
     with subprocess.Popen(
-        [*FUSEC, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=surroundings
+        [*FUSEC, "ops"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=surroundings
     ) as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -144,7 +124,7 @@ def test_a_reader_that_has_enough(surroundings: dict[str, str]) -> None:
 def test_a_full_disk(surroundings: dict[str, str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*FUSEC, "schema"], stdout=full, stderr=subprocess.PIPE, env=surroundings, check=False
+            [*FUSEC, "ops"], stdout=full, stderr=subprocess.PIPE, env=surroundings, check=False
         )
     assert done.returncode == 4
     assert done.stderr == b"environment: cannot write the output: No space left on device\n"

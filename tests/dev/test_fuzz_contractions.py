@@ -13,13 +13,6 @@ import numpy as np
 import pytest
 
 from fusec.cli import run_main
-from fusec.dev.draw import ALL, GENERAL, PRODUCTS, Run, draw_fusion, draw_runs
-from fusec.dev.edits import candidates
-from fusec.dev.fuzz import theme_options, themes_of
-from fusec.dev.masks import Scores, biased, masked
-from fusec.dev.schedules import is_repeatable
-from fusec.dev.sketch import Sketch, Unfit
-from fusec.dev.trial import Depth, Rejected, Trials, check_same
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Override
 from fusec.ir.dim import dim
@@ -27,13 +20,20 @@ from fusec.ir.dtype import F32
 from fusec.ir.graph import Const, Fusion, Node
 from fusec.ir.text import to_text
 from fusec.parse import read_text
+from tools.draw import ALL, GENERAL, PRODUCTS, Run, draw_fusion, draw_runs
+from tools.edits import candidates
+from tools.fuzzing import theme_options, themes_of
+from tools.masks import Scores, biased, masked
+from tools.schedules import is_repeatable
+from tools.sketch import Sketch, Unfit
+from tools.trial import Depth, Rejected, Trials, check_same
 
 THEMES = tuple(PRODUCTS)
 
 
 @cache
 def of_theme(theme: str) -> tuple[Fusion, ...]:
-    return tuple(draw_fusion(11, n, (theme,)) for n in range(60))
+    return tuple(draw_fusion(11, n, (theme,)) for n in range(40))
 
 
 def of_all_themes() -> list[Fusion]:
@@ -48,10 +48,7 @@ def test_fusions_read_back() -> None:
 
 def test_a_number_and_its_themes_give_one_fusion_and_one_variant() -> None:
     for number in (5,):
-        texts = [
-            [to_text(r.fusion) for r in draw_runs(3, number, ("gemm", "attention_decode"))]
-            for _ in range(2)
-        ]
+        texts = [[to_text(r.fusion) for r in draw_runs(3, number, ("gemm",))] for _ in range(2)]
         assert texts[0] == texts[1]
     assert to_text(draw_fusion(3, 2, ("gemm",))) != to_text(draw_fusion(3, 2, ("attention",)))
 
@@ -90,7 +87,7 @@ def test_outputs_of_every_kind_are_drawn() -> None:
 def test_masks_of_every_kind_are_drawn() -> None:
     extents = dim(2), dim(3), dim(33), dim(40)
     fills, nodes, lengths = set[object](), list[Node](), set[int]()
-    for number in range(400):
+    for number in range(250):
         sketch = Sketch(random.Random(number), "masks")
         scores = Scores(extents[:2], *extents[2:])
         values = sketch.builder.input("s", F32, extents)

@@ -6,19 +6,17 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from draws import times
-from nightly import mostly_nightly
 from paths import ROOT
 
 import fusec
 from fusec import driver
 from fusec.cli import run_main
-from fusec.dev.draw import draw_runs
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.facts import Break, ModuleFacts, Segmentation
@@ -33,6 +31,7 @@ from fusec.parse import read_text
 from fusec.segment.price import traffic
 from fusec.segment.segmented import tensor_bytes
 from fusec.target import find
+from tools.draw import draw_runs
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SEVERAL = ("cross_entropy", "seed_2146")
@@ -360,6 +359,16 @@ def test_reasons_that_agree_are_told_once() -> None:
     assert reasons(Taken("boundary", ("s0", "s1"), "")) == []
 
 
+def test_decisions_of_one_value_are_told_together() -> None:
+    from fusec.explain.facts import Taken
+
+    record = fusec.segmentation(ROOT / "examples" / "softmax.yaml")
+    slower = [Taken("undo", ("y",), f"split_k_{k}: 3 us rather than 2 us") for k in (2, 4, 2)]
+    text = explanation(replace(record, decisions=tuple(slower)))
+    assert text.count("undo") == 1
+    assert [text.count(f"split_k_{k}") for k in (2, 4)] == [1, 1]
+
+
 def test_rules_of_another_kind_are_rules() -> None:
     """A rule of another name would count as near."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "fusec").rglob("*.py")]
@@ -379,10 +388,8 @@ def test_units() -> None:
     assert shares == ["33 %", "100 %", "<1 %", "0 %"]
 
 
-FLAGS = mostly_nightly([((),), (("--json",),), (("--sizes", "T=1..9"),)], 3)
-
-
-@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.nightly  # tests/project/test_start_up.py asks without options
+@pytest.mark.parametrize("flags", [("--json",), ("--sizes", "T=1..9")])
 def test_neither_a_gpu_nor_a_compiler_is_asked(flags: tuple[str, ...]) -> None:
     arguments = ["explain", "examples/cross_entropy.yaml", *flags]
     code = (

@@ -50,7 +50,7 @@ def test_the_choice_changes_where_it_is_said_to() -> None:
     assert f"\n    {found[-1].first}..1024" in text
 
 
-@drawn(80)
+@drawn(40)
 @given(st.integers(0, 40), st.integers(0, 300), st.dictionaries(st.integers(0, 9), st.integers()))
 def test_a_change_in_every_octave_is_found_to_the_size(
     low: int, more: int, places: dict[int, int]

@@ -110,7 +110,7 @@ def ordered(fusion: Fusion) -> nx.DiGraph:
     return graph
 
 
-@settings(drawn(60), suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(drawn(40), suppress_health_check=list(HealthCheck), derandomize=True)
 @given(fusions(aliases=True, dtypes=(F32,)))
 def test_every_read_can_come_before_the_write(fusion: Fusion) -> None:
     after = protect_inputs(fusion)

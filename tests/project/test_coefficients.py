@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from package_trees import tree_of
 from paths import ROOT
 
 SCHEDULE = ROOT / "fusec" / "schedule"
@@ -15,19 +16,19 @@ MARGIN = "how much better a choice must be than a simpler one"
 COUNT = "a count of instructions or operations"
 
 LEFT: Mapping[str, str] = {
-    "schedule/attention_backward_values.py:_FAR": "a score that stands for minus infinity",
-    "schedule/inner_outer_persistent_choice.py:EQUAL": MARGIN,
-    "schedule/listing.py:_price": "microseconds of a second",
-    "schedule/matmul_packed.py:_codes": "the range of a byte",
-    "schedule/matmul_work.py:_TOTAL": COUNT,
-    "schedule/matmul_work.py:_COMPUTED": COUNT,
-    "schedule/pointwise_choice.py:ROWS": COUNT,
-    "schedule/pointwise_choice.py:_cost": COUNT,
-    "schedule/reduction_choice.py:LARGER": MARGIN,
-    "schedule/ring.py:IDLE": MARGIN,
+    "schedule/attention/backward/values.py:_FAR": "a score that stands for minus infinity",
+    "schedule/rows/inner_outer_persistent/choice.py:EQUAL": MARGIN,
+    "schedule/settings/listing.py:_price": "microseconds of a second",
+    "schedule/matmul/operands/packed.py:_codes": "the range of a byte",
+    "schedule/matmul/cost/work.py:_TOTAL": COUNT,
+    "schedule/matmul/cost/work.py:_COMPUTED": COUNT,
+    "schedule/pointwise/choice.py:ROWS": COUNT,
+    "schedule/pointwise/choice.py:_cost": COUNT,
+    "schedule/rows/reduction/choice.py:LARGER": MARGIN,
+    "schedule/rows/inner_persistent/ring.py:IDLE": MARGIN,
     "schedule/transpose/family.py:MOST_UNITS": MARGIN,
-    "schedule/tuned.py:MOST_APART": "how far sizes may lie from those that were measured",
-    "schedule/tuned.py:DEARER": MARGIN,
+    "schedule/settings/tuned.py:MOST_APART": "how far sizes may lie from those that were measured",
+    "schedule/settings/tuned.py:DEARER": MARGIN,
 }
 """`file:definition` of each, and why it is no coefficient that was fitted to times on a GPU."""
 
@@ -35,9 +36,9 @@ PLAIN = (0.0, 0.5, 1.0, 2.0)
 """Of formulas."""
 
 
-def floats_in(text: str) -> Iterator[tuple[str, float]]:
+def floats_in(tree: ast.Module) -> Iterator[tuple[str, float]]:
     """Yield each float of a module that is not plain, with the top-level name that has it."""
-    for node in ast.parse(text).body:
+    for node in tree.body:
         for inner in ast.walk(node):
             value = inner.value if isinstance(inner, ast.Constant) else None
             if isinstance(value, float) and value not in PLAIN:
@@ -55,7 +56,7 @@ def test_coefficients_are_in_target_files() -> None:
     found = {
         f"{path.relative_to(SCHEDULE.parent).as_posix()}:{name}": value
         for path in sorted(SCHEDULE.rglob("*.py"))
-        for name, value in floats_in(path.read_text(encoding="utf-8"))
+        for name, value in floats_in(tree_of(path))
     }
     assert {at: value for at, value in found.items() if at not in LEFT} == {}
     assert LEFT.keys() - found.keys() == set()
@@ -71,7 +72,7 @@ def test_coefficients_are_in_target_files() -> None:
     ],
 )
 def test_floats_are_found(text: str, found: list[tuple[str, float]]) -> None:
-    assert list(floats_in(text)) == found
+    assert list(floats_in(ast.parse(text))) == found
 
 
 def test_every_coefficient_is_read() -> None:

@@ -16,7 +16,7 @@ WORD = re.compile(r"\w+")
 
 # Programs of users call these; so do files of nvFuser that `fusec` reads.
 CALLED_BY_USERS = ("parse/dsl/", "parse/torch_standin", "nvfuser/")
-# The tests and benchmarks use these, too.
+# The tests, benchmarks and tools use these, too.
 DEVELOPMENT = "dev/"
 # A function under any other decorator is registered by it.
 PLAIN = {
@@ -45,18 +45,29 @@ READS_CALLS = PACKAGE / "kernel" / "device.py"
 
 def used(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Yield each name that is read, with its line; a word in a string counts where it is a name."""
-    for node in ast.walk(tree):
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
         match node:
-            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name):
-                yield name, node.lineno
+            case ast.Name():
+                if isinstance(node.ctx, ast.Load):
+                    yield node.id, node.lineno
+                continue  # has no nodes of its own but its context
+            case ast.Constant():
+                if isinstance(node.value, str) and re.fullmatch(r"[\w.]+", node.value):
+                    yield from ((word, node.lineno) for word in WORD.findall(node.value))
+                continue
+            case ast.Attribute():
+                yield node.attr, node.lineno
+                waiting.append(node.value)
+                continue
             case ast.keyword(arg=str(name)):
                 yield name, node.lineno
             case ast.MatchClass(kwd_attrs=names):
                 yield from ((name, node.lineno) for name in names)
-            case ast.Constant(value=str(text)) if re.fullmatch(r"[\w.]+", text):
-                yield from ((word, node.lineno) for word in WORD.findall(text))
             case _:
                 pass
+        waiting += ast.iter_child_nodes(node)
 
 
 def defined(tree: ast.AST, top: bool = True) -> Iterator[tuple[str, ast.stmt]]:
@@ -100,7 +111,6 @@ def test_everything_defined_is_used() -> None:
             uses[name] += 1
             lines.setdefault((path, name), []).append(line)
     uses.update(name for path in TOOLS.glob("*.py") for name, _ in used(tree_of(path)))
-    outside = words(ROOT / "tests", ".py") + words(ROOT / "benchmarks", ".py")
     unused: list[str] = []
     for path in FILES:
         place = path.relative_to(PACKAGE).as_posix()
@@ -111,7 +121,7 @@ def test_everything_defined_is_used() -> None:
                 continue
             own = range(first_line(statement), (statement.end_lineno or 0) + 1)
             elsewhere = uses[name] - sum(line in own for line in lines.get((path, name), ()))
-            if elsewhere <= 0 and not (place.startswith(DEVELOPMENT) and outside[name]):
+            if elsewhere <= 0:
                 unused.append(f"{place}:{statement.lineno}: {name}")
     assert unused == []
 

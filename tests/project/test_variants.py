@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,11 +56,13 @@ def test_the_same_variants_run_wherever_they_are_asked_for(
         "@pytest.mark.gpu\n@pytest.mark.parametrize('k', [1, 2])\ndef test_on_gpu(k): pass\n"
     )
     Path("test_gpu_it.py").write_text("import pytest\npytestmark = pytest.mark.gpu\n1 / 0\n")
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{TESTS}")
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")  # put back after the test: set by the conftest
 
     def names(test: str, *options: str) -> set[str]:
-        done = pytester.runpytest_subprocess("-q", "--collect-only", *options)
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        monkeypatch.setattr(sys, "pycache_prefix", None)
+        done = pytester.runpytest_inprocess("-q", "--collect-only", *options)
         return {line for line in done.outlines if f"::{test}" in line}
 
     every, given = names("test_", "-m", "not gpu"), ("-m", "nightly", "test_many.py")
@@ -74,6 +78,7 @@ def test_the_same_variants_run_wherever_they_are_asked_for(
     }
     assert not [*Path().glob("**/__pycache__/test_*")]
     assert [*Path(".pytest_cache").rglob("test_many*.pyc")]
+    assert Path(os.environ["PYTHONPYCACHEPREFIX"]) == Path(".pytest_cache/d/bytecode").resolve()
 
 
 @pytest.mark.nightly
