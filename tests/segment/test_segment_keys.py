@@ -11,7 +11,7 @@ from fusec import lowering
 from fusec.ir.dtype import BF16, F32, I64
 from fusec.ir.graph import Const, Fusion, Node
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.schedule.registry import schedulers
 from fusec.segment.offers import Offers, proposal_of
