@@ -14,6 +14,7 @@ from fusec.ir.graph import Fusion, Node
 from fusec.ops.communication import holders, stands_alone
 from fusec.passes.copy_misplaced import Misplaced, copy_misplaced
 from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
+from fusec.segment.blocking import blocking_copies
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
@@ -363,11 +364,8 @@ def _blocking_copies(merges: Merges) -> frozenset[Node]:
     """Return the copies with which nobody takes a group: they get groups of their own."""
     blocked = set[Node]()
     for piece in merges.groups.pieces:
-        if piece.fixed or merges.of_piece(piece).accepted:
-            continue
-        for node in piece.members - piece.nodes:
-            if not all(v.is_scalar for v in node.outputs):
-                blocked.add(node)
+        if not piece.fixed and not merges.of_piece(piece).accepted:
+            blocked |= blocking_copies(merges, piece)
     return frozenset(blocked)
 
 
