@@ -100,7 +100,8 @@ def expression_of(
     if twice is not None:
         raise Unsupported(
             f"`einsum` with `{twice}` twice in one operand: a diagonal",
-            help="`where(arange(N)[:, none] == arange(N), x, 0)` keeps the diagonal of `x` and has 0 elsewhere",
+            help="`where(arange(N)[:, none] == arange(N), x, 0)` keeps the diagonal of `x`, "
+            "with 0 elsewhere",
         )
     if not all(map(_is_plain, [*terms, output])):
         return None
