@@ -32,8 +32,8 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.ir.annotations import Pin
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
-from fusec.run.headers import headers_for
-from fusec.run.nvrtc import compile_cuda
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import compile_cuda
 
 OUT = ROOT / "benchmarks" / "results" / "compile_time.json"
 OPTIONS = CompileOptions(targets=("sm_90a",), jobs=1, use_cache=False)

@@ -52,7 +52,7 @@ from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.device import Device, device_available
 from fusec.run.inputs import choose_sizes
 from fusec.schedule.grid_methods import REDUCTION, REDUCTION_METHODS, HalfPartials
-from fusec.schedule.reduction_choice import ReductionParameters
+from fusec.schedule.rows.reduction.choice import ReductionParameters
 
 DEFAULT = "default"
 ROUNDS, RUNS = 15, 1000

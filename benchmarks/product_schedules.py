@@ -35,20 +35,15 @@ from benchmarks.products import FEW_ROWS, SKINNY, Shape, text_of
 from benchmarks.rows import Row
 from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
+from fusec.schedule.matmul.choice import BAND, SPLIT_METHODS, WIDTHS, MatmulParameters
+from fusec.schedule.matmul.compared import SPLIT_TILES, WEIGHED_TILES, most_stages, swapped_tiles
+from fusec.schedule.matmul.cost.occupancy import room
+from fusec.schedule.matmul.cost.price import seconds
+from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
-from fusec.schedule.matmul_beside import room
-from fusec.schedule.matmul_choice import BAND, SPLIT_METHODS, WIDTHS, MatmulParameters
-from fusec.schedule.matmul_compared import (
-    SPLIT_TILES,
-    WEIGHED_TILES,
-    most_stages,
-    swapped_tiles,
-)
-from fusec.schedule.matmul_limits import RANGES
-from fusec.schedule.matmul_price import seconds
-from fusec.schedule.matmul_ranges import PARTS
-from fusec.schedule.matmul_tiles import PERSISTENT
-from fusec.schedule.matmul_work import ProductWork, work_of
+from fusec.schedule.matmul.limits import RANGES
+from fusec.schedule.matmul.ranges import PARTS
+from fusec.schedule.matmul.tiles import PERSISTENT
 from fusec.segment.price import traffic
 from fusec.target import Target, find
 from fusec.tune.job import Failed, Job, build

@@ -86,34 +86,23 @@ def mlp(
 ) -> str:
     """Return a gated MLP, whose weights are divided where there are ranks.
 
-    slices: of its rows, whose sums over ranks are taken while other slices are computed.
+    slices: of its rows, whose sums over ranks are taken while other slices are computed. Of three
+    and more ranks the rows are multiples, so that each may add some of them.
     """
     stream = f": {{stream: {{0: {slices}}}}}" if slices else ""
+    rows = f"{{default: {tokens}, multiple_of: {ranks}}}" if ranks > 2 else f"{tokens}"
     mesh = f"mesh: [{ranks}]\n" if ranks else ""
 
     def shard(at: int) -> str:
         return f", shard: {{{at}: mesh}}" if ranks else ""
 
     return (
-        f"fusion: mlp\n{mesh}dims: {{T: {tokens}, D: {depth}, F: {wide}}}\ninputs:\n"
+        f"fusion: mlp\n{mesh}dims: {{T: {rows}, D: {depth}, F: {wide}}}\ninputs:\n"
         "  x: bf16[T, D]\n"
         f'  gate: {{type: "bf16[F, D]"{shard(0)}}}\n  up: {{type: "bf16[F, D]"{shard(0)}}}\n'
         f'  down: {{type: "bf16[D, F]"{shard(1)}}}\n'
         "ops:\n  - g = linear(x, gate)\n  - u = linear(x, up)\n  - h = mul(silu(g), u)\n"
         f"  - y = linear(h, down)\noutputs:\n  - y{stream}\n"
-    )
-
-
-def scattered_mlp(ranks: int) -> str:
-    """Return the gated MLP whose last product is sent to ranks by rows, as they are computed.
-
-    Each rank adds its rows, which are gathered then.
-    """
-    body, _ = mlp(ranks).split("  - y = linear")
-    return (
-        f"{body}  - s = set(h)\n  - p = linear(s, down)\n  - y = set(p)\n"
-        "outputs:\n  - y: {shard: {}}\nshardings:\n"
-        f"  s: {{shard: {{1: mesh}}, stream: {{0: {ranks}}}}}\n  p: {{shard: {{0: mesh}}}}\n"
     )
 
 

@@ -26,12 +26,12 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.run.build import Source, build
 from fusec.run.spills import SPILL_LIMIT
-from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
-from fusec.schedule.inner_persistent import InnerPersistentParameters
-from fusec.schedule.outer_persistent import OuterPersistentParameters
 from fusec.schedule.plan import KernelPlan, Plan
 from fusec.schedule.pressure import occupancy, resident_blocks
 from fusec.schedule.registry import find_scheduler
+from fusec.schedule.rows.inner_outer_persistent.choice import InnerOuterParameters
+from fusec.schedule.rows.inner_persistent.family import InnerPersistentParameters
+from fusec.schedule.rows.outer_persistent import OuterPersistentParameters
 from fusec.target import find
 
 TARGET = "sm_90a"

@@ -17,7 +17,7 @@ from benchmarks.entry import end_with
 from fusec import lowering, target
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Operand
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.schedule.registry import schedulers
 from fusec.segment.offers import Offers

@@ -5,7 +5,7 @@ Parts of `benchmarks.two_gpus`; PyTorch moves what goes from rank to rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import fusec
@@ -15,8 +15,8 @@ from benchmarks.programs_ranks import Ranks, Way, errors
 
 BATCHES, BATCH = 8, 2048
 """Of a pipeline, and tokens of each."""
-MLP_SLICES = (0, 2, 4)
-"""Of rows of the MLP whose sums over ranks overlap with what is computed; 0: one sum of all."""
+MLP_SLICES, WHOLE = (2, 4), ("scattered_sums",)
+"""Of rows of the MLP whose sums over ranks overlap with what is computed; for one sum of all."""
 EXPERT_TOKENS, EXPERT_DEPTH, EXPERT_WIDE = 4096, 4096, 14336
 """Tokens of each rank, and the sizes of its expert."""
 
@@ -122,16 +122,16 @@ def experts(ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def divided_mlps(size: int) -> dict[str, str]:
-    """Return by name the MLPs over so many ranks whose sums overlap with what is computed, or not.
+def divided_mlps(size: int) -> dict[str, tuple[str, Sequence[str]]]:
+    """Return by name the MLPs over so many ranks, and what is disabled.
 
-    slices: of rows, whose sums are taken while others are computed; scattered: those of the last
-    product, sent as they are computed, added by a rank each and gathered.
+    slices: of rows, whose sums are taken while others are computed; all-reduce: of the whole.
     """
-    found = {
-        f"{size} ranks{f', {n} slices' if n else ''}": texts.mlp(size, slices=n) for n in MLP_SLICES
+    found: dict[str, tuple[str, Sequence[str]]] = {
+        f"{size} ranks, {n} slices": (texts.mlp(size, slices=n), ()) for n in MLP_SLICES
     }
-    return found | {f"{size} ranks, scattered": texts.scattered_mlp(size)}
+    whole = texts.mlp(size)
+    return {f"{size} ranks": (whole, ()), f"{size} ranks, all-reduce": (whole, WHOLE), **found}
 
 
 def mlps(ranks: Ranks) -> dict[str, Any]:
@@ -143,7 +143,10 @@ def mlps(ranks: Ranks) -> dict[str, Any]:
     own = slice(rank * wide, (rank + 1) * wide)
     parts = gate[own].clone(), up[own].clone(), down[:, own].contiguous()
     single = fusec.compile(texts.mlp(0))
-    divided = {name: fusec.compile(text) for name, text in divided_mlps(size).items()}
+    divided = {
+        name: fusec.compile(text, without=without)
+        for name, (text, without) in divided_mlps(size).items()
+    }
     ways: dict[str, Way] = {n: (lambda way=way: way(x, *parts)) for n, way in divided.items()}
     ways["one GPU"] = lambda: single(x, gate, up, down)
     wrong = errors(ranks, ways, single(x, gate, up, down))

@@ -7,7 +7,7 @@ from typing import Any
 
 from fusec.ir.dtype import BF16, F32
 from fusec.ir.graph import Fusion, Operand
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 
 @dataclass(frozen=True)

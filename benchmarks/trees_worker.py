@@ -74,7 +74,7 @@ class Worker:
 
 
 def _described(work: Any) -> dict[str, str]:
-    from fusec.run.elf import Elf
+    from fusec.run.binary.elf import Elf
 
     if isinstance(work, str):
         return {"failed": work}

@@ -118,7 +118,7 @@ def programs(ranks: int, parts: Sequence[str]) -> Iterator[tuple[str, Sequence[s
     if "experts" in parts:
         yield stages.expert_text(), ()
     if "mlp" in parts:
-        yield from ((text, ()) for text in (*stages.divided_mlps(ranks).values(), texts.mlp(0)))
+        yield from (*stages.divided_mlps(ranks).values(), (texts.mlp(0), ()))
     if "norm" in parts:
         yield from ((texts.norm(n, rows), ()) for rows in NORM_ROWS for n in (0, ranks))
 

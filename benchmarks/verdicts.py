@@ -28,20 +28,12 @@ import numpy as np
 
 from benchmarks.entry import end_with
 from fusec import driver
-from fusec.dev.draw import draw_fusion
-from fusec.dev.verdicts import (
-    ENTROPIES,
-    ORDERS,
-    Setting,
-    calibrate,
-    judge_right,
-    judge_wrong,
-    largest,
-)
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.reference.verdict import NOT_DECIDED
 from fusec.run.inputs import choose_sizes
+from tools.draw import draw_fusion
+from tools.verdicts import ENTROPIES, ORDERS, Setting, calibrate, judge_right, judge_wrong, largest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PARTS = ("calibration", "right", "wrong")

@@ -6,8 +6,8 @@ from pathlib import Path
 from pygments.lexers import CLexer, TextLexer
 from sphinx.application import Sphinx
 
-from fusec.dev import site
 from fusec.version import __version__
+from tools import site
 
 HERE = Path(__file__).parent
 

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from fusec.ir.dim import ceildiv, maximum, minimum
     from fusec.ir.graph import Fusion
     from fusec.parse.dsl import DataType, FusionDefinition
+    from fusec.run.distributed.loss import RankFailure
 
 __all__ = [
     "DataType",
     "FusecError",
     "FusionDefinition",
     "Program",
+    "RankFailure",
     "__version__",
     "ceildiv",
     "compile",
@@ -59,13 +61,13 @@ def _program(fusion: Fusion) -> Program:
 
 
 def _ranks() -> executor.Ranks:
-    from fusec.run import ranks
+    from fusec.run.distributed import ranks
 
     return ranks.from_environment()
 
 
 def _barrier() -> None:
-    from fusec.run import process
+    from fusec.run.distributed import process
 
     process.barrier()
 
@@ -87,6 +89,10 @@ def __getattr__(name: str) -> Any:
         from fusec.call import program
 
         return program.Program
+    if name == "RankFailure":
+        from fusec.run.distributed import loss
+
+        return loss.RankFailure
     if name in ("ceildiv", "maximum", "minimum"):
         from fusec.ir import dim
 

@@ -21,12 +21,13 @@ from fusec.files import as_asked, fusions_of, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.keywords import Options, options_of
+from fusec.left_out import check_pass_names
 from fusec.models.folder import ModelFolder, check_calls, is_model_folder, read_model_folder
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import DEFAULT_TARGET, DUMP_KINDS, DUMP_STYLES, CompileOptions
 from fusec.rank import called
 from fusec.run.device import Device, device_available, open_device
-from fusec.run.process import own_gpu
+from fusec.run.distributed.process import own_gpu
 from fusec.shard.partition import partition
 from fusec.shard.place import whole_sizes
 
@@ -48,6 +49,7 @@ def compile(
     and where.
     """
     asked = options_of("compile", options)
+    check_pass_names(asked)
     named = {f.name: f for f in _fusions(source, asked)}
     fusion = choose("compile", named, part)
     local, make = partition(fusion), _maker(fusion, asked)
@@ -93,7 +95,7 @@ def load(
     each takes ATen's arguments, with arrays of the caller's framework, and returns such arrays.
     FusecError for a folder that is damaged, or was changed; EnvironmentProblem for another GPU's.
     """
-    from fusec.commands.folder import package_of, read_folder
+    from fusec.commands.folder.reading import package_of, read_folder
 
     if is_model_folder(folder):
         return _model(read_model_folder(folder), calls or {}, build=build)

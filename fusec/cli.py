@@ -15,13 +15,15 @@ from typing import Any
 import click
 
 from fusec import __version__
-from fusec.commands import completion, tuning
-from fusec.commands.annotations import annotated
+from fusec.commands import tuning
 from fusec.commands.bench_command import bench_command
-from fusec.commands.colour import tell
-from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.docs import docs_command
-from fusec.commands.flags import (
+from fusec.commands.running.run_command import run_command
+from fusec.commands.terminal import completion
+from fusec.commands.terminal.annotations import annotated
+from fusec.commands.terminal.colour import tell
+from fusec.commands.terminal.diagnose import Report, diagnosed
+from fusec.commands.terminal.flags import (
     CONTEXT,
     PATH,
     check_set,
@@ -29,9 +31,8 @@ from fusec.commands.flags import (
     dump_flags,
     several_files,
 )
-from fusec.commands.progress import status_line
-from fusec.commands.run_command import run_command
-from fusec.commands.several import FilesCommand
+from fusec.commands.terminal.progress import status_line
+from fusec.commands.terminal.several import FilesCommand
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.emit import KINDS
 from fusec.escape import visible

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fusec.codegen.source import KernelSource
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
-    from fusec.reference.nodes import Model
+    from fusec.reference.errors.nodes import Model
     from fusec.run.build import Artifact, Progress
     from fusec.run.device import Device, DeviceFacts
     from fusec.run.measure import Timing
@@ -291,7 +291,7 @@ def build(
 
 def _compiler() -> str:
     """Return which compiler decides what spills, and how it is called; empty without one."""
-    from fusec.run.nvrtc import compiler_version
+    from fusec.run.binary.nvrtc import compiler_version
 
     try:
         return f"{compiler_version()} {' '.join(_flags())}"
@@ -396,7 +396,7 @@ def reference(
 
 def model_of(host: HostProgram | None, sizes: Mapping[str, int]) -> Model:
     """Return what is expected of a program's results: its sums' orders, its approximations."""
-    from fusec.reference.nodes import Model
+    from fusec.reference.errors.nodes import Model
 
     return (
         Model()

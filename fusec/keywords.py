@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Integral
 from typing import Any, TypedDict
 
 from fusec.diagnostics import FusecError
-from fusec.options import REDEFINITIONS, CompileOptions, ShouldMerge
+from fusec.options import (
+    MOST_CHUNKS,
+    MOST_STREAMS,
+    REDEFINITIONS,
+    CompileOptions,
+    ShouldMerge,
+)
 
 
 class Options(TypedDict, total=False):
@@ -35,6 +43,51 @@ class Options(TypedDict, total=False):
     segments: Mapping[str, Sequence[str]]
 
 
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "target": (lambda v: v is None or isinstance(v, str), "the name of an architecture"),
+    "sizes": (
+        lambda v: v is None or (isinstance(v, Mapping) and all(map(_is_int, v.values()))),
+        "a dict of integers by the names of dims",
+    ),
+    "schedule": (lambda v: v is None or isinstance(v, (str, os.PathLike)), "the path of a file"),
+    "without": (lambda v: _is_names(v), "a list of names"),
+    "with_": (lambda v: _is_names(v), "a list of names"),
+    "stop_after": (lambda v: v is None or isinstance(v, str), "the name of a pass"),
+    "redefine": (lambda v: v in REDEFINITIONS, "one of " + ", ".join(REDEFINITIONS)),
+    "streams": (
+        lambda v: _is_int(v) and 1 <= v <= MOST_STREAMS,
+        f"an integer from 1 to {MOST_STREAMS}",
+    ),
+    "sum_chunks": (
+        lambda v: _is_int(v) and 0 <= v <= MOST_CHUNKS,
+        f"an integer from 0 to {MOST_CHUNKS}",
+    ),
+    "should_merge": (lambda v: v is None or callable(v), "a function of two fusions"),
+    "segments": (
+        lambda v: isinstance(v, Mapping) and all(map(_is_names, v.values())),
+        "a dict of lists of values by the names of segments",
+    ),
+}
+"""What an option may be: a test, and how the error says it. Others are True or False."""
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, Collection) and all(
+        isinstance(each, str) for each in (value if not isinstance(value, str) else [0])
+    )
+
+
+def _check_kind(caller: str, name: str, value: Any) -> None:
+    """Raise FusecError for a value that an option cannot have."""
+    fits, expected = _KINDS.get(name, (lambda v: isinstance(v, bool), "True or False"))
+    if not fits(value):
+        raise FusecError(f"{caller}(): `{name}` is {value!r}", help=expected)
+
+
 def options_of(caller: str, given: Options) -> CompileOptions:
     """Return the options that keyword arguments ask for; FusecError for one that is none.
 
@@ -46,16 +99,12 @@ def options_of(caller: str, given: Options) -> CompileOptions:
             close = difflib.get_close_matches(name, Options.__annotations__, n=1)
             hint = f"did you mean `{close[0]}`?" if close else ", ".join(Options.__annotations__)
             raise FusecError(f"{caller}() has no argument `{name}`", help=hint)
+        _check_kind(caller, name, rest[name])
     target = rest.pop("target", None)
     if target is not None:
         rest |= {"targets": (target,), "targets_given": True}
     rest["sizes"] = rest.get("sizes") or {}
     for name in ("without", "with_"):
-        if isinstance(rest.get(name), str):
-            raise FusecError(f"{caller}(): `{name}` is a string, expected a list of names")
         rest[name] = tuple(rest.get(name, ()))
-    if rest.get("redefine", "after") not in REDEFINITIONS:
-        message = f"{caller}(): `redefine` is {rest['redefine']!r}"
-        raise FusecError(message, help="one of " + ", ".join(REDEFINITIONS))
     rest["segments"] = {k: tuple(v) for k, v in rest.get("segments", {}).items()}
     return CompileOptions(**rest)

@@ -93,6 +93,10 @@ ONLINE = "online"
 PLAN_DEFINITIONS = (TWO_PASS, ONLINE)
 """The alternative definitions that plans use, where fusions keep the nodes."""
 REDEFINITIONS = ("after", "before", "never")
+MOST_STREAMS = 64
+"""Streams that iterations of a loop may rotate over."""
+MOST_CHUNKS = 64
+"""Chunks that sums over ranks may be divided into."""
 
 
 DEBUG_FLAGS = ("-DFUSEC_DEBUG",)

@@ -31,7 +31,7 @@ def run_rank(
 
     draw: chooses among the orders that streams allow. observe: is told of each step.
     """
-    from fusec.run.exchange import Member
+    from fusec.run.distributed.exchange import Member
     from fusec.run.inputs import bind_sizes
     from fusec.run.interpret import interpret
 
@@ -63,8 +63,8 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
 
 def called(program: Compilation, inputs: Mapping[str, Any]) -> dict[str, Array]:
     """Return the outputs of this process's rank, whose own inputs are given, by the reference."""
-    from fusec.run.process import check_ranks, links
-    from fusec.run.ranks import from_environment
+    from fusec.run.distributed.process import check_ranks, links
+    from fusec.run.distributed.ranks import from_environment
     from fusec.run.transports.host import HostTransport
 
     fusion, ranks = program.original, from_environment()

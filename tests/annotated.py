@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from fusec.dev.draw import draw_with, with_pin
-from fusec.dev.sketch import Sketch
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 from fusec.parse.twin import to_python
 from fusec.shard.partition import partitioned
+from tools.draw import draw_with, with_pin
+from tools.sketch import Sketch
 
 SHAPES: dict[tuple[tuple[str, int], ...], int] = {
     (): 24,

@@ -22,10 +22,8 @@ from annotated import Drawn, draw, repeated, repeated_all
 from program_races import races
 from rank_threads import over_sockets
 
-from fusec.commands.judge_ranks import expected_of_ranks
-from fusec.commands.rank import assembled, parts_of
-from fusec.dev.edits import candidates
-from fusec.dev.trial import general, kind_of
+from fusec.commands.running.judge_ranks import expected_of_ranks
+from fusec.commands.running.rank import assembled, parts_of
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
@@ -36,11 +34,13 @@ from fusec.nvfuser.modules import make_modules
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.rank import run_rank
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.transports.host import HostTransport
 from fusec.shard.partition import partition
+from tools.edits import candidates
+from tools.trial import general, kind_of
 
 ALONE = Mesh((("alone", 1),), (0,))
 

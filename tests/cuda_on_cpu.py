@@ -34,7 +34,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.parameters import parameters
 from fusec.ir.evaluate import extents
 from fusec.run.arrays import StridedArray, span
-from fusec.run.headers import device_headers
+from fusec.run.binary.headers import device_headers
 from fusec.run.launch import TENSOR_MAP_BYTES, aligned_block, tensor_map_operands
 from fusec.schedule.plan import (
     Kernel,
@@ -80,7 +80,6 @@ ASYNCHRONOUS = (
     "matmul_turns",
     "mbarrier",
     "proxy",
-    "push_rows_in_bulk",
     "tma",
     "attention",
     "attention_backward",

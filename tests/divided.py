@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fusec.dev.draw import draw_fusion
 from fusec.diagnostics import InternalError
 from fusec.ir.dim import dim
 from fusec.ir.evaluate import Array
@@ -33,6 +32,7 @@ from fusec.ops.communication import (
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name
 from fusec.parse import read_text
+from tools.draw import draw_fusion
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from fusec.hostir.instructions import Launch
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.run.arrays import StridedArray
+from fusec.run.binary.kernel_parameters import sizes_passed
 from fusec.run.inputs import choose_sizes
-from fusec.run.kernel_parameters import sizes_passed
 from fusec.run.launch import pack_arguments
 from fusec.schedule.plan import TensorArgument, TensorMapArgument, WorkspaceArgument
 from fusec.variants import compile_variants, variants

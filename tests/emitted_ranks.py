@@ -14,7 +14,7 @@ from named_kernels import named_kernels
 from rank_verdicts import LOOPED
 
 from fusec import driver
-from fusec.commands.rank import assembled, parts_of
+from fusec.commands.running.rank import assembled, parts_of
 from fusec.hostir.instructions import Launch
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import Mesh

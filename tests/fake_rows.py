@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusec.run.transports.pushes import PushSum
-from fusec.schedule.pushed_sums import MOST_CHUNKS, VECTOR
+from fusec.schedule.host.pushed_sums import MOST_CHUNKS, VECTOR
 
 if TYPE_CHECKING:
     from fake_gpus import FakeGpu

@@ -23,14 +23,6 @@ import numpy as np
 from cuda_on_cpu import SHARED, Function, build_all, run_plan
 
 from fusec import driver
-from fusec.dev.draw import PRODUCTS, Run, draw_runs
-from fusec.dev.fuzz import theme_options, themes_of
-from fusec.dev.reduce import file_text, read_case
-from fusec.dev.schedules import is_repeatable
-from fusec.dev.segments import by_reference, run_segments
-from fusec.dev.tally import Tally
-from fusec.dev.trial import Depth, Rejected, Trial, Trials, check_same, general, verify_outputs
-from fusec.dev.work import Case, Result, Task
 from fusec.ir.evaluate import Sizes
 from fusec.ir.text import to_text
 from fusec.parse import read_text
@@ -38,6 +30,14 @@ from fusec.run.arrays import StridedArray, lay_out
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import Segment
+from tools.draw import PRODUCTS, Run, draw_runs
+from tools.fuzzing import theme_options, themes_of
+from tools.reducing import file_text, read_case
+from tools.schedules import is_repeatable
+from tools.segments import by_reference, run_segments
+from tools.tally import Tally
+from tools.trial import Depth, Rejected, Trial, Trials, check_same, general, verify_outputs
+from tools.work import Case, Result, Task
 
 ORDERS: tuple[Mapping[str, Any], ...] = ({}, {"backwards": True, "at_once": True})
 MOST_THREADS = 1 << 16

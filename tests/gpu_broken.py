@@ -10,7 +10,7 @@ import pytest
 import fusec
 from fusec.call.program import Lane, Program
 from fusec.ir.graph import Fusion
-from fusec.run import headers
+from fusec.run.binary import headers
 from fusec.run.device import Device
 
 Edit = tuple[str, str, str]

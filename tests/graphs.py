@@ -9,7 +9,7 @@ from typing import Any
 from fusec.ir.annotations import Pin
 from fusec.ir.dtype import BF16, F16, F32, I64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 Shape = tuple[int, ...]
 

@@ -44,10 +44,10 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import BF16, F32, F64, I64, DType
 from fusec.ir.evaluate import extents
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
-from fusec.run.headers import headers_for
+from fusec.run.binary.headers import headers_for
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import find_scheduler

@@ -7,8 +7,8 @@ from hashlib import sha256
 from typing import Any
 from unittest.mock import patch
 
+from fusec.run.binary.nvrtc import compiler_version
 from fusec.run.build import Artifact, Key, Source
-from fusec.run.nvrtc import compiler_version
 
 
 def named_kernels() -> Any:

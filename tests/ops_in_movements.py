@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL, C64, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 SHAPES = ((4, 64), (3, 5))
 """One shape whose rows are whole vectors, one whose rows are not."""

@@ -35,7 +35,6 @@ SECONDS = 240
 HANGS = "hangs"
 LAST = ("schedule/test_spaces.py", "commands/test_golden.py::test_golden_files")
 """Tests of all that kernels and examples need, after those that are near."""
-NOT_PACKAGED = "fusec/dev"
 
 COMPARED = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "in": "not in",
@@ -187,8 +186,7 @@ def mutant_of(place: Place) -> tuple[Mutant, bytes]:
 def files() -> list[str]:
     """Return the modules of the package and the templates."""
     found = [f for f in sorted((ROOT / "fusec").rglob("*")) if f.suffix in (".py", ".j2")]
-    names = [str(path.relative_to(ROOT)) for path in found]
-    return [name for name in names if not name.startswith(NOT_PACKAGED)]
+    return [str(path.relative_to(ROOT)) for path in found]
 
 
 def places_of(file: str) -> list[Place]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fusec.ir.dtype import F32, DType
 from fusec.ir.graph import Fusion, Value
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.passes.remove_dead import remove_dead
 
 

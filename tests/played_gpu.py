@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fusec import driver
-from fusec.commands import run as run_command
+from fusec.commands.running import run as run_command
 from fusec.run.measure import KernelTime, Timing
 from fusec.segment.roofline import Rates
 

@@ -88,7 +88,9 @@ _BEGIN = ("fusec.run.bound:Bound._prepared()", f"{_HOST}.begin")
 
 MOMENTS = {
     "the rendezvous": Moment(
-        SUMMED, "fusec.run.rendezvous:_connect_all", "fusec.run.rendezvous:_connect_all"
+        SUMMED,
+        "fusec.run.distributed.rendezvous:_connect_all",
+        "fusec.run.distributed.rendezvous:_connect_all",
     ),
     "compiling": Moment(SUMMED, "compiling", "compiling"),
     "before the first exchange": Moment(GATHERED, f"{_GPU}.prepare", f"{_HOST}.prepare"),
@@ -99,7 +101,7 @@ MOMENTS = {
     "waiting for the stream": Moment(
         SUMMED, "fusec.run.device:Device.is_done", f"{_HOST}.wait", _NO_READS
     ),
-    "freeing memory": Moment(SUMMED, "freeing memory", "fusec.run.links:Links.close"),
+    "freeing memory": Moment(SUMMED, "freeing memory", "fusec.run.distributed.links:Links.close"),
     "gathering outputs": Moment(GATHERED, "gathering outputs", "gathering outputs"),
 }
 
@@ -178,7 +180,7 @@ def _write(name: str, pid: int) -> None:
 
 
 def _note_watchdog(rank: str) -> None:
-    from fusec.run import watchdog
+    from fusec.run.distributed import watchdog
 
     start: Callable[..., Any] = watchdog._start_process  # pyright: ignore[reportPrivateUsage]
 
@@ -198,7 +200,7 @@ def _act() -> None:
 def replace(begins: str, exchange: str) -> None:
     """Replace a function by one that acts before it does its work."""
     if ":" not in begins:
-        from fusec.run.links import Links
+        from fusec.run.distributed.links import Links
 
         phase = Links.phase
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fusec.run.links import Links
-from fusec.run.monitor import Monitor
-from fusec.run.ranks import LOCAL, Ranks
-from fusec.run.rendezvous import meet
+from fusec.run.distributed.links import Links
+from fusec.run.distributed.monitor import Monitor
+from fusec.run.distributed.ranks import LOCAL, Ranks
+from fusec.run.distributed.rendezvous import meet
 
 FORK = multiprocessing.get_context("fork")
 TOKEN = "a token of tests"

@@ -9,10 +9,10 @@ from contextlib import suppress
 from itertools import combinations
 from typing import Any, cast
 
-from fusec.run.links import Links
-from fusec.run.loss import Loss, RankFailure
+from fusec.run.distributed.links import Links
+from fusec.run.distributed.loss import Loss, RankFailure
+from fusec.run.distributed.watchdog import Watchdog
 from fusec.run.transports.host import HostTransport
-from fusec.run.watchdog import Watchdog
 
 SECONDS = 60.0
 """What all ranks together may take: longer is a deadlock."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from streamed_programs import Threads, by_ranks
 
-from fusec.commands.judge_ranks import expected_of_ranks
-from fusec.commands.rank import assembled, parts_of
+from fusec.commands.running.judge_ranks import expected_of_ranks
+from fusec.commands.running.rank import assembled, parts_of
 from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import Mesh
@@ -17,7 +17,7 @@ from fusec.lowering import division
 from fusec.ops.communication import communicates
 from fusec.options import CompileOptions
 from fusec.rank import run_rank
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
 

@@ -17,10 +17,10 @@ import fusec
 from fusec.call import fast
 from fusec.call.captured import CapturedCall, capture
 from fusec.call.record import Record
-from fusec.run.links import Links
-from fusec.run.process import barrier
+from fusec.run.distributed.links import Links
+from fusec.run.distributed.process import barrier
 from fusec.run.transports import choice
-from fusec.schedule import host
+from fusec.schedule.host import communication as host
 from fusec.target import find
 from fusec.target.table import Link
 

@@ -32,8 +32,7 @@ def entries(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[], I
     """Yield the name of each program, and what returns its kernels as JSON."""
     from spaces import CASES
 
-    from fusec.dev.fuzz import themes_of
-
+    themes_of = of_tools("fuzzing", "fuzz").themes_of
     files = [
         *sorted((ROOT / "examples").rglob("*.yaml")),
         *sorted((ROOT / "tests").rglob("corpus/*.yaml")),
@@ -54,6 +53,14 @@ def entries(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[], I
             yield f"{theme} {number}", lambda n=number, t=themes: of_random(n, t)
 
 
+def of_tools(name: str, old: str) -> Any:
+    """Return a module of the tools, which are part of the package at older revisions."""
+    try:
+        return import_module(f"tools.{name}")
+    except ModuleNotFoundError:
+        return import_module(f"fusec.dev.{old}")
+
+
 def of_file(file: Path, target: str) -> Iterator[Any]:
     """Yield the kernels of each program of a file."""
     from fusec import driver
@@ -67,8 +74,9 @@ def of_file(file: Path, target: str) -> Iterator[Any]:
 def of_random(number: int, themes: Any) -> Iterator[Any]:
     """Yield the kernels of a random fusion."""
     from fusec import driver
-    from fusec.dev.draw import draw_fusion
     from fusec.options import CompileOptions
+
+    draw_fusion = of_tools("draw", "draw").draw_fusion
 
     fusion = draw_fusion(7, number, themes)
     yield from of_program(driver.Compilation(fusion, CompileOptions(targets=("sm_90a",))))

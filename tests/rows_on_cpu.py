@@ -13,8 +13,8 @@ from families import assert_kernels_build
 from fusec import driver
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
-from fusec.ops.arguments import bind
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.arguments import bind
+from fusec.ops.builder.build import GraphBuilder
 from fusec.ops.find import find_op
 from fusec.options import CompileOptions
 from fusec.reference.verdict import compare

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fusec.dev.single import evaluate_single, stored
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
+from tools.single import evaluate_single, stored
 
 
 def simulate(fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes) -> dict[str, Array]:

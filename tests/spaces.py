@@ -25,7 +25,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.registry import find_scheduler

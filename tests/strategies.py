@@ -18,7 +18,7 @@ from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from fusec.ir.graph import Fusion, Input, Value
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 

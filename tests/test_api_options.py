@@ -9,7 +9,7 @@ from paths import ROOT
 
 import fusec
 from fusec import FusecError, driver
-from fusec.commands.flags import compile_options
+from fusec.commands.terminal.flags import compile_options
 from fusec.diagnostics import EnvironmentProblem
 from fusec.keywords import Options, options_of
 from fusec.options import CompileOptions
@@ -43,16 +43,23 @@ def test_every_flag_of_the_command_line_is_an_argument() -> None:
     ("given", "message"),
     [
         ({"witout": ["merge_casts"]}, "has no argument `witout`"),
-        ({"without": "merge_casts"}, "`without` is a string, expected a list"),
+        ({"without": "merge_casts"}, "`without` is 'merge_casts'"),
         ({"without": ["merge_cast"]}, "unknown pass `merge_cast`"),
         ({"redefine": "sometimes"}, "`redefine` is 'sometimes'"),
         ({"stop_after": "nothing"}, "unknown pass `nothing`"),
-        ({"segments": {"s": ["q"]}}, "`q`"),
+        ({"streams": 0}, "`streams` is 0"),
+        ({"streams": "2"}, "`streams` is '2'"),
+        ({"sum_chunks": 65}, "`sum_chunks` is 65"),
+        ({"sizes": {"B": "8"}}, "`sizes` is"),
+        ({"sizes": [1]}, "`sizes` is"),
+        ({"segments": "s"}, "`segments` is 's'"),
+        ({"segments": {"s": ["q"]}, "target": "sm_90a"}, "`q`"),
+        ({"should_merge": 3}, "`should_merge` is 3"),
+        ({"precise": "yes"}, "`precise` is 'yes'"),
     ],
 )
-def test_wrong_options_are_named(given: Options, message: str) -> None:
+def test_wrong_options_are_named(given: Any, message: str) -> None:
     path = str(EXAMPLES / "layernorm.yaml")
-    given.setdefault("target", "sm_90a")  # else nothing is planned before a call
     with pytest.raises(FusecError, match=message):
         fusec.segmentation(path, **given)
     with pytest.raises(FusecError, match=message):
@@ -134,3 +141,8 @@ def test_benchmarks_end_with_a_message_where_there_is_no_gpu() -> None:
     with pytest.raises(SystemExit) as ended:
         end_with(main)
     assert ended.value.code == EnvironmentProblem("").exit_code
+
+
+def test_everything_that_the_package_names_is_there() -> None:
+    assert {name for name in dir(fusec) if getattr(fusec, name, None) is None} == set()
+    assert issubclass(fusec.RankFailure, EnvironmentProblem)

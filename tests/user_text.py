@@ -50,8 +50,7 @@ def user_texts() -> Iterator[tuple[str, str]]:
     for text in _descriptions(schema):
         yield "fusec.schema.json", _prose(text)
     for path in sorted((ROOT / "fusec").rglob("*.py")):
-        if not path.is_relative_to(ROOT / "fusec" / "dev"):
-            yield from _messages(path)
+        yield from _messages(path)
     for page in sorted((ROOT / "fusec" / "explain").glob("page*.html.j2")):
         yield from _lines(page, page.read_text(encoding="utf-8"))
 

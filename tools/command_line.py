@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from fusec.commands.colour import tell
+from fusec.commands.terminal.colour import tell
 from fusec.diagnostics import FusecError
 from fusec.processors import usable_processors
 

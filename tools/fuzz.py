@@ -29,7 +29,7 @@ def command(no_build: bool, jobs: int | None, themes: tuple[str, ...], **rest: A
     NAME is one theme (gemm, attention_decode, ...), `contractions` (GEMMs and attention) or
     `general` (all others).
     """
-    from fusec.dev.fuzz import FuzzOptions, fuzz, themes_of
+    from tools.fuzzing import FuzzOptions, fuzz, themes_of
 
     options = FuzzOptions(builds=not no_build, jobs=jobs_of(jobs), themes=themes_of(themes), **rest)
     return fuzz(options)

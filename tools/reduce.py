@@ -17,7 +17,7 @@ from tools.command_line import DEVICE, JOBS, jobs_of, run
 @click.option("-o", "--output", metavar="FILE", help="Where to write (default FILE.min.yaml).")
 def command(file: str, device: str, jobs: int | None, seconds: float, output: str | None) -> int:
     """Shrink the failing fusion FILE to a small one that fails in the same way."""
-    from fusec.dev.reduce import reduce_file
+    from tools.reducing import reduce_file
 
     return reduce_file(file, device, jobs_of(jobs), seconds, output)
 

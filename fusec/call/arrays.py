@@ -35,8 +35,22 @@ class View:
 
 def view_on_cpu(array: Any) -> View:
     """Return where an array of NumPy lies."""
-    strides = tuple(s // array.itemsize for s in array.strides)
+    if isinstance(array, np.ma.MaskedArray):
+        raise FusecError(
+            "it is a masked array", help="pass `x.filled(value)`, and the mask as an input"
+        )
+    strides = steps_of(array.strides, array.itemsize)
     return View(array.ctypes.data, array.shape, strides, dtypes.of_numpy(array.dtype), None)
+
+
+def steps_of(strides: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return strides in elements of some bytes; FusecError where they end inside of one."""
+    if any(s % size for s in strides):
+        raise FusecError(
+            f"strides of {list(strides)} bytes, not multiples of {size}",
+            help="it is a field of records: pass a contiguous copy",
+        )
+    return tuple(s // size for s in strides)
 
 
 def part_on_cpu(memory: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fusec.call.arrays import Kind, View, empty_on_cpu, part_on_cpu, view_on_cpu
+from fusec.call.arrays import Kind, View, empty_on_cpu, part_on_cpu, steps_of, view_on_cpu
 from fusec.call.interfaces import Exchange
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
@@ -130,7 +130,7 @@ class Cupy:
         """Return where an array lies."""
         item = array.dtype.itemsize
         return View(
-            array.data.ptr, array.shape, tuple(s // item for s in array.strides),
+            array.data.ptr, array.shape, steps_of(array.strides, item),
             dtypes.of_numpy(array.dtype), array.device.id,
         )  # fmt: skip
 
@@ -167,7 +167,7 @@ class Host:
 
     def view(self, array: Any) -> View:
         """Return where an array lies."""
-        return view_on_cpu(np.asarray(array))
+        return view_on_cpu(np.asanyarray(array))
 
     def stream(self, device: int) -> int:
         """Return nothing of NumPy's: it has no streams."""

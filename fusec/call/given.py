@@ -44,8 +44,12 @@ class Given:
             )
         try:
             view = kind.view(array)
-        except FusecError:
-            raise
+        except FusecError as error:
+            raise FusecError(
+                f"argument `{name}`: {error.diagnostic.message}",
+                span=declared.span,
+                help=error.diagnostic.help,
+            ) from None
         except (BufferError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise FusecError(
                 f"argument `{name}` is a {type(array).__name__} that cannot be read: {error}",
@@ -71,6 +75,11 @@ class Given:
                 )
         if 0 in view.shape:
             return
+        if min(view.strides, default=0) < 0:
+            raise FusecError(
+                f"argument `{name}` has strides {list(view.strides)}: it goes backwards in memory",
+                span=declared.span, help="pass a contiguous copy",
+            )  # fmt: skip
         if not view.address:
             raise FusecError(f"argument `{name}` has no memory: it was freed")
 

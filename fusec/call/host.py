@@ -18,8 +18,8 @@ from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Fusion, Output, Value
 from fusec.run.arrays import StridedArray, lay_out, span
 from fusec.run.device import Device, device_available, open_device
+from fusec.run.distributed.process import own_gpu
 from fusec.run.inputs import generator_state
-from fusec.run.process import own_gpu
 from fusec.segment.views import Layout, view_nodes, view_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fusec.call.arrays import View, empty_on_cpu, part_on_cpu, view_on_cpu
+from fusec.call.arrays import View, empty_on_cpu, part_on_cpu, steps_of, view_on_cpu
 from fusec.diagnostics import EnvironmentProblem, OutOfMemory
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
@@ -193,7 +193,7 @@ def _by_interface(interface: dict[str, Any]) -> View:
         elif not _names_streams(interface):
             device.call("cuCtxSynchronize")
     given = interface.get("strides")
-    strides = dense_strides(shape) if given is None else [s // kind.itemsize for s in given]
+    strides = dense_strides(shape) if given is None else steps_of(given, kind.itemsize)
     return View(address, shape, tuple(strides), dtypes.of_numpy(kind), index)
 
 

@@ -23,12 +23,12 @@ from fusec.generator import default_generator
 from fusec.hostir.arena import ALIGNMENT
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion
-from fusec.ops.draws import PARTS
+from fusec.ops.builder.draws import PARTS
 from fusec.parse.dsl.draws import next_pair
 from fusec.run.device import Device, open_device
+from fusec.run.distributed.process import member_of
 from fusec.run.execute import Executable
 from fusec.run.inputs import bind_sizes, generator_state
-from fusec.run.process import member_of
 
 MOST_SIGNATURES = 256
 """Combinations of shapes, strides and sizes whose launch records are kept, for each stream."""

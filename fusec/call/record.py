@@ -34,14 +34,14 @@ from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.device import Device
-from fusec.run.evaluated import EvaluateSegment, evaluation
-from fusec.run.exchange import (
+from fusec.run.distributed.exchange import (
     circumstances,
     dense_elements,
     device_transport,
     gathered_by_nccl,
     member_for,
 )
+from fusec.run.evaluated import EvaluateSegment, evaluation
 from fusec.run.execute import Executable
 from fusec.run.launch import (
     TENSOR_MAP_BYTES,

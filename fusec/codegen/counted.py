@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusec.codegen.source import KernelSource
-from fusec.kernel.counts import count
-from fusec.kernel.level_counts import KernelCounts
+from fusec.kernel.counting.counts import count
+from fusec.kernel.counting.level_counts import KernelCounts
 from fusec.schedule.plan import SizeArgument, TensorArgument, WorkspaceArgument
 
 

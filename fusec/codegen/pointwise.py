@@ -8,9 +8,9 @@ from fusec.codegen.views import KernelView, head
 from fusec.kernel.ctext import index_type
 from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
+from fusec.schedule.pointwise.choice import PointwiseParameters
 from fusec.schedule.pointwise.family import PointwisePlan
 from fusec.schedule.pointwise.kernel import PointwiseNodes, nodes_of, without_second
-from fusec.schedule.pointwise_choice import PointwiseParameters
 
 
 @dataclass(frozen=True, kw_only=True)

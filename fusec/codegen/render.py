@@ -14,10 +14,10 @@ from fusec.codegen.parameters import Parameter
 from fusec.codegen.source import KernelSource
 from fusec.codegen.views import KernelView
 from fusec.kernel.alignment import WIDEST, alignments
+from fusec.kernel.counting.levels import Level, Typed, without_levels
 from fusec.kernel.device import NAMESPACE, header_of
 from fusec.kernel.facts import uses
 from fusec.kernel.fold import folded
-from fusec.kernel.levels import Level, Typed, without_levels
 from fusec.kernel.nodes import (
     I64,
     INT,

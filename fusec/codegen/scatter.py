@@ -8,7 +8,7 @@ from fusec.codegen.views import KernelView, head
 from fusec.schedule.plan import StepKernel
 from fusec.schedule.scatter.family import ScatterPlan
 from fusec.schedule.scatter.kernel.elements import ScatterNodes, nodes_of
-from fusec.schedule.scatter_ways import THREADS, shares_warps
+from fusec.schedule.scatter.ways import THREADS, shares_warps
 
 
 @dataclass(frozen=True, kw_only=True)

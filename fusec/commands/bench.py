@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fusec import driver
 from fusec.activity import activity
-from fusec.commands.diagnose import Report
 from fusec.commands.report import aligned
+from fusec.commands.terminal.diagnose import Report
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
 from fusec.options import CompileOptions, environment
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fusec.bench.counters import Beside
     from fusec.bench.figures import Figures
     from fusec.bench.session import Session
-    from fusec.commands.run_page import RunPage
+    from fusec.commands.running.run_page import RunPage
     from fusec.driver import Package
     from fusec.ir.graph import Fusion
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fusec.commands.diagnose import Report, diagnosed
-from fusec.commands.flags import CONTEXT, PATH, compile_options
+from fusec.commands.terminal.diagnose import Report, diagnosed
+from fusec.commands.terminal.flags import CONTEXT, PATH, compile_options
 from fusec.options import CompileOptions
 
 
@@ -53,7 +53,7 @@ def bench_command(
     the bytes that it counts with those that were predicted.
     """
     from fusec.commands.bench import BenchOptions, bench
-    from fusec.commands.run_page import RunPage
+    from fusec.commands.running.run_page import RunPage
 
     page = None if html is None else RunPage(html)
     chosen = BenchOptions(repeat, not no_verify, seed, out, counters, page)

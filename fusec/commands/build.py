@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
-from fusec.commands.diagnose import Report
 from fusec.commands.facts import kernel_facts, named_sizes, predicted_registers
 from fusec.commands.report import count, kernel_count, print_times
+from fusec.commands.terminal.diagnose import Report
 from fusec.escape import visible
 from fusec.files import fusions_of
 from fusec.options import CompileOptions
@@ -35,9 +35,9 @@ def compile_file(
 
     emit: what else the folders get, of fusec.emit.KINDS.
     """
-    from fusec.commands.artifacts import check_place, files_of, write_folder
+    from fusec.commands.folder.artifacts import check_place, files_of, write_folder
     from fusec.commands.lint import lint, lint_strides
-    from fusec.commands.progress import build_progress
+    from fusec.commands.terminal.progress import build_progress
 
     buckets, options = options.buckets, replace(options, buckets={})
     wholes = [driver.Compilation(fusion, options) for fusion in fusions_of(path, options)]

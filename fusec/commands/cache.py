@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fusec import trust
-from fusec.commands.diagnose import Report
 from fusec.commands.report import count
+from fusec.commands.terminal.diagnose import Report
 from fusec.diagnostics import FusecError
 from fusec.explain.units import bytes_text
 from fusec.run.cache_size import VARIABLE, clear, entries, size_limit

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from fusec import driver
 from fusec.activity import activity
-from fusec.commands.diagnose import Report
 from fusec.commands.link_rates import (
     links_by_ranks,
     links_problem,
     measure_as_rank,
 )
+from fusec.commands.terminal.diagnose import Report
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 from fusec.run.device import Device, count_gpus
-from fusec.run.ranks import from_environment
+from fusec.run.distributed.ranks import from_environment
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target, find
 from fusec.target.table import FIELDS, FOLDER

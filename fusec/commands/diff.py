@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fusec.commands.diagnose import Report
 from fusec.commands.report import count
+from fusec.commands.terminal.diagnose import Report
 from fusec.commands.versions import Kernel, Version, holds_golden, versions_of
 from fusec.escape import visible
 from fusec.explain.units import bytes_text, time_text

@@ -7,9 +7,9 @@ from textwrap import shorten
 
 import click
 
-from fusec.commands import completion
-from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.error_pages import names_code
+from fusec.commands.terminal import completion
+from fusec.commands.terminal.diagnose import Report, diagnosed
 from fusec.diagnostics import FusecError
 from fusec.pages.files import CONTENTS, Page, examples, pages, root, search
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver, lowering
-from fusec.commands.diagnose import Report
+from fusec.commands.terminal.diagnose import Report
 from fusec.diagnostics import FusecError, note_once
 from fusec.driver import Compilation
 from fusec.files import fusions_of
@@ -190,7 +190,7 @@ def _preseg(program: Compilation, style: str) -> str:
 
 
 def _parameters(program: Compilation, style: str) -> str:
-    from fusec.commands.manifest import parameters_of
+    from fusec.commands.folder.manifest import parameters_of
 
     lines: list[str] = []
     for segment, plan in zip(program.segmented.segments, program.plans, strict=True):
@@ -219,8 +219,8 @@ def _cuda(program: Compilation, style: str) -> str:
 
 
 def _ptx(program: Compilation, style: str) -> str:
-    from fusec.run.headers import with_included
-    from fusec.run.nvrtc import compile_ptx
+    from fusec.run.binary.headers import with_included
+    from fusec.run.binary.nvrtc import compile_ptx
 
     arch = program.options.target
     texts = [
@@ -231,7 +231,7 @@ def _ptx(program: Compilation, style: str) -> str:
 
 
 def _sass(program: Compilation, style: str) -> str:
-    from fusec.run.sass import sass
+    from fusec.run.binary.sass import sass
 
     artifacts = driver.build(program).artifacts.items()
     return "\n".join(f"// {name} {arch}\n{sass(a.cubin)}" for (name, arch), a in artifacts)
@@ -269,7 +269,7 @@ def _host(program: Compilation, style: str) -> str:
 
 def _space(program: Compilation, style: str) -> str:
     from fusec import target
-    from fusec.schedule.listing import space_json, space_text, spaces_of
+    from fusec.schedule.settings.listing import space_json, space_text, spaces_of
 
     gpu = target.find(program.options.target, program.options.rates)
     spaces = spaces_of(program.segmented, gpu)

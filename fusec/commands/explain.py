@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fusec import driver
-from fusec.commands.diagnose import Report, told_to
+from fusec.commands.terminal.diagnose import Report, told_to
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
 from fusec.models.folder import ModelFolder, is_model_folder, read_model_folder

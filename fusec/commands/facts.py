@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fusec.commands.diagnose import Report
+    from fusec.commands.terminal.diagnose import Report
     from fusec.driver import Compilation, Package
     from fusec.explain.facts import Segmentation
     from fusec.ir.graph import Fusion

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fusec import driver
-from fusec.commands.diagnose import Report
-from fusec.commands.manifest import manifest_of
-from fusec.commands.manifest_records import as_data, as_text
-from fusec.commands.progress import build_progress
+from fusec.commands.folder.manifest import manifest_of
+from fusec.commands.folder.records import as_data, as_text
+from fusec.commands.terminal.diagnose import Report
+from fusec.commands.terminal.progress import build_progress
 from fusec.diagnostics import Diagnostic, FusecError, Span
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.escape import visible

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fusec.commands.artifacts import check_place, write_folder
-from fusec.commands.diagnose import Report
-from fusec.commands.progress import working
+from fusec.commands.folder.artifacts import check_place, write_folder
 from fusec.commands.report import count
+from fusec.commands.terminal.diagnose import Report
+from fusec.commands.terminal.progress import working
 from fusec.escape import visible
 from fusec.models.folder import files_of
 from fusec.models.read import Imported, imported

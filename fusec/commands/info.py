@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from fusec.commands.diagnose import Report
+from fusec.commands.terminal.diagnose import Report
 from fusec.options import ENVIRONMENT, environment
 from fusec.version import __version__
 
@@ -21,10 +21,10 @@ def print_schema() -> int:
 def doctor(report: Report) -> int:
     """Print what fusec finds on this machine: packages, compiler, tools, cache and GPU."""
     from fusec.diagnostics import FusecError
+    from fusec.run.binary.nvrtc import compiler_version
+    from fusec.run.binary.sass import find_tool
     from fusec.run.device import Device, device_available
     from fusec.run.entries import cache_directory
-    from fusec.run.nvrtc import compiler_version
-    from fusec.run.sass import find_tool
 
     rows = [("fusec", __version__), ("python", sys.version.split()[0])]
     for package in ("cuda-python", "cuda-bindings", "nvidia-cuda-nvrtc", "numpy", "ml-dtypes"):

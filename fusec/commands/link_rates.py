@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fusec.bench.graph import captured
-from fusec.commands.diagnose import Report
-from fusec.commands.launch import JSON, launch
+from fusec.commands.running.launch import JSON, launch
+from fusec.commands.terminal.diagnose import Report
 from fusec.diagnostics import EnvironmentProblem
 from fusec.foreign import decoding, not_a, read_json
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
@@ -19,15 +19,15 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import F32
 from fusec.ops.communication import PEER_VIEWS
 from fusec.run.device import Device
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
+from fusec.run.distributed.ranks import Ranks, patience
+from fusec.run.distributed.rendezvous import meet
 from fusec.run.operations import issue_all
-from fusec.run.ranks import Ranks, patience
-from fusec.run.rendezvous import meet
 from fusec.run.transports.choice import GpuTransport, device_of
 from fusec.run.transports.nccl import nccl_problem
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
-from fusec.schedule.host import bytes_sent
-from fusec.schedule.pushed_sums import PUSHED_SLICES, PUSHED_SUM, most_added
+from fusec.schedule.host.communication import bytes_sent
+from fusec.schedule.host.pushed_sums import PUSHED_SLICES, PUSHED_SUM, most_added
 from fusec.target import Target
 from fusec.target.table import Link
 

@@ -100,13 +100,25 @@ def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
         if not used:
             what = ", ".join(f"`{name}`" for name in named) or f"a result of `{nodes[-1].op.name}`"
             verb = "are" if len(named) > 1 else "is"
-            yield warning(f"{what} {verb} not used", span=span, help="remove the line")
+            meant = _meant_output(fusion, list(named))
+            yield warning(f"{what} {verb} not used", span=span, help=meant or "remove the line")
             continue
         for value in loose:
             if value.name in named:
                 place = replace(span, column=named[value.name] + 1, width=len(value.name))
                 message = f"`{value.name}` is not used"
                 yield warning(message, span=place, help="write `_` for an unused result")
+
+
+def _meant_output(fusion: Fusion, names: Sequence[str]) -> str | None:
+    """Return what to write where an output is the input `p`, and the unused value is `p_2`."""
+    inputs = {entry.value.name for entry in fusion.inputs}
+    outputs = {o.value.name for o in fusion.outputs}
+    for name in names:
+        found = re.fullmatch(r"(\w+)_\d+", name)
+        if found is not None and found[1] in inputs and {found[1], f"{found[1]}_out"} & outputs:
+            return f"`{found[1]}` under `outputs:` is the input: write `{name}`"
+    return None
 
 
 def _names_before(span: Span) -> dict[str, int]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fusec.commands.diagnose import Report
+from fusec.commands.terminal.diagnose import Report
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops import REFUSED, TABLE, find_op
 from fusec.ops.find import not_ours
 from fusec.ops.frameworks import Entry, aliases, find_bare, find_dotted
 from fusec.pages.operations import describe, signature
-from fusec.parse.frameworks import calls_in, parsed
+from fusec.parse.foreign.frameworks import calls_in, parsed
 
 
 def list_ops(name: str | None, report: Report) -> int:

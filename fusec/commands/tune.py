@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusec import trust
-from fusec.commands.diagnose import Report
 from fusec.commands.report import count
+from fusec.commands.terminal.diagnose import Report
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.escape import visible
 from fusec.options import CompileOptions

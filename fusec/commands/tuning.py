@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fusec.commands.diagnose import Report, diagnosed
-from fusec.commands.flags import PATH, compile_options
+from fusec.commands.terminal.diagnose import Report, diagnosed
+from fusec.commands.terminal.flags import PATH, compile_options
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 

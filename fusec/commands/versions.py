@@ -9,10 +9,10 @@ from typing import Any
 
 from fusec import driver
 from fusec import target as targets
-from fusec.commands.folder import RATES, TUNED, Contents, read_folder
+from fusec.commands.folder.reading import RATES, TUNED, Contents, read_folder
+from fusec.commands.folder.records import MANIFEST
+from fusec.commands.folder.replan import Given, planned_again
 from fusec.commands.golden import REGISTERS
-from fusec.commands.manifest_records import MANIFEST
-from fusec.commands.replan import Given, planned_again
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.foreign import TEXT_BYTES, decode_text, decoding, not_a, read_json, read_text

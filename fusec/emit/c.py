@@ -48,8 +48,8 @@ from fusec.ir.dtype import DType
 from fusec.ir.sharding import Mesh
 from fusec.kernel.names import Names
 from fusec.run.arrays import span
+from fusec.run.binary.nvrtc import least_driver
 from fusec.run.inputs import choose_sizes
-from fusec.run.nvrtc import least_driver
 from fusec.target import find
 
 

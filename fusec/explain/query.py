@@ -53,8 +53,8 @@ def describe(
 
     peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan; orders:
     of each segment's sums, from its plan; specialised: the sizes that are compiled into each;
-    hosts: how the host runs each, empty for kernels; divisions: decisions of how it is divided,
-    before there were segments; streams: on which loops run in turn.
+    hosts: how the host runs each, empty for kernels; divisions: decisions of what
+    ranks run and how they add, besides those of segments; streams: on which loops run in turn.
     """
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))

@@ -87,6 +87,7 @@ def record_of(
     counts: whether the instructions of its kernels are in it.
     """
     from fusec import target
+    from fusec.explain.pushed_rows import rows_decisions
     from fusec.explain.specialised import specialised_sizes
     from fusec.hostir.expand import expand
 
@@ -99,7 +100,7 @@ def record_of(
         return describe(
             segmented,
             gpu,
-            divisions=division.decisions,
+            divisions=(*division.decisions, *rows_decisions(segmented, program.plans, gpu)),
             streams=program.options.streams,
             peak_bytes=peak,
             occupancy=[_kernels(plan, gpu, registers, instructions) for plan in program.plans],

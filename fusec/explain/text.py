@@ -85,9 +85,13 @@ class _Text:
         ]  # fmt: skip
         if rest:
             yield "Other decisions"
-        for decision in rest:
-            yield from row(decision.action, names(decision.subject))
-            yield from rows("", self._reasons(decision))
+        taken = dict[tuple[str, str], dict[str, None]]()
+        for decision in rest:  # several of one value are told together, and once
+            reasons = taken.setdefault((decision.action, names(decision.subject)), {})
+            reasons |= dict.fromkeys(self._reasons(decision))
+        for (action, subject), reasons in taken.items():
+            yield from row(action, subject)
+            yield from rows("", reasons)
 
     def rest(self) -> Iterator[str]:
         if self._left:

@@ -17,7 +17,7 @@ from fusec.schedule.orders import PlannedOrder
 from fusec.schedule.plan import Guard
 
 if TYPE_CHECKING:
-    from fusec.reference.order import Order
+    from fusec.reference.errors.order import Order
 
 VERSION = 1
 """Of the form of a program; it grows when a field changes its meaning or goes."""

@@ -47,7 +47,7 @@ def is_copied(plan: KernelPlan) -> bool:
     """Return whether a part and the tensor that it is a part of have memory of their own."""
     if plan.scheduler != PLACEMENT:
         return False
-    from fusec.schedule.host import Placed
+    from fusec.schedule.host.communication import Placed
 
     return isinstance(plan.parameters, Placed) and plan.parameters.copied
 

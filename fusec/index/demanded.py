@@ -21,7 +21,7 @@ from fusec.ir.expression import Index, Loaded, Quotient, Var, of_var
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.recent import Recent
 from fusec.ops.communication import RANK_SLICE, stands_alone
-from fusec.ops.links import links_of
+from fusec.ops.movement.links import links_of
 
 
 class Demand:

@@ -138,7 +138,7 @@ _ALIASES: dict[str, DType] = {
     "bfloat16": BF16, "int64": I64, "long": I64, "int32": I32, "int16": I16, "int8": I8,
     "uint64": U64, "uint32": U32, "uint16": U16, "uint8": U8, "float8_e4m3fn": F8E4M3,
     "float8_e5m2": F8E5M2, "float8_e8m0fnu": F8E8M0, "float4_e2m1fn": F4E2M1,
-    "complex64": C64, "complex128": C128,
+    "complex64": C64, "complex128": C128, "fp64": F64, "fp32": F32, "fp16": F16,
 }  # fmt: skip
 
 _UNIT_ROUNDOFF = {
@@ -180,12 +180,17 @@ def find(name: str) -> DType:
     help = f"did you mean `{nearest}`?" if close else "one of " + ", ".join(DTYPES)
     if name in ("fp8", "f8", "float8"):
         help = "floats of 8 bits are `f8e4m3`, with more precision, and `f8e5m2`, with more range"
+    if name.endswith("dtype"):
+        help = "write the type, as in `x.to(bf16)`, or that of a tensor, as in `x.to(h.dtype)`"
     raise FusecError(f"unknown dtype `{name}`", help=help, code=UNKNOWN_DTYPE)
 
 
 def of_numpy(dtype: Any) -> DType:
     """Return the dtype of a NumPy dtype; FusecError if fusec has none."""
-    return find(str(dtype))
+    if getattr(dtype, "isnative", True):
+        return find(str(dtype))
+    help = f"pass a copy of this machine's: `.astype('{dtype.newbyteorder('=')}')`"
+    raise FusecError(f"{dtype} has another byte order", help=help)
 
 
 _CATEGORY = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}

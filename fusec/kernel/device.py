@@ -79,7 +79,6 @@ DECLARED: Mapping[str, str] = {
     "overlap.cuh": "let_next_kernel_start wait_for_kernels_before",
     "philox.cuh": "drawn_words normal_f32 normal_f64 uniform_f32 uniform_f64",
     "push_rows.cuh": "PushedRows",
-    "push_rows_in_bulk.cuh": "PushedRowsInBulk StagedRows",
     "push_sum.cuh": "PushSum",
     "reduce.cuh": "block_reduce_columns block_reduce_rows combine_each",
     "reduce_group.cuh": "cluster_reduce group_reduce",

@@ -17,7 +17,7 @@ from fusec.models.names import Namer
 from fusec.models.rules import RULES
 from fusec.models.rules.build import Build, Line, Texts, call_rule
 from fusec.ops.frameworks import Entry, find_dotted
-from fusec.parse import frameworks
+from fusec.parse.foreign import frameworks
 
 GUARDS = frozenset({
     "_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",

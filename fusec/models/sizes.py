@@ -11,9 +11,9 @@ from functools import reduce
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, dim, floordiv, maximum, minimum, mod, symbol
-from fusec.parse.expressions import Parser
 from fusec.parse.source import source_of_text
-from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, String, Tree
+from fusec.parse.syntax.expressions import Parser
+from fusec.parse.syntax.trees import CallTree, Infix, Literal, Name, Prefix, String, Tree
 
 MOST_TERMS = 256
 """The most terms that are multiplied out: `((a + b + c)**8)**8` has hundreds of thousands."""

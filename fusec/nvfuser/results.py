@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Operand, Value
 from fusec.ir.op import OpDef
-from fusec.ops.arguments import OperandArgument
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.arguments import OperandArgument
+from fusec.ops.builder.build import GraphBuilder
 from fusec.ops.dtypes import common_type
 
 _PROMOTED = """

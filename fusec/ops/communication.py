@@ -14,7 +14,7 @@ from fusec.ir.dim import Call, Dim, ceildiv, dim, floordiv
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion, Node, Operand, Type, Value
 from fusec.ir.op import OpDef, Param
-from fusec.ops.arguments import attributes_of
+from fusec.ops.builder.arguments import attributes_of
 from fusec.ops.dtypes import dtype_of
 
 FAMILY = "communication"

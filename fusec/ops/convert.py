@@ -8,8 +8,8 @@ from typing import Any
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import Operand, Type
+from fusec.ops.builder.inputs import check_dtype
 from fusec.ops.declare import Array, declare, size_of
-from fusec.ops.inputs import check_dtype
 from fusec.ops.lazy import np
 
 

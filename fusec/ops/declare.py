@@ -34,7 +34,7 @@ from fusec.ir.op import (
 from fusec.ir.roles import BY_NAME, Combine, Text
 from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
 from fusec.ops.lazy import np
-from fusec.ops.maps import check_map
+from fusec.ops.movement.maps import check_map
 from fusec.ops.shapes import same_rank_shape
 
 Array: TypeAlias = Any

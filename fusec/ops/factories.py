@@ -9,15 +9,16 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, F64, I64, DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.roles import Text
-from fusec.ops import exact, texts
+from fusec.ops import texts
+from fusec.ops.builder.inputs import check_dtype
 from fusec.ops.declare import Array, Axis, Shape, Size, composite, factory, scalar
 from fusec.ops.dtypes import dtype_of
-from fusec.ops.inputs import check_dtype
 from fusec.ops.lazy import np
+from fusec.ops.numerics import exact
 from fusec.ops.shapes import described, tensor_shape, text
 
 if TYPE_CHECKING:
-    from fusec.ops.build import GraphBuilder
+    from fusec.ops.builder.build import GraphBuilder
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]

@@ -15,16 +15,17 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, F64, U64, DType
 from fusec.ir.graph import Const, Operand, Type
 from fusec.ir.op import Block, Cost, Infer
-from fusec.ops import philox, texts
+from fusec.ops import texts
+from fusec.ops.builder.inputs import check_dtype
 from fusec.ops.declare import Array, Shape, composite, operation
 from fusec.ops.dtypes import dtype_of
-from fusec.ops.inputs import check_dtype
 from fusec.ops.lazy import np
-from fusec.ops.precision import narrow, widen
+from fusec.ops.numerics import philox
+from fusec.ops.numerics.precision import narrow, widen
 from fusec.ops.shapes import described, tensor_shape, text
 
 if TYPE_CHECKING:
-    from fusec.ops.build import GraphBuilder
+    from fusec.ops.builder.build import GraphBuilder
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]

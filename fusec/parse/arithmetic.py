@@ -11,7 +11,7 @@ from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Operand
 from fusec.ops.dtypes import common_type
 from fusec.ops.literals import literal
-from fusec.parse.operators import BINARY, COMPARISONS, UNARY
+from fusec.parse.syntax.operators import BINARY, COMPARISONS, UNARY
 
 Number = int | float
 

@@ -28,26 +28,33 @@ from fusec.ir.dim import Dim, Shape, mod
 from fusec.ir.dtype import BOOL, DTYPES, DType
 from fusec.ir.graph import Const, Operand, Type, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import LISTS, Miscounted, bind, near_argument, parameter_called, signature
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.arguments import (
+    LISTS,
+    Miscounted,
+    bind,
+    near_argument,
+    parameter_called,
+    signature,
+)
+from fusec.ops.builder.build import GraphBuilder
+from fusec.ops.builder.size_operands import operand_of_size
 from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.ops.literals import literal
 from fusec.ops.names import UNUSED
 from fusec.ops.shapes import Unequal
-from fusec.ops.size_operands import operand_of_size
-from fusec.parse import frameworks
 from fusec.parse.arithmetic import folded, operation_of
-from fusec.parse.extents import listed_sizes
+from fusec.parse.foreign import frameworks
+from fusec.parse.foreign.extents import listed_sizes
+from fusec.parse.foreign.our_words import OurWords
 from fusec.parse.numbers import complex_number, typed_number
-from fusec.parse.operators import COMPARISONS, NEEDING_INTEGERS
-from fusec.parse.our_words import OurWords
 from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
 from fusec.parse.subscripts import steps_of
-from fusec.parse.taken import as_calls, is_counting
-from fusec.parse.trees import (
+from fusec.parse.syntax.lines import OF_LISTS, plain_text
+from fusec.parse.syntax.operators import COMPARISONS, NEEDING_INTEGERS
+from fusec.parse.syntax.trees import (
     Argument,
     CallTree,
     Dots,
@@ -63,6 +70,7 @@ from fusec.parse.trees import (
     Tree,
     integer_literal,
 )
+from fusec.parse.taken import as_calls, is_counting
 from fusec.parse.weights import check_weight
 
 _FALSE = frozenset({"no", "false", "off", "0", "n", "f", ""})
@@ -147,6 +155,7 @@ class Calls:
         except FusecError as error:
             raise self.words.unknown(tree, error).at(self._span(tree.name)) from None
         tree = self.words.in_our_order(op, tree)
+        op = ops.TABLE[tree.name.text] if tree.name.text != op.name else op
         try:
             given = self._bind(op, tree)
             operands, attributes = self._arguments(op, given, tree)
@@ -216,7 +225,7 @@ class Calls:
         word = Name(param.name, tree.start, tree.start)
         last = Argument(word, Literal(-1, tree.start, tree.start))
         made = replace(tree, arguments=(*tree.arguments, last))
-        return self.words.with_part(tree, made, error, "for the last dim")
+        return self.words.with_part(tree, made, error, "for the last dim", signature(op))
 
     def _argument_span(self, op: OpDef, given: Mapping[str, Tree], about: str) -> Span | None:
         """Return where the argument of a kind stands; None where the call has none or several."""
@@ -287,11 +296,14 @@ class Calls:
         if param.kind == "operands":
             if isinstance(tree, Name):
                 self._named(tree)  # silent where its own line is wrong
+            tree = self.words.results_of(tree) or tree
             if not isinstance(tree, Items):
+                several = isinstance(tree, CallTree) and tree.name.text in OF_LISTS
+                above = f"name the parts in a line above, `a, b = {plain_text(tree)}`, and "
                 raise FusecError(
                     f"`{param.name}` of `{op.name}` must be a list of tensors",
                     span=self._span(tree),
-                    help=f"write `{op.name}([a, b])`",
+                    help=f"{above if several else ''}write `{op.name}([a, b])`",
                     code=NOT_A_LIST,
                 )
             return [self._single(item, op, param) for item in tree.items]
@@ -415,6 +427,9 @@ class Calls:
         number = folded(tree.operator, operands, span)
         if number is not None:
             return number
+        if isinstance(tree, Prefix) and tree.operator == "*":
+            error = FusecError("`*` spreads a list of arguments, and this is a tensor", span=span)
+            raise self.words.with_part(tree, tree.operand, error, "")
         name = operation_of(tree.operator, operands)
         names = None if labels is None else labels()
         try:
@@ -486,8 +501,17 @@ class Calls:
         index = keys[axes[0]] if len(axes) == 1 else None
         rank = len(value.type.shape or ())
         if isinstance(index, Value) and index.shape and index.dtype.is_float:
-            help = f"an index is an integer or a mask: `{index.name}` is {index.type}"
-            return error.changed(help=help)
+            whole = frameworks.substituted(
+                frameworks.parsed("cast(i, i64)"), {"i": tree.keys[axes[0]]}, tree
+            )
+            keys_ = [whole if k == axes[0] else key for k, key in enumerate(tree.keys)]
+            wrong = FusecError(
+                f"an index is an integer or a mask, got {index.dtype}",
+                notes=[f"{index.name} is {index.type}"],
+                code=ARGUMENT_KIND,
+            )
+            why = "declare it as integers, or cast it"
+            return self.words.with_part(tree, replace(tree, keys=tuple(keys_)), wrong, why)
         if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
             if index.shape != (value.type.shape or ())[: len(index.shape)]:
                 return error

@@ -24,10 +24,9 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, product, symbol
 from fusec.ir.dtype import BOOL, U64, DType
 from fusec.ir.graph import Value
-from fusec.ops.build import GraphBuilder
-from fusec.ops.draws import PARTS
-from fusec.parse import frameworks, shardings
-from fusec.parse.expressions import Parser
+from fusec.ops.builder.build import GraphBuilder
+from fusec.ops.builder.draws import PARTS
+from fusec.parse import shardings
 from fusec.parse.fields import (
     Problems,
     boolean,
@@ -38,9 +37,11 @@ from fusec.parse.fields import (
     number,
     wrong,
 )
+from fusec.parse.foreign import frameworks
 from fusec.parse.numbers import complex_number, number_in, typed_number
 from fusec.parse.scope import Scope, circle, circle_text
-from fusec.parse.trees import Items, Literal, Name, String, Tree
+from fusec.parse.syntax.expressions import Parser
+from fusec.parse.syntax.trees import Items, Literal, Name, String, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")
@@ -50,6 +51,13 @@ INPUT_FIELDS = (
 )  # fmt: skip
 _TYPE_HELP = "a type is written `bf16[B, H]`; without brackets it is a scalar: `f32 = 1e-5`"
 SizeOf = Callable[[Tree], Dim]
+_OTHER_TYPES: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+    (r"(?:tensor|memref)<((?:\w+x)+)(\w+)>", lambda m: f"{m[2]}[{m[1][:-1].replace('x', ', ')}]"),
+    (r"(Float|Int|Bool)\w*\[[\w.]+, *['\"]([^'\"]+)['\"]\]",
+     lambda m: f"{_OF_JAXTYPING[m[1]]}[{', '.join(m[2].split())}]"),
+)  # fmt: skip
+"""Types of MLIR and of jaxtyping, and what files have for them."""
+_OF_JAXTYPING = {"Float": "f32", "Int": "i64", "Bool": "bool"}
 
 
 _ANY_SIZE = frozenset({"dynamic", "any", "auto", "none", "variable", "unknown", "symbolic", "?"})
@@ -104,7 +112,8 @@ class Declarations:
             raise wrong(node, f"the size of dim `{name}` (an integer)", f"{why}; {help}")
         if isinstance(node, Scalar) and isinstance(node.value, str):
             if node.text.strip().isdecimal():
-                raise wrong(node, f"the size of dim `{name}` (an integer), without quotes", help)
+                plain = f"write `{name}: {node.text.strip()}`"
+                raise wrong(node, f"the size of dim `{name}` (an integer), without quotes", plain)
             return self._derived(name, node)
         if isinstance(node, Mapping):
             check_fields(node, DIM_FIELDS, f"dim `{name}`")
@@ -114,7 +123,9 @@ class Declarations:
                     f"dim `{name}` needs a `default`", span=node.span, help=help, code=MISSING_FIELD
                 )
             if "multiple_of" in given:
-                multiple_of = integer(given["multiple_of"], "an integer of at least 1")
+                multiple_of = integer(
+                    given["multiple_of"], f"`multiple_of` of `{name}` (an integer)"
+                )
                 if multiple_of < 1:
                     raise wrong(given["multiple_of"], "an integer of at least 1")
             if "anonymous" in given:
@@ -175,7 +186,16 @@ class Declarations:
                 help=f"give one of them a number: write `{name}: 4096`",
                 code=USED_BEFORE_DEFINITION,
             )
-        return self.size_of(tree)
+        size, hints = self.size_of(tree), self.builder.hints
+        if size.symbols <= hints.keys() and (default := size.evaluate(hints)) < 0:
+            given = ", ".join(f"{n} = {hints[n]}" for n in sorted(size.symbols))
+            raise FusecError(
+                f"the size of dim `{name}` is negative: {default} at {given}",
+                span=node.span,
+                help="a size is 0 or more: change the default sizes, or the expression",
+                code=INVALID_SIZE,
+            )
+        return size
 
     def check_overrides(self) -> None:
         """Raise FusecError for an override of a name that the file does not declare."""
@@ -306,6 +326,11 @@ class Declarations:
     def _type(
         self, name: str, node: Scalar
     ) -> tuple[DType, list[Dim] | None, Literal | Items | None]:
+        for form, told in _OTHER_TYPES:
+            found = re.search(form, node.text)
+            if found is not None:
+                help = f"write `{name}: {told(found)}`"
+                raise FusecError("the type of another language", span=node.span, help=help)
         parser = Parser(node.source, *node.body)
         if parser.token.kind == "number" or parser.token.text == "-":
             help = f"a scalar with a default is written `{name}: f32 = {node.text.strip()}`"

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from fusec.codes.document import UNKNOWN_FIELD, WRONG_NODE
 from fusec.diagnostics import Diagnostic, FusecError, Span, Unsupported
-from fusec.parse.scope import Skip, near
+from fusec.parse.scope import CUTOFF, Skip, near
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
 MAX_ERRORS = 20
@@ -21,9 +21,14 @@ _OTHER_FIELDS = {
     "parameters": "inputs", "tensors": "inputs", "symbols": "dims", "sizes": "dims",
     "shapes": "dims", "name": "fusion", "kernel": "fusion", "description": "doc",
     "dtype": "type", "shape": "type", "size": "default", "value": "default",
-    "hint": "default", "divisible_by": "multiple_of", "align": "multiple_of", "layout": "strides",
+    "hint": "default", "max": "default", "divisible_by": "multiple_of", "align": "multiple_of",
+    "layout": "strides",
 }  # fmt: skip
 """What other formats call the fields of a file."""
+
+
+_FIELD_CUTOFF = 0.7
+"""How similar a field is to the one that it was meant to be, from 0 to 1."""
 
 
 class Problems:
@@ -141,9 +146,9 @@ def boolean(node: YamlNode, what: str) -> bool:
     return value
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str | None:
+def did_you_mean(name: str, known: Sequence[str], cutoff: float = CUTOFF) -> str | None:
     """Return a question that names the nearest of `known`, if one is near."""
-    nearest = near(name, known)
+    nearest = near(name, known, cutoff)
     return None if nearest is None else f"did you mean `{nearest}`?"
 
 
@@ -181,7 +186,8 @@ def check_fields(
             continue
         meant = _OTHER_FIELDS.get(entry.key.text)
         near = f"did you mean `{meant}`?" if meant in known else None
-        help = near or did_you_mean(entry.key.text, known) or "known: " + ", ".join(known)
+        guess = did_you_mean(entry.key.text, known, _FIELD_CUTOFF)
+        help = near or guess or "known: " + ", ".join(known)
         with problems.collect():
             raise FusecError(
                 f"unknown field `{entry.key.text}` in {where}",

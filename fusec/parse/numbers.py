@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fusec.codes.calls import NUMBER_RANGE
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DType
-from fusec.parse.trees import Infix, Literal, Prefix, Tree
+from fusec.parse.syntax.trees import Infix, Literal, Prefix, Tree
 
 
 def typed_number(

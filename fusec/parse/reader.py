@@ -20,17 +20,17 @@ from fusec.codes.document import (
 )
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
-from fusec.ops.arguments import Miscounted
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.arguments import Miscounted
+from fusec.ops.builder.build import GraphBuilder
 from fusec.ops.limits import check_layouts
 from fusec.ops.meshes import resized
 from fusec.ops.names import UNUSED, label_of
-from fusec.parse import fields, frameworks
+from fusec.parse import fields
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.fields import Problems
-from fusec.parse.lines import line_text
-from fusec.parse.op_lines import Divided, OpLineParser
+from fusec.parse.foreign import frameworks
+from fusec.parse.foreign.uses import values_read
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
@@ -39,10 +39,11 @@ from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
+from fusec.parse.syntax.lines import line_text
+from fusec.parse.syntax.op_lines import Divided, OpLineParser
+from fusec.parse.syntax.trees import Name, OpLine
 from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
 from fusec.parse.traps import colon_help, without_dash
-from fusec.parse.trees import Name, OpLine
-from fusec.parse.uses import values_read
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (
@@ -101,6 +102,7 @@ class _Reader:
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
         fields.check_fields(root, (*FIELDS, *RESERVED), "the file", _WITH_ENTRIES)
+        _refuse_nested(root)
         refuse_reserved(root, self.problems)
         builder = self._builder(root)
         calls = Calls(self.source, builder, self.scope)
@@ -472,7 +474,8 @@ class _Reader:
     def _alias(self, node: YamlNode, builder: GraphBuilder) -> Value:
         fields.text(node, "the name of an input")
         assert isinstance(node, Scalar)
-        value = self._value(node, "an alias")
+        own = next((v for v in self.inputs if v.name == node.text), None)
+        value = own or self._value(node, "an alias")  # lines below may have another value of a name
         if not isinstance(value, Value) or value not in self.inputs:
             raise FusecError(
                 f"`{node.text}` is not an input",
@@ -551,6 +554,25 @@ def _joined_line(item: Scalar) -> FusecError | None:
         help=f"{'one op per line' if rest else 'remove it'}: write `- {before}`{rest}",
         code=UNEXPECTED_TOKEN,
     )
+
+
+def _refuse_nested(root: Mapping) -> None:
+    """Raise FusecError for a section that is indented under another one."""
+    for entry in root.entries:
+        inner = entry.value.entries if isinstance(entry.value, Mapping) else ()
+        for nested in inner:
+            is_block = isinstance(nested.value, (Mapping, Listing))
+            if is_block and nested.key.text in _SECTIONS_OF_LINES and not root.get(nested.key.text):
+                raise FusecError(
+                    f"`{nested.key.text}:` is indented under `{entry.key.text}:`",
+                    span=nested.key.span,
+                    help="begin the line in the first column, and indent its entries by 2 spaces",
+                    code=WRONG_NODE,
+                )
+
+
+_SECTIONS_OF_LINES = ("dims", "inputs", "ops", "outputs", "mesh")
+"""Sections that no other section has an entry of the name of."""
 
 
 def _refuse_python(source: Source) -> None:

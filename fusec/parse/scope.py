@@ -12,14 +12,19 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Operand
 from fusec.ops.names import check_name
 
+CUTOFF = 0.6
 
-def near(name: str, known: Iterable[str]) -> str | None:
-    """Return the name of `known` that `name` was probably meant to be."""
+
+def near(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str | None:
+    """Return the name of `known` that `name` was probably meant to be.
+
+    cutoff: the least similarity, from 0 to 1.
+    """
     names = list(known)
     same = [k for k in names if k.lower() == name.lower()]
     import difflib
 
-    close = same or difflib.get_close_matches(name, names, n=1)
+    close = same or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return close[0] if close else None
 
 

@@ -12,7 +12,7 @@ from fusec.ir.graph import Fusion
 from fusec.ops.names import check_name
 from fusec.options import SCHEDULERS
 from fusec.parse import fields
-from fusec.parse.trees import OpLine
+from fusec.parse.syntax.trees import OpLine
 from fusec.parse.yaml_nodes import Entry, Mapping, Scalar, YamlNode
 
 BOUNDARIES = ("free", "explicit")

@@ -14,9 +14,9 @@ from fusec.ir.sharding import STREAM, Mesh, Sharding
 from fusec.ops.factors import Factors
 from fusec.ops.meshes import check_axis, mesh_of_axes, mesh_of_shape
 from fusec.parse import fields
-from fusec.parse.expressions import Parser
 from fusec.parse.scope import Skip
-from fusec.parse.trees import Tree
+from fusec.parse.syntax.expressions import Parser
+from fusec.parse.syntax.trees import Tree
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
 FIELDS = ("shard", "stream", "ranks")

@@ -9,10 +9,10 @@ from fusec.codes.shapes import NOT_A_SIZE, ZERO_DIVISION
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod
 from fusec.ir.graph import Operand, Value
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse.scope import Scope
 from fusec.parse.source import Source
-from fusec.parse.trees import CallTree, Infix, Literal, Name, Prefix, Tree
+from fusec.parse.syntax.trees import CallTree, Infix, Literal, Name, Prefix, Tree
 
 MAX_TERMS, MAX_ATOMS, MAX_DEPTH = 256, 1024, 32
 """Limits of a size: its terms, the dims and functions in it, and functions of functions."""

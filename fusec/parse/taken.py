@@ -7,8 +7,8 @@ from typing import Any
 
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.graph import Value
-from fusec.parse import frameworks
-from fusec.parse.trees import (
+from fusec.parse.foreign import frameworks
+from fusec.parse.syntax.trees import (
     CallTree,
     Dots,
     Items,

@@ -125,8 +125,16 @@ def _nested(field: str, entry: str) -> Told:
     return f"`{field}:` has an entry on its own line", told
 
 
+_COMMENT = re.compile(r"[ ]*(//+|/\*+|--+)[ ]?(.*?)[ ]*(?:\*/)?")
+
+
+def _commented(marks: str, text: str) -> Told:
+    return f"a comment does not begin with `{marks}`", f"write `# {text}`"
+
+
 _FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = (
-    (_DASHED, _dashed), (_FIELD_AND_LIST, _of_field), (_ASSIGNED_TYPE, _without_sign),
+    (_COMMENT, _commented), (_DASHED, _dashed), (_FIELD_AND_LIST, _of_field),
+    (_ASSIGNED_TYPE, _without_sign),
     (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested), (_STARRED, _starred),
     (_SIGILED, _sigiled), (_LISTED_ENTRY, _listed_entry), (_ASSIGNED_NUMBER, _number),
     (_ASSIGNED_SCALAR, _scalar), (_SIZE_BESIDE, _beside),
@@ -187,6 +195,8 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
         return "unexpected `: `", _quoted(before, text, offset)
     if "could not find expected ':'" in (problem.problem or ""):
         return "expected `name: value`", "every line is a `key: value` pair or begins with `- `"
+    if here == "`" and text.startswith("```", offset):
+        return "this is Markdown, not YAML", "keep the lines between the two lines of ``` alone"
     if "cannot start any token" in (problem.problem or ""):
         return f"a value cannot begin with `{here}`", "quote it"
     if "did not find expected '-'" in (problem.problem or ""):
@@ -220,6 +230,9 @@ def _quoted(before: str, text: str, offset: int) -> str:
     rest = text[offset:].partition("\n")[0].rstrip()
     found = re.fullmatch(r"\s*([A-Za-z_]\w*):\s+(\S.*)", before)
     value = "" if found is None else f"{found[2]}{rest}"
+    typed = re.fullmatch(r"(\w+) *: *([-+]?[0-9.][0-9.eE+-]*)", value)
+    if found is not None and typed is not None:
+        return f"a default stands after `=`: write `{found[1]}: {typed[1]} = {typed[2]}`"
     if found is None or '"' in value or "\\" in value or " #" in value:
         return "check the indentation of this line, or quote the value"
     return f'quote the value: write `{found[1]}: "{value}"`'

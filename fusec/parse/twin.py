@@ -16,8 +16,8 @@ from fusec.ir.dtype import BOOL, C128, F64, I64, DType
 from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Value
 from fusec.ir.sharding import STREAM, Parts
 from fusec.ir.sharding_text import DEFAULT_AXES
-from fusec.ops.arguments import written_attributes
-from fusec.ops.layout import strides_of
+from fusec.ops.builder.arguments import written_attributes
+from fusec.ops.builder.layout import strides_of
 from fusec.parse.dsl.datatype import of_dtype
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.twin_draws import unseeded_draws

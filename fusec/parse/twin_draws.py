@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.ops.draws import PARTS
+from fusec.ops.builder.draws import PARTS
 
 
 @dataclass(frozen=True)

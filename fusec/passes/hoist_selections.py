@@ -9,12 +9,12 @@ from typing import Any
 
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.ops.contractions import linear, matmul
-from fusec.ops.indexing import embedding_fwd, index_select, select
-from fusec.ops.links import links_of
-from fusec.ops.movements import broadcast, squeeze
-from fusec.ops.reshapes import permute
-from fusec.ops.windows import slice as slice_
+from fusec.ops.matmul.contractions import linear, matmul
+from fusec.ops.movement.indexing import embedding_fwd, index_select, select
+from fusec.ops.movement.links import links_of
+from fusec.ops.movement.movements import broadcast, squeeze
+from fusec.ops.movement.reshapes import permute
+from fusec.ops.movement.windows import slice as slice_
 from fusec.passes.rewrite import Rewriter, rewrite
 
 _REACH = 64

@@ -11,7 +11,7 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.annotations import Pin
 from fusec.ir.graph import Const, Fusion, Node, Operand, Type, Value
 from fusec.ir.op import OpDef
-from fusec.ops.arguments import attributes_of
+from fusec.ops.builder.arguments import attributes_of
 from fusec.ops.find import find_op
 from fusec.ops.literals import typed_literals
 from fusec.ops.names import fresh_name

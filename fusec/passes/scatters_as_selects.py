@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.ops.scatters import scatter, scatter_add
+from fusec.ops.movement.scatters import scatter, scatter_add
 from fusec.passes.rewrite import Rewriter, fits, rewrite
 
 

@@ -9,7 +9,7 @@ from math import prod
 from fusec.ir.evaluate import Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.roles import Links
-from fusec.ops.links import links_of
+from fusec.ops.movement.links import links_of
 
 Axis = tuple[Value, int]
 

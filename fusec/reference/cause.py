@@ -12,10 +12,10 @@ from fusec.ir.arrays import np
 from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.ir.roles import Combine
-from fusec.ops.pointwise_binary import add, sub
+from fusec.ops.pointwise.binary import add, sub
 from fusec.reference.detection import LEAST_POWER, OPEN_SHARE, Power, joined, power
-from fusec.reference.estimate import LARGEST, Estimate
-from fusec.reference.nodes import Model
+from fusec.reference.errors.estimate import LARGEST, Estimate
+from fusec.reference.errors.nodes import Model
 from fusec.reference.part import Index
 from fusec.reference.stream import Stream
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.ops.pointwise_binary import div
-from fusec.reference.nodes import Model
+from fusec.ops.pointwise.binary import div
+from fusec.reference.errors.nodes import Model
 
 LISTED = 3
 """Values that a definition names, at most."""

@@ -11,9 +11,9 @@ import numpy
 from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
-from fusec.reference.estimate import LIMIT, Estimate, Shared, ulp
+from fusec.reference.errors.estimate import LIMIT, Estimate, Shared, ulp
+from fusec.reference.errors.shared import fit
 from fusec.reference.judge import LOST, half_ulp, remaining
-from fusec.reference.shared import fit
 
 LEAST_POWER = 0.02
 """The scale error that an output must show to be decided."""

@@ -15,7 +15,7 @@ from typing import Any
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.ir.arrays import computed_by, host, on_gpu
 from fusec.options import REFERENCES, environment
-from fusec.reference.estimate import Alike, Estimate, Shared
+from fusec.reference.errors.estimate import Alike, Estimate, Shared
 
 _asked: ContextVar[str | None] = ContextVar("asked", default=None)
 _is_chosen: ContextVar[bool] = ContextVar("is_chosen", default=False)

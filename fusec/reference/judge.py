@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
-from fusec.reference.estimate import LIMIT, Estimate, Shared, add, ulp
-from fusec.reference.rivals import Rivals
-from fusec.reference.shared import fit
+from fusec.reference.errors.estimate import LIMIT, Estimate, Shared, add, ulp
+from fusec.reference.errors.rivals import Rivals
+from fusec.reference.errors.shared import fit
 
 LOST = 2.0**-520
 """An expected error whose square, the variance, may be lost below the smallest f64."""

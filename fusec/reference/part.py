@@ -17,13 +17,14 @@ from fusec.ir.arrays import computed_by, np, on_gpu
 from fusec.ir.evaluate import Array, Sizes, apply_reference, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.processors import usable_processors
-from fusec.reference import contractions, memory, reductions
+from fusec.reference import memory
 from fusec.reference.axes import Band
 from fusec.reference.cost import Costs, speedup, useful_threads
-from fusec.reference.estimate import Estimate
+from fusec.reference.errors import contractions, reductions
+from fusec.reference.errors.estimate import Estimate
+from fusec.reference.errors.nodes import Environment, Model, Nodes, operand_of
+from fusec.reference.errors.sums import State
 from fusec.reference.evaluate import input_array, last_uses, widen_input
-from fusec.reference.nodes import Environment, Model, Nodes, operand_of
-from fusec.reference.sums import State
 from fusec.reference.sweeps import (
     Plan,
     Sweep,

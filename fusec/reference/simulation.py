@@ -25,9 +25,9 @@ from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.processors import usable_processors
 from fusec.reference import memory
 from fusec.reference.cost import Costs, speedup, useful_threads
-from fusec.reference.estimate import SPREAD, Estimate, add, distance, squared, unit
+from fusec.reference.errors.estimate import SPREAD, Estimate, add, distance, squared, unit
+from fusec.reference.errors.nodes import PLAIN, Environment, Model, Nodes
 from fusec.reference.evaluate import input_array, last_uses, widen_input
-from fusec.reference.nodes import PLAIN, Environment, Model, Nodes
 
 RUNS = 8
 """Evaluations. Of eight the mean square is below 1/64 of the variance once in 10**7."""

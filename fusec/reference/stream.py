@@ -18,10 +18,10 @@ from fusec.ir.evaluate import Array, Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.processors import usable_processors
 from fusec.reference.cost import Costs, speedup
-from fusec.reference.estimate import Estimate
+from fusec.reference.errors.estimate import Estimate
+from fusec.reference.errors.nodes import PLAIN, Model
 from fusec.reference.evaluate import find_values
 from fusec.reference.gpu import chosen, on_the_host
-from fusec.reference.nodes import PLAIN, Model
 from fusec.reference.part import Consume, Coverage, Index, Part
 from fusec.reference.sweeps import Plan, choose_plan, find_sweeps, sampled_sweep, streamed
 

@@ -16,11 +16,11 @@ from fusec.ir.evaluate import Array, Sizes, extents, widen
 from fusec.ir.graph import Fusion, Value
 from fusec.reference.cause import find_causes
 from fusec.reference.detection import LEAST_POWER, OPEN_SHARE, Power, joined, power
-from fusec.reference.estimate import Estimate
+from fusec.reference.errors.estimate import Estimate
+from fusec.reference.errors.nodes import Model
 from fusec.reference.evaluate import find_values
 from fusec.reference.gpu import chosen, on_the_host
 from fusec.reference.judge import Judged, agree, judge, judge_beside
-from fusec.reference.nodes import Model
 from fusec.reference.part import Coverage, Index
 from fusec.reference.simulation import simulate
 from fusec.reference.stream import Stream

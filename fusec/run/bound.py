@@ -34,13 +34,13 @@ from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, lay_out, layout_of
-from fusec.run.evaluated import evaluation
-from fusec.run.exchange import (
+from fusec.run.distributed.exchange import (
     circumstances,
     dense_elements,
     device_transport,
     member_for,
 )
+from fusec.run.evaluated import evaluation
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
 from fusec.run.operations import FIXED, Place, issue_all, issuer, replaced_by
 from fusec.run.rows import rows_of

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from fusec.diagnostics import InternalError
 from fusec.processors import usable_processors
+from fusec.run.binary.headers import headers_for, with_included
+from fusec.run.binary.nvrtc import FLAGS, Compiled, compile_cuda, compiler_version
 from fusec.run.cache import Cache, entry_key, user_cache
-from fusec.run.headers import headers_for, with_included
-from fusec.run.nvrtc import FLAGS, Compiled, compile_cuda, compiler_version
 
 if TYPE_CHECKING:
     from fusec.codegen.source import KernelSource

@@ -12,9 +12,9 @@ from collections.abc import Generator, Mapping
 from fusec import trust
 from fusec.diagnostics import FusecError
 from fusec.foreign import decode_json, decoding
+from fusec.run.binary.nvrtc import Compiled
 from fusec.run.cache_size import LOCKS, size_limit
 from fusec.run.entries import Entries, cache_directory, digest_of
-from fusec.run.nvrtc import Compiled
 
 _LAYOUT = b"fusec kernel 2"
 """The first line of an entry; its number grows whenever what follows changes its form."""

@@ -14,7 +14,7 @@ from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
 from fusec.run.bound import Bound
 from fusec.run.device import Device
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
 
 
 class Executable:

@@ -37,7 +37,7 @@ from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
 from fusec.reference.stream import outputs_of
 from fusec.run.arrays import as_declared, lay_out, over_bytes
-from fusec.run.exchange import Member, dense_elements, member_for
+from fusec.run.distributed.exchange import Member, dense_elements, member_for
 from fusec.run.memory import Arena, Region
 from fusec.run.scalars import scalar_values
 from fusec.run.transports.protocol import Begin, Exchange

@@ -1,7 +1,7 @@
 """In what order the kernels of each family add: the orders of a plan's sums, as data.
 
 They follow the kernels' templates and device/reduce.cuh to the term: on a host that rounds as a GPU
-does, `fusec.reference.order.performed` returns the same bits
+does, `fusec.reference.errors.order.performed` returns the same bits
 (tests/reference/test_planned_orders.py).
 """
 
@@ -16,7 +16,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, maximum
 from fusec.ir.graph import Fusion, Node
 
 if TYPE_CHECKING:
-    from fusec.reference.order import Order
+    from fusec.reference.errors.order import Order
 
 WARP = 32
 FP8_BITS = 13
@@ -34,7 +34,7 @@ _MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage of an order, as `fusec.reference.order.Stage`; chains may depend on sizes.
+    """A stage of an order, as `fusec.reference.errors.order.Stage`; chains may depend on sizes.
 
     arrives: whether the terms of a chain are added as they arrive, so that bits differ from run to
     run; as many are rounded as in the order of the terms.
@@ -66,7 +66,7 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PlannedOrder:
-    """The order of a sum for any sizes that its plan is good for; see `fusec.reference.order`."""
+    """The order of a sum for all sizes of its plan; see `fusec.reference.errors.order`."""
 
     stages: tuple[PlannedStage, ...]
     group: int = 1
@@ -74,7 +74,7 @@ class PlannedOrder:
 
     def at(self, sizes: Mapping[str, int]) -> Order:
         """Return the order at sizes."""
-        from fusec.reference.order import Order, Stage
+        from fusec.reference.errors.order import Order, Stage
 
         stages = (
             Stage(

@@ -238,14 +238,13 @@ class PushedKernel(Kernel):
 
     It takes the place of that kernel and of the all-reduce that returns `target`, where GPUs push
     to one another. source: what the sum is of on each rank; columns: of a row; blocks: most that
-    run at the same time on the target. in_bulk: whether bulk copies push, not stores of threads.
+    run at the same time on the target.
     """
 
     source: str = field(kw_only=True)
     target: str = field(kw_only=True)
     columns: int = field(kw_only=True)
     blocks: int = field(kw_only=True)
-    in_bulk: bool = field(kw_only=True, default=False)
 
 
 @dataclass(frozen=True)

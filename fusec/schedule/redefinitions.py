@@ -17,8 +17,8 @@ from fusec.ir.roles import Combine
 from fusec.ops.communication import ALL_REDUCE, PEER_VIEWS
 from fusec.options import ONLINE, PEER_READS, TWO_PASS
 from fusec.passes.rewrite import Rewriter, Rule
-from fusec.schedule.online import pairs_of
-from fusec.schedule.two_pass import two_pass_rule, variances
+from fusec.schedule.rows.online import pairs_of
+from fusec.schedule.rows.two_pass import two_pass_rule, variances
 from fusec.segment.loops import loops
 from fusec.segment.protocol import Redefinition
 

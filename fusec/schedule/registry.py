@@ -116,40 +116,44 @@ _KERNELS = (
     # one contraction
     Entry("matmul", "fusec.schedule.matmul.family", "Matmul", requirements.one_gemm),
     # two contractions and the softmax between them
-    Entry("attention", "fusec.schedule.attention.family", "Attentions", requirements.two_gemms),
+    Entry(
+        "attention", "fusec.schedule.attention.forward.family", "Attentions", requirements.two_gemms
+    ),
     # the same of few queries, whose keys several blocks share
     Entry(
         "attention_decode",
-        "fusec.schedule.attention_decode",
+        "fusec.schedule.attention.decode.family",
         "AttentionDecodes",
         requirements.two_gemms_or_sums,
     ),
     # five contractions around one graph of weights
     Entry(
         "attention_backward",
-        "fusec.schedule.attention_backward",
+        "fusec.schedule.attention.backward.family",
         "AttentionBackwards",
         requirements.five_gemms,
     ),
     # no reduction: the plain loop, where its accesses are good
     Entry("pointwise", "fusec.schedule.pointwise.family", "Pointwise", requirements.flat),
     # more tensors beside one another than one kernel takes
-    Entry("concat", "fusec.schedule.concat", "Concat", requirements.wide_concatenation),
+    Entry("concat", "fusec.schedule.pointwise.concat", "Concat", requirements.wide_concatenation),
     # no reduction: a tile, where two innermost dims differ
     Entry("transpose", "fusec.schedule.transpose.family", "Transpose", requirements.flat),
     # reductions without a second reading of their input
-    Entry("reduction", "fusec.schedule.reduction", "Reduction", requirements.memory_bound),
+    Entry(
+        "reduction", "fusec.schedule.rows.reduction.family", "Reduction", requirements.memory_bound
+    ),
     # rows that are read again
     Entry(
         "inner_persistent",
-        "fusec.schedule.inner_persistent",
+        "fusec.schedule.rows.inner_persistent.family",
         "InnerPersistent",
         requirements.memory_bound,
     ),
     # columns that are read again
     Entry(
         "outer_persistent",
-        "fusec.schedule.outer_persistent",
+        "fusec.schedule.rows.outer_persistent",
         "OuterPersistent",
         requirements.memory_bound,
     ),
@@ -162,15 +166,15 @@ _KERNELS = (
     # rows and columns in one reading
     Entry(
         "inner_outer_persistent",
-        "fusec.schedule.inner_outer_persistent",
+        "fusec.schedule.rows.inner_outer_persistent.family",
         "InnerOuterPersistent",
         requirements.columns_of_rows,
     ),
 )
 _HOST = (
-    Entry(FAMILY, "fusec.schedule.host", "Communication", requirements.nothing),
-    Entry(PLACEMENT, "fusec.schedule.host", "Placement", requirements.nothing),
-    Entry(HOST_SCHEDULER, "fusec.schedule.host_operations", "HostOperations", requirements.nothing),
+    Entry(FAMILY, "fusec.schedule.host.communication", "Communication", requirements.nothing),
+    Entry(PLACEMENT, "fusec.schedule.host.communication", "Placement", requirements.nothing),
+    Entry(HOST_SCHEDULER, "fusec.schedule.host.operations", "HostOperations", requirements.nothing),
 )
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from fusec.index.domain import Refusal
 from fusec.ir.graph import Fusion, Node
-from fusec.schedule.attention_sums import as_products
-from fusec.schedule.column_axes import column_axes
+from fusec.schedule.attention.sums import as_products
 from fusec.schedule.common import MEMORY_BOUND, foreign_nodes, is_empty, unsupported_nodes
+from fusec.schedule.rows.column_axes import column_axes
 from fusec.segment.limits import MOST_ARMS
 
 FLAT = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random"})

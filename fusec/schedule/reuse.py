@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from fusec.ir.graph import Fusion, Input, Value
 from fusec.ops.communication import communicates, places
-from fusec.schedule.overrides import settings_of
 from fusec.schedule.plan import KernelPlan, TensorArgument
 from fusec.schedule.registry import find_scheduler
+from fusec.schedule.settings.overrides import settings_of
 from fusec.segment.protocol import Refusal
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target

@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import chain, islice
 
 from fusec.ir.dim import symbol
-from fusec.schedule.overrides import settings_of
 from fusec.schedule.plan import Guard, KernelPlan
 from fusec.schedule.pressure import Occupancy, occupancy
 from fusec.schedule.registry import find_scheduler
+from fusec.schedule.settings.overrides import settings_of
 from fusec.segment.protocol import Refusal
 from fusec.segment.segmented import Segment
 from fusec.target import Target

@@ -8,7 +8,7 @@ from math import prod
 from fusec.ir.dim import dim
 from fusec.ir.dtype import F32, DType
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.ops.tensor_cores import tf32
+from fusec.ops.matmul.tensor_cores import tf32
 from fusec.segment.floor import floor_bytes
 from fusec.segment.loops import loops
 from fusec.segment.segmented import Segment, SegmentedFusion

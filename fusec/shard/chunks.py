@@ -18,7 +18,7 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.sharding import STREAM, Part, Sharding
 from fusec.ir.substitute import substitute_dims
 from fusec.ops.find import find_op
-from fusec.ops.reductions import sum as sum_
+from fusec.ops.reduction.reductions import sum as sum_
 from fusec.shard.divided import RankSum
 from fusec.shard.graph import LocalGraph
 from fusec.shard.partition import partitioned

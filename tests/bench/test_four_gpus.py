@@ -128,8 +128,9 @@ def test_each_part_is_run_by_its_name_alone(
         assert part.limit < 600
 
 
-def test_the_sums_of_a_scattered_mlp_are_sent_in_a_loop() -> None:
-    program = Compilation(read_text(divided_mlps(4)["4 ranks, scattered"]), CompileOptions())
-    kinds = [s.nodes[0].op.name for s in program.segmented.segments if s.estimate]
-    assert {"send_slice", "all_gather"} <= {*kinds}
-    assert "all_reduce" not in kinds
+def test_the_sums_of_an_mlp_are_sent_in_a_loop() -> None:
+    for name, sent in (("4 ranks", True), ("4 ranks, all-reduce", False)):
+        text, without = divided_mlps(4)[name]
+        program = Compilation(read_text(text), CompileOptions(without=tuple(without)))
+        kinds = [s.nodes[0].op.name for s in program.segmented.segments if s.estimate]
+        assert ("all_reduce" not in kinds) == ({"send_slice", "all_gather"} <= {*kinds}) == sent

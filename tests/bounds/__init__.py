@@ -16,7 +16,7 @@ from fences.parser import constants_of
 from fences.syntax import functions_of
 
 from fusec.run.arrays import span
-from fusec.run.headers import device_headers, headers_for
+from fusec.run.binary.headers import device_headers, headers_for
 from fusec.schedule.plan import Guard, ScalarArgument, SizeArgument, TensorMapArgument
 
 from .linear import Sum

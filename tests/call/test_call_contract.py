@@ -218,3 +218,24 @@ def test_a_stream_is_of_a_gpu() -> None:
         FusecError, match="`stream` is a GPU stream, and the arguments are on the CPU"
     ):
         program(x_of(), stream=7)
+
+
+def _field() -> np.ndarray:
+    records = np.zeros(4, np.dtype([("flag", "i1"), ("row", "f4", (64,))]))
+    return records["row"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda x: x[:, ::-1], r"`x` has strides \[64, -1\]: it goes backwards in memory"),
+        (lambda x: _field(), r"`x`: strides of \[257, 4\] bytes, not multiples of 4"),
+        (np.ma.masked_array, "`x`: it is a masked array"),
+        (lambda x: x.astype(x.dtype.newbyteorder()), "`x`: .* has another byte order"),
+    ],
+)
+def test_arrays_that_cannot_be_read_as_they_lie_are_named(
+    given: Callable[[np.ndarray], Any], message: str
+) -> None:
+    with pytest.raises(FusecError, match=message):
+        fusec.compile(ROWS)(given(x_of()))

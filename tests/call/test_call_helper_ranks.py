@@ -31,9 +31,9 @@ from fusec.hostir.instructions import Allocate, Collective, SetStream, Synchroni
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim
 from fusec.ir.sharding import Mesh
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links, RankFailure
 from fusec.run.execute import Executable
-from fusec.run.links import Links, RankFailure
 from fusec.run.operations import NcclCall
 from fusec.run.transports import peers
 from fusec.run.transports.choice import GpuTransport

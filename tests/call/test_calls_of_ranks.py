@@ -44,11 +44,11 @@ from fusec.hostir.steps import steps_of
 from fusec.ir.sharding import Mesh
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
-from fusec.run import process
 from fusec.run.device import Device
-from fusec.run.exchange import Member
+from fusec.run.distributed import process
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links, RankFailure
 from fusec.run.execute import Executable
-from fusec.run.links import Links, RankFailure
 from fusec.run.operations import CopyMemory, Place
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport

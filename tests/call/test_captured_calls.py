@@ -37,9 +37,9 @@ from fusec.call.memory import Arena
 from fusec.call.record import Record
 from fusec.call.steps import LaunchStep
 from fusec.hostir.program import HostProgram
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links
 from fusec.run.execute import Executable
-from fusec.run.links import Links
 from fusec.run.operations import CopyMemory
 from fusec.run.transports.choice import GpuTransport
 

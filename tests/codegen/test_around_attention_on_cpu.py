@@ -13,8 +13,8 @@ from test_regressions import FOLDER
 
 from fusec.parse import read_text
 from fusec.passes import run_pipeline
-from fusec.schedule.attention_decode_problem import find_decode
-from fusec.schedule.attention_problem import find_attention
+from fusec.schedule.attention.decode.problem import find_decode
+from fusec.schedule.attention.forward.problem import find_attention
 from fusec.segment import regions
 from fusec.segment.protocol import Refusal
 

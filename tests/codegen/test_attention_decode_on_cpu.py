@@ -18,10 +18,10 @@ from nightly import mostly_nightly
 from fusec import target
 from fusec.parse.reader import read_text
 from fusec.passes import run_pipeline
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
-from fusec.schedule.attention_decode import AttentionDecodes
+from fusec.schedule.attention.decode.family import AttentionDecodes
 
 FIRST = ({"seed": 0},)
 ORDERS = (*FIRST, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True})

@@ -18,7 +18,7 @@ from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
-from fusec.schedule.reduction import Reduction, ReductionPlan
+from fusec.schedule.rows.reduction.family import Reduction, ReductionPlan
 
 
 def summed(

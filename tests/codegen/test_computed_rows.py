@@ -13,7 +13,7 @@ from fusec.driver import Compilation
 from fusec.ir.annotations import Pin
 from fusec.ir.dtype import BF16
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.schedule.matmul.family import Matmul, MatmulParameters, MatmulProblem

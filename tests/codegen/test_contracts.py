@@ -24,7 +24,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import Fusion
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import bind_sizes, choose_sizes

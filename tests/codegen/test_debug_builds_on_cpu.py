@@ -9,7 +9,7 @@ from test_attention_backward_on_cpu import RECOGNISED, SMALL
 from test_attention_backward_on_cpu import wrong as wrong_backward
 from test_hopper_on_cpu import ORDERS, split_in_three, wrong
 
-from fusec.run.headers import device_headers
+from fusec.run.binary.headers import device_headers
 
 DEFINED = "#define FUSEC_DEBUG\n"
 

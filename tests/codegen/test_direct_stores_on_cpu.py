@@ -9,9 +9,9 @@ from nightly import mostly_nightly
 from segments_on_cpu import kernels_of, planned, wrong
 from test_regressions import FOLDER
 
-from fusec.codegen.matmul import view
-from fusec.codegen.matmul_view import PersistentView
-from fusec.kernel.nest import StoreKind
+from fusec.codegen.matmul.view import PersistentView
+from fusec.codegen.matmul.views import view
+from fusec.kernel.lowering.nest import StoreKind
 
 STAGED = "kernel: wgmma, tile_m: 128, staged: true"
 STORES = {

@@ -26,12 +26,12 @@ from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run import build as build_module
-from fusec.run.cubin import kernel_stats
+from fusec.run.binary.cubin import kernel_stats
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import Compiled, compile_cuda
 from fusec.run.execute import execute
-from fusec.run.headers import headers_for
 from fusec.run.inputs import random_inputs
 from fusec.run.measure import KernelTime, Timing
-from fusec.run.nvrtc import Compiled, compile_cuda
 from fusec.schedule.matmul.kernel.names import renamed as with_names
 from fusec.schedule.plan import TensorArgument
 from fusec.segment.roofline import Rates
@@ -59,7 +59,7 @@ def sources_of(fusion: Fusion) -> list[KernelSource]:
 
 def code_of(source: KernelSource) -> dict[str, bytes]:
     """Return the sections of a kernel's cubin that a GPU sees."""
-    from fusec.run.elf import Elf
+    from fusec.run.binary.elf import Elf
 
     headers = headers_for(source.text)
     cubin = compile_cuda(source.text, name=source.name, arch="sm_90a", headers=headers).cubin

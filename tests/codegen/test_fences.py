@@ -27,7 +27,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.run.headers import device_headers
+from fusec.run.binary.headers import device_headers
 from fusec.schedule.registry import find_scheduler
 
 CORPUS = ROOT.parent / "shared" / "corpus" / "graphs"

@@ -21,9 +21,9 @@ from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
 from fusec.passes import run_pipeline
 from fusec.run.build import Source, build
-from fusec.schedule.attention_sums import as_products, sum_of
+from fusec.schedule.attention.sums import as_products, sum_of
 from fusec.schedule.matmul.kernel.names import renamed
-from fusec.schedule.two_pass import names_of_sums, two_pass
+from fusec.schedule.rows.two_pass import names_of_sums, two_pass
 
 Capture = pytest.CaptureFixture[str]
 OPTIONS = CompileOptions(targets=("sm_90a",), untuned=True)

@@ -22,13 +22,13 @@ from fusec.ir.dtype import BF16, F16, F32, DType
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.reference.order import LEAST, Order, Stage, performed, roundings
+from fusec.reference.errors.order import LEAST, Order, Stage, performed, roundings
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.inputs import random_inputs
+from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.cost.price import hand_off_seconds
 from fusec.schedule.matmul.family import Matmul
-from fusec.schedule.matmul_choice import MatmulParameters
-from fusec.schedule.matmul_price import hand_off_seconds
 from fusec.schedule.plan import KernelPlan
 
 HOPPER = target.find("sm_90a")

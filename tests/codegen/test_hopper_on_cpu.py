@@ -14,9 +14,9 @@ from nightly import mostly_nightly
 from fusec import target
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan

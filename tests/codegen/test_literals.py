@@ -23,7 +23,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import literal as c_literal
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.passes import run_pipeline
 from fusec.reference.evaluate import evaluate

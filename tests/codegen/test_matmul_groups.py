@@ -17,13 +17,13 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import BF16, F16, F32, F64, I32, I64, DType
 from fusec.ir.evaluate import extents
 from fusec.ir.graph import Fusion, Operand
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray
 from fusec.run.build import Source, build
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.registry import find_scheduler
 from fusec.target import find
 

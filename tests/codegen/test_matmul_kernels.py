@@ -18,8 +18,8 @@ from test_hopper_on_cpu import find_matmul, product
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import F16, F32, F64, I8
-from fusec.run.headers import device_headers, headers_for
-from fusec.run.nvrtc import Compiled, compile_cuda
+from fusec.run.binary.headers import device_headers, headers_for
+from fusec.run.binary.nvrtc import Compiled, compile_cuda
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 

@@ -15,8 +15,8 @@ from ops_in_movements import MOVES, SHAPES, cases, fusion_in, random
 from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.source import KernelSource
 from fusec.ir.dtype import F32
-from fusec.run.headers import device_headers
-from fusec.run.nvrtc import CompileError, compile_ptx
+from fusec.run.binary.headers import device_headers
+from fusec.run.binary.nvrtc import CompileError, compile_ptx
 
 INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
 EVERY = 3

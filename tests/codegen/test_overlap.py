@@ -15,9 +15,9 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.reference.verdict import compare
+from fusec.run.binary.sass import sass
 from fusec.run.build import Source, build
 from fusec.run.inputs import random_inputs
-from fusec.run.sass import sass
 from fusec.schedule.overlap import overlap_launches
 
 CHAIN = """\

@@ -17,7 +17,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.index.instances import Lowering
 from fusec.ir.dim import dim
 from fusec.ir.dtype import F32
-from fusec.kernel.nest import Nest
+from fusec.kernel.lowering.nest import Nest
 from fusec.parse import read_text
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import TensorMapArgument

@@ -8,7 +8,7 @@ import pytest
 from paths import TESTS
 from segments_on_cpu import wrong
 
-from fusec.kernel.nest import Nest
+from fusec.kernel.lowering.nest import Nest
 
 REGRESSIONS = TESTS / "regressions"
 FILES = {

@@ -9,7 +9,7 @@ import pytest
 from rows_on_cpu import check_build, check_on_cpu, one_operation, planned
 
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, I64, DType
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.run.arrays import StridedArray, dense_strides
 
 Shape = tuple[int, ...]

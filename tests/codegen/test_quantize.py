@@ -15,7 +15,7 @@ from nightly import mostly_nightly
 from fusec import driver
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F32, DType
 from fusec.ir.graph import Fusion, Operand
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray

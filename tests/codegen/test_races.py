@@ -20,7 +20,7 @@ from test_inner_persistent import layer_norm
 from fusec.ir.annotations import Setting
 from fusec.ir.dtype import F16, F32
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse.reader import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs

@@ -8,10 +8,10 @@ import pytest
 from families import plan_of, text_of
 from fuzz_on_cpu import compiled, results_of
 
-from fusec.dev.draw import Run
-from fusec.dev.work import Task
 from fusec.index import domain as domains
 from fusec.parse import read_text
+from tools.draw import Run
+from tools.work import Task
 
 REPEATED = {
     "along an axis": (

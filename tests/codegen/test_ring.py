@@ -15,10 +15,10 @@ from test_races import wrong
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
-from fusec.codegen.inner_persistent_ring import view as plan_view
+from fusec.codegen.rows.ring import view as plan_view
 from fusec.ir.dtype import BF16, F16, F32, F64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan

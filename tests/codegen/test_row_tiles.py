@@ -20,7 +20,7 @@ from fusec.parse.reader import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.registry import find_scheduler
-from fusec.schedule.row_tiles import conflicts
+from fusec.schedule.rows.tiles import conflicts
 from fusec.segment.protocol import Refusal
 
 NORM = "r = rsqrt(add(mean(mul(xf, xf), dims=[1], keepdim=true), 1e-6))"

@@ -15,7 +15,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F32, I32, DType
 from fusec.ir.graph import Fusion
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.reference.evaluate import evaluate
 from fusec.reference.verdict import compare

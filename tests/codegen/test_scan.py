@@ -12,7 +12,7 @@ from rows_on_cpu import OPTIONS, check_build, check_on_cpu, one_operation, plann
 from fusec import driver
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.schedule.scan import family as scan
 

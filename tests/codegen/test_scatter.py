@@ -14,7 +14,7 @@ from rows_on_cpu import OPTIONS, check_build, check_on_cpu, planned
 from fusec import driver
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides

@@ -18,7 +18,6 @@ from paths import ROOT
 
 from fusec import driver
 from fusec.codegen.dispatch import kernel_source, plan_sources
-from fusec.dev.draw import ALL, draw_fusion
 from fusec.diagnostics import Unsupported
 from fusec.files import with_planned_strides
 from fusec.index import instances
@@ -36,13 +35,14 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Value
+from fusec.kernel.lowering.nest import Nest, StoreKind
 from fusec.kernel.names import Names
-from fusec.kernel.nest import Nest, StoreKind
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
+from tools.draw import ALL, draw_fusion
 
 OPTIONS = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
 MOST_POINTS = 1 << 21

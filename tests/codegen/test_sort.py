@@ -13,11 +13,11 @@ from rows_on_cpu import OPTIONS, check_build, check_on_cpu, one_operation, plann
 
 from fusec import driver
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I32, I64, U8, DType
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.schedule.sort import family as sort
-from fusec.schedule.sort_top import TopParameters
+from fusec.schedule.sort.top import TopParameters
 
 CASES: list[tuple[str, DType, tuple[int, ...], tuple[Any, ...], dict[str, Any]]] = [
     ("sort", F32, (5, 300), (1,), {}),

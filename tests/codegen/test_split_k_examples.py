@@ -13,9 +13,9 @@ from test_hopper_on_cpu import wrong
 from fusec import driver
 from fusec.files import with_sizes
 from fusec.options import CompileOptions
-from fusec.run.headers import headers_for
-from fusec.run.nvrtc import compile_ptx
-from fusec.schedule.matmul_choice import SPLIT_METHODS, MatmulParameters
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import compile_ptx
+from fusec.schedule.matmul.choice import SPLIT_METHODS, MatmulParameters
 from fusec.schedule.plan import KernelPlan
 
 FOLDER = ROOT / "examples" / "split_k"

@@ -19,7 +19,7 @@ from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.transpose.family import Transpose, TransposePlan
-from fusec.schedule.transpose_tile import COLUMNS, LINES
+from fusec.schedule.transpose.tile import COLUMNS, LINES
 
 
 def turned(b: int, m: int, n: int, dtype: str = "bf16", pads: tuple[int, int] = (0, 0)) -> Fusion:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_tools import SMALL, fusec, small
 
-from fusec.commands.annotations import annotation
+from fusec.commands.terminal.annotations import annotation
 from fusec.diagnostics import Diagnostic, Span
 
 Capture = pytest.CaptureFixture[str]

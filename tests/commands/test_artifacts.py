@@ -14,9 +14,9 @@ import pytest
 from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, Result, fusec, small
 
 from fusec import __version__, driver
-from fusec.commands.artifacts import digest, write_folder
-from fusec.commands.folder import plans_for, read_folder
-from fusec.commands.manifest_records import SCHEMA_VERSION, signed
+from fusec.commands.folder.artifacts import digest, write_folder
+from fusec.commands.folder.reading import plans_for, read_folder
+from fusec.commands.folder.records import SCHEMA_VERSION, signed
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.parse import read_file
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cli_tools import EXAMPLES, ROOT, small
 
-from fusec.commands.folder import read_folder
+from fusec.commands.folder.reading import read_folder
 
 FUSEC = [sys.executable, "-m", "fusec"]
 

@@ -17,9 +17,9 @@ from played_gpu import play_gpu
 from safetensors.numpy import save_file
 
 from fusec import driver, lowering
-from fusec.commands import run as run_command
-from fusec.commands.prediction import HEADINGS as PREDICTED
 from fusec.commands.report import HEADINGS
+from fusec.commands.running import run as run_command
+from fusec.commands.running.prediction import HEADINGS as PREDICTED
 from fusec.diagnostics import InternalError
 from fusec.run.arrays import load_arrays
 

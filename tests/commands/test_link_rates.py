@@ -13,10 +13,10 @@ from test_gpu_transports import in_threads
 from fusec.commands.calibrate import as_toml
 from fusec.commands.link_rates import Probes, links_problem
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin
-from fusec.schedule.host import bytes_sent
+from fusec.schedule.host.communication import bytes_sent
 from fusec.target import find
 from fusec.target.table import Link
 

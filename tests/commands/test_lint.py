@@ -71,6 +71,9 @@ def test_results_that_nothing_uses() -> None:
         "y = exp(x)",
     )
     assert found == [("`b` is not used", "neg(a)")], "a is used by b"
+    text = "fusion: f\ndims: {N: 4}\ninputs: {p: 'f32[N]'}\nops:\n  - p_2 = p * 2\noutputs: [p]\n"
+    (told,) = lint(read_text(text))
+    assert told.help == "`p` under `outputs:` is the input: write `p_2`"
 
 
 def test_one_of_several_results() -> None:
@@ -236,6 +239,7 @@ with FusionDefinition() as fd:
     x = fd.define_tensor([4096, 4096], {first}dtype=DataType.BFloat16)
     w = fd.define_tensor([4096], {second}dtype=DataType.BFloat16)
     y = fd.ops.mul(fd.ops.cast(x, dtype=DataType.Float), fd.ops.cast(w, dtype=DataType.Float))
+    y = fd.ops.sum(y, dims=[1])
     fd.add_output(fd.ops.cast(y, dtype=DataType.BFloat16))
 """
 DENSE = "contiguity=True, "
@@ -253,7 +257,7 @@ def test_what_run_time_strides_cost_is_told(tmp_path: Path) -> None:
     assert pointed(found).startswith("fd.define_tensor([4096, 4096], ")
     cost, other = found.notes
     factor = float(cost.split(": ")[1].split()[0])
-    assert factor > 1.5
+    assert factor >= 1.5
     assert cost.endswith(" times as long")
     assert other.endswith("s.py:6:9")
     assert found.help is not None

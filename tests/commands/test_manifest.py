@@ -21,11 +21,11 @@ from mutations import changes
 from nightly import mostly_nightly
 
 from fusec import driver
-from fusec.commands import replan
-from fusec.commands.artifacts import files_of, write_folder
-from fusec.commands.folder import package_of, read_folder
-from fusec.commands.manifest import plan_record
-from fusec.commands.manifest_records import BuildRecord, PlanRecord, signed
+from fusec.commands.folder import replan
+from fusec.commands.folder.artifacts import files_of, write_folder
+from fusec.commands.folder.manifest import plan_record
+from fusec.commands.folder.reading import package_of, read_folder
+from fusec.commands.folder.records import BuildRecord, PlanRecord, signed
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.record import explain

@@ -198,7 +198,6 @@ OPS = {
     "y = torch.relux(x)": "did you mean `relu`?",
     "y = torch.linalg.norm(x)": "write `y = norm(x, 2.0)`",
     "y = where(x > 0, x, float('-info'))": "not quoted",
-    "y = zeros(B, H) + x": "write `y = zeros([B, H]) + x`",
     "y = x.shape": "remove the line, and write `[B, H]` for `y`",
     "y = x.repeat(2)": "one for each dim, as in [1, 2]",
     "y = where(x, x, w)": "compare it",
@@ -325,8 +324,8 @@ with FusionDefinition("f") as fd:
 """
 IN_SCRIPTS = {
     "y = math.exp(x)": "write `fd.ops.exp(x)`",
-    "y = np.tanh(x)": "write `fd.ops.tanh(x)`",
-    "y = torch.relu(x)": "write `fd.ops.relu(x)`",
+    "y = np.tanh(x)": "write `y = fd.ops.tanh(x)`",
+    "y = torch.relu(x)": "write `y = fd.ops.relu(x)`",
     "y = sum(x[:, i] for i in range(K))": "give `K` a number of its own, as in `K = 4`",
     "x[:, 0] = 0.0": (
         "write `x_2 = fd.ops.update_slice(x, fd.ops.full([64, 1], 0.0, dtype=x.dtype), [0, 0])`"

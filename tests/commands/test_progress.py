@@ -11,8 +11,8 @@ import pytest
 from cli_tools import fusec, small
 
 from fusec.activity import activity, watched
-from fusec.commands import progress
-from fusec.commands.progress import ERASE, StatusLine, status_line
+from fusec.commands.terminal import progress
+from fusec.commands.terminal.progress import ERASE, StatusLine, status_line
 
 Capture = pytest.CaptureFixture[str]
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from simulated import simulate
 
-from fusec.commands.verify import Judging, judge
+from fusec.commands.running.verify import Judging, judge
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL, F32, I32
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference import sweeps
 from fusec.reference import verdict as verdicts
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
 

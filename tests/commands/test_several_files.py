@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusec.cli import run_main
-from fusec.commands import several
+from fusec.commands.terminal import several
 
 GOOD = "fusion: {name}\ninputs: {{x: 'f32[8]'}}\nops:\n  - y = neg(x)\noutputs: [y]\n"
 BAD = "fusion: bad\ninputs: {x: 'f32[8]'}\nops:\n  - y = neg(z)\noutputs: [y]\n"

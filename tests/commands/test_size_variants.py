@@ -12,7 +12,7 @@ from emulated import emulated
 
 from fusec import driver
 from fusec.api import load
-from fusec.commands.folder import package_of, read_folder
+from fusec.commands.folder.reading import package_of, read_folder
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 from fusec.reference.verdict import compare
@@ -143,7 +143,7 @@ def test_a_check_tells_what_each_covers(tmp_path: Path, capsys: Capture) -> None
 def test_two_plans_for_the_same_sizes_are_damage(compiled: Path, tmp_path: Path) -> None:
     import shutil
 
-    from fusec.commands.manifest_records import signed
+    from fusec.commands.folder.records import signed
 
     folder = Path(shutil.copytree(compiled, tmp_path / "copy"))
     path = folder / "manifest.json"

@@ -17,8 +17,8 @@ import pytest
 from cli_tools import SMALL, fusec, small
 from paths import ROOT
 
-from fusec.commands import swap
-from fusec.commands.artifacts import write_folder
+from fusec.commands.folder import swap
+from fusec.commands.folder.artifacts import write_folder
 from fusec.diagnostics import FusecError
 
 OLD = {"manifest.json": b'{"files": {"kernels/old": "%s"}}', "kernels/old": b"old"}

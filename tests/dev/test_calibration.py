@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from draws import times
 
-from fusec.dev import verdicts
-from fusec.dev.draw import draw_fusion
-from fusec.dev.verdicts import Calibration, calibrate
-from fusec.reference.estimate import Estimate
+from fusec.reference.errors.estimate import Estimate
 from fusec.run.inputs import choose_sizes
+from tools import verdicts
+from tools.draw import draw_fusion
+from tools.verdicts import Calibration, calibrate
 
 FUSIONS, EVALUATIONS = times(20), 12
 

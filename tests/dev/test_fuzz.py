@@ -15,20 +15,20 @@ import pytest
 from draws import times
 from nightly import mostly_nightly
 
-from fusec.dev import pool as pools
-from fusec.dev.draw import Run, draw_fusion, draw_runs
-from fusec.dev.edits import candidates
-from fusec.dev.fuzz import themes_of
-from fusec.dev.pool import Pool
-from fusec.dev.reduce import file_text, read_case, reduce_case
-from fusec.dev.trial import Depth, Outcome, Trials, kind_of
-from fusec.dev.work import Case, Result, Task
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.ops import TABLE
 from fusec.parse import read_text
 from tools import fuzz, reduce
+from tools import pool as pools
 from tools.command_line import run as run_tool
+from tools.draw import Run, draw_fusion, draw_runs
+from tools.edits import candidates
+from tools.fuzzing import themes_of
+from tools.pool import Pool
+from tools.reducing import file_text, read_case, reduce_case
+from tools.trial import Depth, Outcome, Trials, kind_of
+from tools.work import Case, Result, Task
 
 QUICK = Depth(builds=False)
 

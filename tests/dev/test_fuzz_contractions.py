@@ -13,13 +13,6 @@ import numpy as np
 import pytest
 
 from fusec.cli import run_main
-from fusec.dev.draw import ALL, GENERAL, PRODUCTS, Run, draw_fusion, draw_runs
-from fusec.dev.edits import candidates
-from fusec.dev.fuzz import theme_options, themes_of
-from fusec.dev.masks import Scores, biased, masked
-from fusec.dev.schedules import is_repeatable
-from fusec.dev.sketch import Sketch, Unfit
-from fusec.dev.trial import Depth, Rejected, Trials, check_same
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Override
 from fusec.ir.dim import dim
@@ -27,6 +20,13 @@ from fusec.ir.dtype import F32
 from fusec.ir.graph import Const, Fusion, Node
 from fusec.ir.text import to_text
 from fusec.parse import read_text
+from tools.draw import ALL, GENERAL, PRODUCTS, Run, draw_fusion, draw_runs
+from tools.edits import candidates
+from tools.fuzzing import theme_options, themes_of
+from tools.masks import Scores, biased, masked
+from tools.schedules import is_repeatable
+from tools.sketch import Sketch, Unfit
+from tools.trial import Depth, Rejected, Trials, check_same
 
 THEMES = tuple(PRODUCTS)
 

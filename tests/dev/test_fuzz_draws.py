@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from fusec.dev.sketch import Sketch, Unfit
-from fusec.dev.values import LONGEST_PRODUCT, converted, reduced
 from fusec.ir.dtype import F32, F64, I32
 from fusec.ir.graph import Value
+from tools.sketch import Sketch, Unfit
+from tools.values import LONGEST_PRODUCT, converted, reduced
 
 
 def sketch_of(shape: list[int]) -> tuple[Sketch, Value]:

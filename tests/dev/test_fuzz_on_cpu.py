@@ -14,10 +14,10 @@ from draws import times
 from fuzz_on_cpu import compiled, results, results_of
 from test_overlapping_stores import CLAMPED, GUARDED
 
-from fusec.dev.draw import PRODUCTS, Run
-from fusec.dev.trial import Outcome
-from fusec.dev.work import Task
 from fusec.parse import read_text
+from tools.draw import PRODUCTS, Run
+from tools.trial import Outcome
+from tools.work import Task
 
 COUNT = times(2)
 

@@ -9,10 +9,10 @@ import pytest
 from gpu_check import DRY, the_device
 from paths import TESTS
 
-from fusec.dev.draw import Run
-from fusec.dev.reduce import read_case
-from fusec.dev.trial import Depth, Outcome, Trials
 from fusec.parse import read_text
+from tools.draw import Run
+from tools.reducing import read_case
+from tools.trial import Depth, Outcome, Trials
 
 FOLDER = TESTS / "regressions"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -16,7 +16,6 @@ from paths import TESTS
 from strategies import fusions
 
 from fusec import lowering
-from fusec.dev.draw import draw_runs
 from fusec.diagnostics import Unsupported
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.ir.graph import Fusion
@@ -26,6 +25,7 @@ from fusec.schedule.no_op import NoOp
 from fusec.schedule.registry import schedulers
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
+from tools.draw import draw_runs
 
 SEED = TESTS / "seeds" / "2146.dump"
 STYLES = ("2024", "head")

@@ -16,7 +16,6 @@ from strategies import fusions as random_fusions
 from strategies import random_inputs
 
 from benchmarks.first_fit import first_fit
-from fusec.dev.segments import run_segments
 from fusec.exact.bound import bound
 from fusec.exact.conflicts import Conflicts
 from fusec.exact.prices import Prices
@@ -30,6 +29,7 @@ from fusec.schedule.no_op import NoOp
 from fusec.schedule.registry import schedulers as real_schedulers
 from fusec.segment.canonical import canonical, sizes_of_inputs
 from fusec.segment.floor import floor_bytes
+from tools.segments import run_segments
 
 MOST = 5
 

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from paths import ROOT
 import fusec
 from fusec import driver
 from fusec.cli import run_main
-from fusec.dev.draw import draw_runs
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.facts import Break, ModuleFacts, Segmentation
@@ -32,6 +31,7 @@ from fusec.parse import read_text
 from fusec.segment.price import traffic
 from fusec.segment.segmented import tensor_bytes
 from fusec.target import find
+from tools.draw import draw_runs
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SEVERAL = ("cross_entropy", "seed_2146")
@@ -357,6 +357,16 @@ def test_reasons_that_agree_are_told_once() -> None:
     plain = "one kernel takes 3 us; apart: 2 us"
     assert reasons(Taken("boundary", ("s0", "s1"), plain)) == [plain]
     assert reasons(Taken("boundary", ("s0", "s1"), "")) == []
+
+
+def test_decisions_of_one_value_are_told_together() -> None:
+    from fusec.explain.facts import Taken
+
+    record = fusec.segmentation(ROOT / "examples" / "softmax.yaml")
+    slower = [Taken("undo", ("y",), f"split_k_{k}: 3 us rather than 2 us") for k in (2, 4, 2)]
+    text = explanation(replace(record, decisions=tuple(slower)))
+    assert text.count("undo") == 1
+    assert [text.count(f"split_k_{k}") for k in (2, 4)] == [1, 1]
 
 
 def test_rules_of_another_kind_are_rules() -> None:

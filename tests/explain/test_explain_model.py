@@ -13,8 +13,8 @@ from cli_tools import fusec
 from exported import perceptron
 from paths import ROOT, TESTS
 
-from fusec.commands.diagnose import Report
 from fusec.commands.import_model import import_model
+from fusec.commands.terminal.diagnose import Report
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation, programs
 from fusec.explain import remedies

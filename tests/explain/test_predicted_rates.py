@@ -13,7 +13,6 @@ from paths import ROOT
 from benchmarks.corpus_graph import read_graph
 from benchmarks.corpus_inputs import prepare
 from fusec import driver, target
-from fusec.dev.draw import ALL, draw_fusion
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.record import record_of
@@ -22,6 +21,7 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.segment.price import work
+from tools.draw import ALL, draw_fusion
 
 EXAMPLES = ROOT / "examples"
 CORPUS = ROOT.parent / "shared" / "corpus" / "graphs"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from fusec.run.headers import device_headers, headers_for
+from fusec.run.binary.headers import device_headers, headers_for
 
 from .calls import rename
 from .effects import EFFECTS

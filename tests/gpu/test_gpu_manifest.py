@@ -14,8 +14,8 @@ from mutations import changes
 from test_manifest import FUSIONS, OPTIONS
 
 from fusec import driver
-from fusec.commands.artifacts import files_of, write_folder
-from fusec.commands.manifest_records import signed
+from fusec.commands.folder.artifacts import files_of, write_folder
+from fusec.commands.folder.records import signed
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 

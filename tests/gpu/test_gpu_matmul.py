@@ -12,9 +12,9 @@ from paths import ROOT
 from fusec.ir.annotations import Override
 from fusec.ir.dtype import BF16, F16, F32, F64, I32, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse.reader import read_file
-from fusec.run.sass import sass
+from fusec.run.binary.sass import sass
 from fusec.schedule.matmul.family import MatmulParameters
 
 pytestmark = pytest.mark.gpu

@@ -10,7 +10,7 @@ import pytest
 from gpu_check import check_on_gpu
 
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I32, I64, DType
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 pytestmark = pytest.mark.gpu
 

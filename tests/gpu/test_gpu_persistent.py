@@ -11,7 +11,7 @@ from gpu_check import check_on_gpu
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, DType
 from fusec.ir.graph import Fusion, Value
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 pytestmark = pytest.mark.gpu
 

@@ -31,7 +31,7 @@ from fusec.ir.dtype import (
 )
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,7 @@ import pytest
 from gpu_check import DRY
 from paths import TESTS
 
-from fusec.run.ranks import LOCAL
+from fusec.run.distributed.ranks import LOCAL
 
 WORKER = TESTS / "ranks_on_one_gpu.py"
 

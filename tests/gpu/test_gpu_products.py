@@ -7,7 +7,7 @@ from gpu_check import check_on_gpu
 
 from fusec.ir.dtype import BF16, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 pytestmark = pytest.mark.gpu
 

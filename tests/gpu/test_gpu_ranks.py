@@ -30,10 +30,10 @@ from fusec.hostir.program import HostProgram, check_program
 from fusec.hostir.unroll import unroll
 from fusec.ir.dim import dim, symbol
 from fusec.ir.sharding import Mesh
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links
+from fusec.run.distributed.measure_together import measure_together
 from fusec.run.execute import Executable
-from fusec.run.links import Links
-from fusec.run.measure_together import measure_together
 from fusec.run.transports.choice import GpuTransport
 
 RANKS, B, H = 3, 2, 4

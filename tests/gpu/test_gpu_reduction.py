@@ -9,7 +9,7 @@ from graphs import pinned, reduce
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,6 @@ from gpu_order import marked_early
 from test_examples_verify import EXAMPLES, example
 from test_reference_arrays import dense
 
-from fusec.dev.draw import draw_fusion
 from fusec.ir import arrays
 from fusec.ir.arrays import computed_by
 from fusec.ir.dtype import DType
@@ -21,10 +20,11 @@ from fusec.ops import TABLE
 from fusec.pages.operations import example_file
 from fusec.parse import read_text
 from fusec.reference import sweeps
-from fusec.reference.estimate import ulp
+from fusec.reference.errors.estimate import ulp
 from fusec.reference.stream import estimate, outputs_of
 from fusec.reference.verdict import NOT_DECIDED, compare
 from fusec.run.inputs import choose_sizes
+from tools.draw import draw_fusion
 
 pytestmark = pytest.mark.gpu
 

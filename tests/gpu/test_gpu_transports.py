@@ -19,15 +19,15 @@ from fusec.hostir.instructions import Collective, Receive, Send
 from fusec.ir.dim import dim
 from fusec.ir.dtype import DTYPES, I32
 from fusec.ir.sharding import Mesh
-from fusec.run.links import Links, RankFailure
-from fusec.run.monitor import Monitor
-from fusec.run.rendezvous import meet
+from fusec.run.distributed.links import Links, RankFailure
+from fusec.run.distributed.monitor import Monitor
+from fusec.run.distributed.rendezvous import meet
+from fusec.run.distributed.watchdog_order import Ends
 from fusec.run.transports.carriers import NCCL, PEERS, READS, carrier_of
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.nccl import NcclTransport, reduction_of
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange, Transport
-from fusec.run.watchdog_order import Ends
 
 RANKS = 3
 BLOCK = 4

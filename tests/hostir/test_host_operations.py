@@ -16,7 +16,7 @@ from stream_device import StreamDevice
 
 import fusec as api
 from fusec import DataType, FusionDefinition
-from fusec.commands.rank import assembled, parts_of
+from fusec.commands.running.rank import assembled, parts_of
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.hostir.instructions import Copy, For, Launch, Memset, Post

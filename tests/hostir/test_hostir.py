@@ -17,7 +17,7 @@ from fusec.hostir.sizes import parse_dim
 from fusec.ir.dim import ceildiv, dim, maximum, symbol
 from fusec.ir.dtype import BF16, F32, U32
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.schedule.plan import (
     Guard,
     Kernel,

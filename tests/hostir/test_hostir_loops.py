@@ -49,7 +49,7 @@ from fusec.ops.communication import (
     STREAM_SLICE,
     STREAM_STACK,
 )
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
 from fusec.run.interpret import interpret
 
 ALL = tuple(p.name for p in PIPELINE)

@@ -12,7 +12,7 @@ from program_races import races
 from streamed_programs import Threads, by_ranks
 
 from fusec import driver
-from fusec.commands.rank import assembled, parts_of
+from fusec.commands.running.rank import assembled, parts_of
 from fusec.driver import Compilation
 from fusec.hostir.instructions import For
 from fusec.ir.dim import dim, symbol

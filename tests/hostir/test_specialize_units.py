@@ -19,8 +19,8 @@ from fusec.ir.sharding import Mesh
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.passes.specialize_units import specialize_units
-from fusec.run.exchange import Member
-from fusec.run.links import Links
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links
 from fusec.shard.partition import partitioned
 
 PARTS = """

@@ -16,7 +16,7 @@ from fusec.index.boxes import Box, union, volume, without
 from fusec.index.demanded import demand
 from fusec.ir.dtype import F32, I64
 from fusec.ir.graph import Fusion, Value
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.segment.floor import Floor, floor_bytes

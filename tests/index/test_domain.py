@@ -31,7 +31,7 @@ from fusec.ir.evaluate import constant
 from fusec.ir.expression import Index, Loaded, Quotient, Var, contiguous_strides, of_var
 from fusec.ir.graph import Const, Fusion, Node, Value
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 from fusec.segment.protocol import Refusal
 

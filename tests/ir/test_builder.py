@@ -11,7 +11,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.annotations import Pin
 from fusec.ir.dim import dim, symbol
 from fusec.ir.graph import Const, Fusion, Value
-from fusec.ops.build import GraphBuilder, make_node
+from fusec.ops.builder.build import GraphBuilder, make_node
 
 F32, BF16, I64 = dtypes.F32, dtypes.BF16, dtypes.I64
 

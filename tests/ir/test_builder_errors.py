@@ -9,7 +9,7 @@ import pytest
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 F32, I64 = dtypes.F32, dtypes.I64
 

@@ -20,14 +20,14 @@ from fusec.ir.graph import Fusion, Input, Operand
 from fusec.ir.text import to_text
 from fusec.ir.verify import verify
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.ops.complexes import COMPLEX, MOVED
 from fusec.pages.operations import describe
 from fusec.parse import read_text
 from fusec.parse.twin import to_python
 from fusec.passes import run_pipeline
 from fusec.passes.complex_as_pairs import complex_as_pairs
-from fusec.reference.estimate import LIMIT
+from fusec.reference.errors.estimate import LIMIT
 from fusec.reference.evaluate import evaluate
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import compare

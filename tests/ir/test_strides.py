@@ -12,7 +12,7 @@ from cli_tools import fusec, small
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import dim, symbol
 from fusec.ir.dtype import F16, F32
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse.dsl import DataType, FusionDefinition
 from fusec.run.arrays import StridedArray, lay_out
 from fusec.run.inputs import bind_sizes, choose_sizes

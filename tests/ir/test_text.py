@@ -17,7 +17,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, sym
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I64
 from fusec.ir.graph import Const, Fusion
 from fusec.ir.text import to_text
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_file, read_text
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

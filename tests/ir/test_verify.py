@@ -15,7 +15,7 @@ from fusec.ir.dim import dim, symbol
 from fusec.ir.graph import Const, Fusion, Node, Output, Type, Value
 from fusec.ir.verify import verify
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 
 def sample() -> Fusion:

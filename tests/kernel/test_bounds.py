@@ -32,12 +32,12 @@ from fusec.codegen import render
 from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.ir.access import Pulled
-from fusec.kernel.nest import Nest
+from fusec.kernel.lowering.nest import Nest
 from fusec.kernel.nodes import TRUE
-from fusec.ops import access
+from fusec.ops.movement import access
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.run.headers import device_headers
+from fusec.run.binary.headers import device_headers
 from fusec.schedule.plan import Guard
 from fusec.schedule.registry import find_scheduler
 

@@ -11,11 +11,11 @@ from paths import ROOT
 
 from fusec import driver
 from fusec.codegen.counted import counts_of
-from fusec.kernel.costs import COSTS, NOT_COUNTED, of_operations
-from fusec.kernel.counts import count
+from fusec.kernel.counting.costs import COSTS, NOT_COUNTED, of_operations
+from fusec.kernel.counting.counts import count
+from fusec.kernel.counting.level_counts import LevelCounts
+from fusec.kernel.counting.levels import Level
 from fusec.kernel.device import HEADERS, PURE, device_name, is_function
-from fusec.kernel.level_counts import LevelCounts
-from fusec.kernel.levels import Level
 from fusec.kernel.nodes import (
     AUTO,
     Assign,

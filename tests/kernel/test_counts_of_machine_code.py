@@ -13,11 +13,11 @@ from paths import ROOT
 from fusec import driver
 from fusec.codegen.counted import counts_of
 from fusec.diagnostics import EnvironmentProblem
-from fusec.kernel.level_counts import KernelCounts
+from fusec.kernel.counting.level_counts import KernelCounts
 from fusec.options import CompileOptions
-from fusec.run.headers import headers_for
-from fusec.run.nvrtc import compile_cuda
-from fusec.run.sass import find_tool, sass
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import compile_cuda
+from fusec.run.binary.sass import find_tool, sass
 
 OPCODE = re.compile(r"^\s+/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+ )?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 WIDTH = re.compile(r"\.[US]?(8|16|64|128)\b")

@@ -31,7 +31,7 @@ from fusec.kernel.nodes import (
     Sum,
     Unary,
 )
-from fusec.run.nvrtc import compile_ptx
+from fusec.run.binary.nvrtc import compile_ptx
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True)
 VALUES = {"alpha": 7, "beta": 3, "gamma": 2, "delta": 11}
@@ -91,7 +91,7 @@ def tree(generator: random.Random, depth: int) -> tuple[Expression, int]:
 
 def assert_equal_in_c(claims: list[tuple[str, int]]) -> None:
     """Let NVRTC prove that each expression has its value."""
-    nvrtc = pytest.importorskip("fusec.run.nvrtc")
+    nvrtc = pytest.importorskip("fusec.run.binary.nvrtc")
     pytest.importorskip("cuda.bindings.nvrtc")
     lines = [f"constexpr long long {n} = {v};" for n, v in VALUES.items()]
     lines.append(

@@ -13,8 +13,8 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var, linearize, of_var
+from fusec.kernel.lowering.nest import Nest, Scope, named
 from fusec.kernel.names import Names
-from fusec.kernel.nest import Nest, Scope, named
 from fusec.kernel.nodes import Name
 from fusec.kernel.sizes import Listing, Quantity, Size, size
 from fusec.schedule.registry import find_scheduler

@@ -13,8 +13,8 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dim import dim
 from fusec.ir.dtype import F32, I64
 from fusec.ir.graph import Const
-from fusec.ops import build
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder import build
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse.dsl import DataType, FusionDefinition
 
 FORMS = [5, [5], (5,), dim(5), [dim(5)], Const(5, I64), [Const(5, I64)]]

@@ -23,8 +23,8 @@ from fusec.generator import DRAWS_PER_CALL, Generator
 from fusec.ir.dtype import F32, U64
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
-from fusec.ops import philox
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
+from fusec.ops.numerics import philox
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.parse.dsl.draws import torch_pair
@@ -381,7 +381,7 @@ def test_the_state_is_not_written() -> None:
 def test_a_fusion_draws_at_most_as_often_as_a_call_moves_the_offset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fusec.ops.draws.DRAWS_PER_CALL", 2)
+    monkeypatch.setattr("fusec.ops.builder.draws.DRAWS_PER_CALL", 2)
     builder = GraphBuilder()
     x = builder.input("x", F32, [4])
     builder.apply("rand_like", x)

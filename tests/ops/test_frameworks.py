@@ -14,13 +14,14 @@ from paths import TESTS
 from fusec import DataType, FusionDefinition
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ops import TABLE, find_op
-from fusec.ops.arguments import parameter_called
+from fusec.ops.builder.arguments import parameter_called
 from fusec.ops.find import edits, near_operation
 from fusec.ops.frameworks import Entry, aliases, entries, find, find_bare
 from fusec.ops.frameworks.find import NAMESPACES
-from fusec.ops.special import erf
-from fusec.parse import frameworks, read_text
-from fusec.parse.trees import CallTree
+from fusec.ops.numerics.special import erf
+from fusec.parse import read_text
+from fusec.parse.foreign import frameworks
+from fusec.parse.syntax.trees import CallTree
 from fusec.reference.evaluate import evaluate
 
 RECORDED = TESTS / "torch_names_2_11.txt"

@@ -16,7 +16,6 @@ from emulated import emulated
 from nightly import mostly_nightly
 
 from fusec import driver
-from fusec.dev.draw import draw_fusion
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.roles import Combine
@@ -30,6 +29,7 @@ from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_input, random_inputs
 from fusec.run.integers import WAYS, Way, choose, exact_outputs, places, points_of
 from fusec.run.lattice import ROLES, Lattice, filled, held, of_number
+from tools.draw import draw_fusion
 
 Capture = pytest.CaptureFixture[str]
 LARGEST = 20_000

@@ -26,7 +26,7 @@ from fusec.ir.dtype import (
 )
 from fusec.ir.evaluate import round_to
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 
 LITERALS = [(0, 1), (2.5, -0.25), (-3, 2)]

@@ -16,9 +16,10 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import index
 from fusec.ir.graph import Const, Node, Operand, Type
 from fusec.ir.op import OpDef
-from fusec.ops import TABLE, access
+from fusec.ops import TABLE
 from fusec.ops.declare import Array, Axis, computes_in_own, movement, operation
-from fusec.ops.maps import sample_node
+from fusec.ops.movement import access
+from fusec.ops.movement.maps import sample_node
 
 MOVEMENTS = [op for op in TABLE.values() if op.family == "movement"]
 

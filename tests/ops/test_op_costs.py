@@ -10,9 +10,9 @@ import pytest
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ops import TABLE
 from fusec.parse import read_text
-from fusec.run.headers import device_headers
-from fusec.run.nvrtc import compile_cuda
-from fusec.run.sass import find_tool, sass
+from fusec.run.binary.headers import device_headers
+from fusec.run.binary.nvrtc import compile_cuda
+from fusec.run.binary.sass import find_tool, sass
 from fusec.segment.price import work
 
 ELEMENTS = 8

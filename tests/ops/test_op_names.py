@@ -10,7 +10,7 @@ from package_trees import FILES, PACKAGE, tree_of
 
 from fusec.ops import TABLE
 
-DECLARING = ("ops", "parse", "nvfuser", "models", "dev")
+DECLARING = ("ops", "parse", "nvfuser", "models")
 """Where operations are declared, called by name in files, scripts and models, and drawn."""
 
 MOST_COMPARISONS = 17
@@ -22,8 +22,12 @@ OTHER_WORDS = {
     "explain/remedies.py": {"OF_ATTENTION", "OF_ALL"},  # rules of refusals
     "__init__.py": {"__all__", "name"},  # functions of sizes
     "call/fast.py": {"_CODES", "_FORMATS"},  # types
-    "kernel/costs.py": {"COSTS", "IN_C", "NOT_COUNTED"},  # device functions, functions of CUDA
-    "kernel/kinds.py": {"_OF_INTEGERS"},  # functions of C
+    "kernel/counting/costs.py": {
+        "COSTS",
+        "IN_C",
+        "NOT_COUNTED",
+    },  # device functions, functions of CUDA
+    "kernel/counting/kinds.py": {"_OF_INTEGERS"},  # functions of C
     "kernel/ctext.py": {"TEMPLATE_NAMES", "C_NAMES"},  # words that C or the templates use
     "kernel/fold_rules.py": {"_EXTREMES"},
     "schedule/attention/kernel/names.py": {"FORWARD", "BACKWARD", "DECODE"},
@@ -38,15 +42,15 @@ OTHER_WORDS = {
     "options.py": {"SCHEDULERS"},
     "passes/complex_as_pairs.py": {"SUMS"},  # between ranks
     "reference/cost.py": {"FAMILIES"},
-    "reference/selections.py": {"_RULES"},
-    "schedule/pushed_sums.py": {"reduction"},  # between ranks
-    "reference/spreads.py": {"k"},  # parts of a state
+    "reference/errors/selections.py": {"_RULES"},
+    "schedule/host/pushed_sums.py": {"reduction"},  # between ranks
+    "reference/errors/spreads.py": {"k"},  # parts of a state
     "run/contents.py": {"_PLACING"},
     "run/lattice.py": {"ROLES"},
     "run/transports/carriers.py": {"MOVING"},  # exchanges
     "run/transports/nccl.py": {"reduction", "_OF_BOOLS", "kind"},  # between ranks
     "run/transports/reduction.py": {"reduction", "_FUNCTIONS"},  # the same
-    "schedule/two_pass.py": {"_MADE"},  # names of values
+    "schedule/rows/two_pass.py": {"_MADE"},  # names of values
     "schedule/scatter/family.py": {"FAMILIES"},
     "segment/refine.py": {"TIMES"},  # moves
     "shard/choose.py": {"IN_ORDER"},  # families

@@ -13,7 +13,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dim import symbol
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import REFUSED, TABLE, find_op
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 
 SPECIAL = ("indexing", "scatter", "scan", "sort", "random")

@@ -12,9 +12,9 @@ from fusec.ir.dtype import F32, I32, I64
 from fusec.ir.evaluate import apply_reference, evaluate_attributes
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference import sweeps
-from fusec.reference.estimate import LIMIT
+from fusec.reference.errors.estimate import LIMIT
 from fusec.reference.evaluate import evaluate
 from fusec.reference.stream import estimate
 from fusec.run.inputs import choose_sizes, random_inputs

@@ -10,7 +10,7 @@ import pytest
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.parse.dsl import FusionDefinition
 from fusec.reference.evaluate import evaluate

@@ -10,7 +10,7 @@ import pytest
 from paths import ROOT
 
 from fusec.ir import dtype as dtypes
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 
 JUDGE = ROOT.parent / "shared" / "corpus" / "reference.py"

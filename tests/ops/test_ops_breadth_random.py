@@ -16,14 +16,14 @@ from paths import TESTS
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Fusion
-from fusec.ops import philox
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
+from fusec.ops.numerics import philox
 from fusec.parse import read_text
 from fusec.reference import sweeps
+from fusec.reference.errors.nodes import Model
 from fusec.reference.evaluate import evaluate, find_values
-from fusec.reference.nodes import Model
 from fusec.reference.stream import Stream, estimate
-from fusec.run.headers import device_headers
+from fusec.run.binary.headers import device_headers
 
 # From the test vectors that come with the generator's paper: counter, key, words.
 KNOWN = [

@@ -12,9 +12,9 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.kernel.ctext import compute_type
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
-from fusec.run.headers import device_headers
-from fusec.run.nvrtc import compile_ptx
+from fusec.ops.builder.build import GraphBuilder
+from fusec.run.binary.headers import device_headers
+from fusec.run.binary.nvrtc import compile_ptx
 
 TYPES = (
     dtypes.F32, dtypes.F64, dtypes.I64, dtypes.I32, dtypes.I8, dtypes.U64, dtypes.U8, dtypes.BOOL,

@@ -8,7 +8,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Const, Operand
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 # Operands: `t` a tensor, `z` a 0-dim tensor, `s` a scalar input, else a Python literal.
 # The answers were checked with torch.result_type(2.x) for tensors, 0-dim tensors and literals.

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fusec.ir import dtype as dtypes
-from fusec.ops import TABLE, special
-from fusec.ops.build import GraphBuilder
+from fusec.ops import TABLE
+from fusec.ops.builder.build import GraphBuilder
+from fusec.ops.numerics import special
 from fusec.reference.evaluate import evaluate
 
 GRID = np.concatenate([np.linspace(-7, 7, 1411), np.linspace(-0.02, 0.02, 41), [-30.0, 30.0]])

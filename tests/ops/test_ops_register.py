@@ -14,8 +14,8 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Const
 from fusec.ir.op import REQUIRED, Cost, OpDef
 from fusec.ops import TABLE, find_op
-from fusec.ops.arguments import bind, signature, written_attributes
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.arguments import bind, signature, written_attributes
+from fusec.ops.builder.build import GraphBuilder
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.reference.evaluate import evaluate

@@ -14,7 +14,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.evaluate import convert, evaluate_attributes
 from fusec.ir.graph import Const, Node
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 KINDS = {"bool": "b", "int": "i", "uint": "u", "float": "f", "complex": "c"}
 SIZES = {"B": 3, "H": 4}

@@ -13,7 +13,7 @@ from test_ops_reference import COMPOSITES, composite
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 
 torch: Any = pytest.importorskip("torch")

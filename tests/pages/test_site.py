@@ -12,8 +12,8 @@ from paths import ROOT
 from site_links import dead_links
 
 from fusec.cli import cli
-from fusec.dev.site import contents
 from fusec.ops import TABLE
+from tools.site import contents
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from followed import MOST_STEPS, error_of, written
 
-from fusec.ops.special import erf
+from fusec.ops.numerics.special import erf
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 
@@ -237,7 +237,7 @@ def test_the_type_is_that_of_the_framework(call: str) -> None:
 WRONG = {
     "y = x * 1e--5": "write `1e-5`",
     "y = x * 1e\u22125": "its sign is not a hyphen: write `1e-5`",
-    "y = x[r]": "an index is an integer or a mask: `r` is f64[B, H]",
+    "y = x[r]": "declare it as integers, or cast it: write `y = x[cast(r, i64)]`",
     "y = x[B]": "index B is out of bounds for dim 0 of extent B",
     "y = select(x, H, 1)": "index H is out of bounds for dim 1 of extent H",
     "y = x[:, H + 1]": "index H + 1 is out of bounds",

@@ -33,6 +33,31 @@ CASES = {
         "outputs:", "ops:\n  - w = z + 1\noutputs:",
         "move its entries under the first `ops:` and remove this line",
     ),
+    "a section within another": (
+        "dims: {B: 64, H: 256}\ninputs: {x:", "dims:\n  B: 64\n  H: 256\n  inputs: {x:",
+        "`inputs:` is indented under `dims:`",
+    ),
+    "a computed size below 0": (
+        "H: 256}", "H: 256, W: H - 512}", "the size of dim `W` is negative: -256 at H = 256",
+    ),
+    "a comment of C on its own": ("ops:", "// the ops\nops:", "write `# the ops`"),
+    "a type of MLIR": (
+        '{x: "f32[B, H]"', '{x: "tensor<64x256xf32>"', "write `x: f32[64, 256]`",
+    ),
+    "a type of jaxtyping": (
+        """{x: "f32[B, H]", dy: "f32[B, H]"}""", "\n  x: Float[Tensor, 'B H']\n  dy: f32[B, H]",
+        "write `x: f32[B, H]`",
+    ),
+    "a default after a colon": (
+        """{x: "f32[B, H]", dy: "f32[B, H]"}""",
+        "\n  x: f32[B, H]\n  dy: f32[B, H]\n  eps: f32: 1e-5", "write `eps: f32 = 1e-5`",
+    ),
+    "a field without an equal": ("outputs:", "version: 1\noutputs:", "known: fusion, doc, mesh"),
+    "Markdown": ("outputs: [y, z]\n", "outputs: [y, z]\n```\n", "this is Markdown, not YAML"),
+    "a copy along a dim": (
+        "relu(x)", "cat([x, unsqueeze(dy, 0)], -1)",
+        "write `y = cat([expand(unsqueeze(x, 0), [1, B, H]), unsqueeze(dy, 0)], 2)`",
+    ),
     "an output without a phase": (
         "outputs: [y, z]\n",
         "outputs: [y, z]\nphases: {forward: [y], backward: {inputs: [dy], outputs: []}}\n",
@@ -73,3 +98,14 @@ def test_sizes_are_set_by_another_option(tmp_path: Path, capsys) -> None:
     done = fusec(capsys, "run", path, "--shape", "B=8")
     assert done.code == 2
     assert "sizes are set with `--set`, as in `--set B=8`" in done.err
+
+
+def test_an_output_of_a_changed_input_is_the_new_value(tmp_path: Path, capsys) -> None:
+    """After `dy.add_(x)` the name is that of the result, under `outputs:` too."""
+    path = tmp_path / "file.yaml"
+    changed = FILE.replace("- y = relu(x)", "- dy.add_(x)").replace("dy * y", "dy * x")
+    path.write_text(changed.replace("[y, z]", "[z, dy: {alias: dy}]"))
+    done = fusec(capsys, "check", path)
+    assert done.code == 2
+    assert done.err.count("error[") == 1
+    assert "is not an input" not in done.err

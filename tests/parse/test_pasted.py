@@ -14,7 +14,7 @@ from fusec import DataType, FusionDefinition
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import floordiv, symbol
 from fusec.parse import read_text
-from fusec.parse.einsum import expression_of
+from fusec.parse.foreign.einsum import expression_of
 from fusec.reference.evaluate import evaluate
 
 HEAD = """\

@@ -16,7 +16,7 @@ from fusec.parse import read_text
 from fusec.passes.rewrite import rewrite
 from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.schedule.in_steps import outside_first, shared_first
+from fusec.schedule.rows.in_steps import outside_first, shared_first
 from fusec.segment import redefine
 from fusec.segment.protocol import Redefinition
 from fusec.segment.segmented import extract

@@ -12,11 +12,11 @@ from nightly import mostly_nightly
 from fusec import driver
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.schedule.matmul_choice import MatmulParameters
+from fusec.schedule.matmul.choice import MatmulParameters
 
 
 def product(

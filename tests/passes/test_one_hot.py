@@ -17,7 +17,7 @@ from fusec.passes import run_pipeline
 from fusec.passes.rewrite import rewrite
 from fusec.passes.scatters_as_selects import scatters_as_selects
 from fusec.reference.evaluate import evaluate
-from fusec.schedule import one_hot
+from fusec.schedule.rows import one_hot
 
 
 def read(inputs: str, *ops: str) -> Fusion:

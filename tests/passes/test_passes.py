@@ -11,7 +11,7 @@ from fusec.ir.annotations import Pin
 from fusec.ir.dtype import ALL, BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.passes import PIPELINE, run_pipeline
 from fusec.passes.fold_constants import (
     _quick_literal,

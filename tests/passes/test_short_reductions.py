@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fusec.ir.dtype import F32
-from fusec.ops.build import GraphBuilder
-from fusec.reference import reductions, sums
+from fusec.ops.builder.build import GraphBuilder
+from fusec.reference.errors import reductions, sums
+from fusec.reference.errors.sums import least_spacing, spacing
 from fusec.reference.stream import estimate
-from fusec.reference.sums import least_spacing, spacing
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "prod", "var", "argmax"])

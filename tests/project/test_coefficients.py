@@ -16,19 +16,19 @@ MARGIN = "how much better a choice must be than a simpler one"
 COUNT = "a count of instructions or operations"
 
 LEFT: Mapping[str, str] = {
-    "schedule/attention_backward_values.py:_FAR": "a score that stands for minus infinity",
-    "schedule/inner_outer_persistent_choice.py:EQUAL": MARGIN,
-    "schedule/listing.py:_price": "microseconds of a second",
-    "schedule/matmul_packed.py:_codes": "the range of a byte",
-    "schedule/matmul_work.py:_TOTAL": COUNT,
-    "schedule/matmul_work.py:_COMPUTED": COUNT,
-    "schedule/pointwise_choice.py:ROWS": COUNT,
-    "schedule/pointwise_choice.py:_cost": COUNT,
-    "schedule/reduction_choice.py:LARGER": MARGIN,
-    "schedule/ring.py:IDLE": MARGIN,
+    "schedule/attention/backward/values.py:_FAR": "a score that stands for minus infinity",
+    "schedule/rows/inner_outer_persistent/choice.py:EQUAL": MARGIN,
+    "schedule/settings/listing.py:_price": "microseconds of a second",
+    "schedule/matmul/operands/packed.py:_codes": "the range of a byte",
+    "schedule/matmul/cost/work.py:_TOTAL": COUNT,
+    "schedule/matmul/cost/work.py:_COMPUTED": COUNT,
+    "schedule/pointwise/choice.py:ROWS": COUNT,
+    "schedule/pointwise/choice.py:_cost": COUNT,
+    "schedule/rows/reduction/choice.py:LARGER": MARGIN,
+    "schedule/rows/inner_persistent/ring.py:IDLE": MARGIN,
     "schedule/transpose/family.py:MOST_UNITS": MARGIN,
-    "schedule/tuned.py:MOST_APART": "how far sizes may lie from those that were measured",
-    "schedule/tuned.py:DEARER": MARGIN,
+    "schedule/settings/tuned.py:MOST_APART": "how far sizes may lie from those that were measured",
+    "schedule/settings/tuned.py:DEARER": MARGIN,
 }
 """`file:definition` of each, and why it is no coefficient that was fitted to times on a GPU."""
 

@@ -33,7 +33,6 @@ LEFT: Mapping[str, str] = {
     "commands/": "numbers of errors, names of files, lines and examples of users",
     "codes/code.py": "lines of a page about an error",
     "tuned/": "a file of tuned schedules, and where its reader found an error",
-    "dev/": "messages that are grouped, and options of a failing case",
     "explain/sizes.py:ranges_of": "the argument of an option",
     "hostir/checks.py:_called": "the user's line at which a check was asked for",
     "codegen/views.py:head": "the first line of the user's description",
@@ -58,16 +57,16 @@ LEFT: Mapping[str, str] = {
     "kernel/ctext.py:word": "what no C identifier has goes out of a name of the fusion",
     "kernel/device.py:device_name": "a qualified name; of which header it is, a table says",
     "kernel/names.py": "names of the fusion, lengthened until they differ",
-    "kernel/nest.py:Nest._atom": "a size of one word lends its name to a quotient by it",
+    "kernel/lowering/nest.py:Nest._atom": "a size of one word lends its name to a quotient by it",
     "kernel/nodes/expressions.py:operand": "what is meant as a name is one",
     "run/cache.py:_decode": "the lines of an entry of the cache",
     "run/entries.py:Entries.read": "the same: its first line and its digest",
     "run/cache_size.py": "names of the cache's files, and the size that a user set",
-    "run/headers.py:device_headers": "names of files",
+    "run/binary/headers.py:device_headers": "names of files",
     "run/inputs.py": DOTS,
     "run/transports/nccl.py": "a function of NCCL by the name of ours",
     "schedule/common.py": DOTS,
-    "schedule/in_steps.py": "the operations of a family by the beginning of their names",
+    "schedule/rows/in_steps.py": "the operations of a family by the beginning of their names",
     # Sentences about segments.
     "explain/drawing.py": "the first word of a sentence about a tensor",
     "explain/groups.py:_prefixes": "the parts of a module, or the words of a value's name",
@@ -88,21 +87,21 @@ LEFT: Mapping[str, str] = {
     "codegen/render.py:DeviceNames.__getattr__": "Python's own attributes",
     # Text that fusec has not rendered, or not yet.
     "kernel/ctext.py:_digits": "the exponent of a number as Python prints it",
-    "kernel/costs.py:of_operations": "formulas of operations: those without operands have no hole",
+    "kernel/counting/costs.py:of_operations": "formulas of operations without operands: no holes",
     "kernel/formulas.py": "the formulas of operations, from which nodes are made",
-    "run/headers.py:_INCLUDE": "includes of users' kernels and of the headers themselves",
+    "run/binary/headers.py:_INCLUDE": "includes of users' kernels and of the headers themselves",
     "emit/names.py:literal": "trigraphs in a C string",
     "escape.py": "comments and quotes in a text that is printed",
     # Others' text.
     "bench/counters.py": TOOL,
-    "run/compiler_log.py": TOOL,
+    "run/binary/compiler_log.py": TOOL,
     "run/device.py": TOOL,
-    "run/nvrtc.py": TOOL,
-    "run/process_state.py": TOOL,
-    "run/sass.py": TOOL,
-    "run/ranks.py": "the number that an environment variable has",
-    "run/watchdog.py": MESSAGE,
-    "run/watchdog_process.py": MESSAGE,
+    "run/binary/nvrtc.py": TOOL,
+    "run/distributed/process_state.py": TOOL,
+    "run/binary/sass.py": TOOL,
+    "run/distributed/ranks.py": "the number that an environment variable has",
+    "run/distributed/watchdog.py": MESSAGE,
+    "run/distributed/watchdog_process.py": MESSAGE,
 }
 """Why a function, a file or a folder searches in strings: none of them finds a fact of a kernel."""
 
@@ -273,7 +272,7 @@ def is_word(node: nodes.Expr) -> bool:
 
 
 PLANTED = {
-    "codegen/sort.py": "def f(v):\n    return 'fusec::i64' in v.text",
+    "codegen/sort/passes.py": "def f(v):\n    return 'fusec::i64' in v.text",
     "emit/plan.py": "def f(v):\n    return f'{v}->' in str(v)",
     "explain/page.py": "class A:\n    def f(self, v):\n        return v.text.count('{')",
     "kernel/facts.py": "def f(v):\n    return v.printed.endswith('ll')",
@@ -301,7 +300,7 @@ HARMLESS = (
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_nothing_else_is_one(text: str) -> None:
-    assert not uses_of(text, "codegen/sort.py")
+    assert not uses_of(text, "codegen/sort/passes.py")
 
 
 def test_templates_do_not_ask_for_text() -> None:

@@ -27,8 +27,8 @@ from fusec.options import CompileOptions
 from fusec.parse import read_file
 from fusec.parse.schedules import with_schedules
 from fusec.run.arrays import load_arrays, save_arrays
-from fusec.run.cubin import kernel_stats
-from fusec.run.kernel_parameters import sizes_taken
+from fusec.run.binary.cubin import kernel_stats
+from fusec.run.binary.kernel_parameters import sizes_taken
 from fusec.target import table
 from fusec.tuned.store import FOLDER, store_of
 
@@ -48,30 +48,29 @@ FORMATS = {"load", "loads", "parse", "deserialize", "safe_load"}
 READING = re.compile(rf"\b({'|'.join(sorted(READERS))})\(")
 
 ALLOWED = {
-    ("run/process_state.py", "read_text"): "/proc of a process",
+    ("run/distributed/process_state.py", "read_text"): "/proc of a process",
     ("reference/memory.py", "read_text"): "/proc and /sys",
-    ("run/rendezvous.py", "read_text"): "/proc",
+    ("run/distributed/rendezvous.py", "read_text"): "/proc",
     ("codegen/template_cache.py", "open"): "what lies beside byte code",
     ("codegen/template_cache.py", "fdopen"): "a new file that it writes",
-    ("run/headers.py", "read_text"): "fusec's own headers",
+    ("run/binary/headers.py", "read_text"): "fusec's own headers",
     ("run/transports/kernels.py", "read_text"): "fusec's own kernels",
     ("bench/streaming.py", "read_text"): "fusec's own kernels",
     ("tuned/templates.py", "read_text"): "fusec's own templates",
     ("call/helper.py", "read_bytes"): "fusec's own helper.c",
     ("explain/facts.py", "loads"): "JSON that this process has just made",
     ("pages/files.py", "read_text"): "fusec's own documentation",
-    ("dev/site.py", "read_text"): "fusec's own documentation",
-    ("commands/manifest.py", "loads"): "JSON that this process has just made",
+    ("commands/folder/manifest.py", "loads"): "JSON that this process has just made",
     ("commands/calibrate.py", "loads"): "TOML that this process has just made",
-    ("commands/several.py", "loads"): "JSON that a command of fusec has just made",
-    ("commands/several.py", "fdopen"): "the output of this process",
-    ("commands/artifacts.py", "open"): "a new file that it writes",
+    ("commands/terminal/several.py", "loads"): "JSON that a command of fusec has just made",
+    ("commands/terminal/several.py", "fdopen"): "the output of this process",
+    ("commands/folder/artifacts.py", "open"): "a new file that it writes",
     ("run/entries.py", "fdopen"): "a new file that it writes",
     ("run/arrays.py", "fdopen"): "a new file that it writes",
     ("run/trace.py", "fdopen"): "a new file that it writes",
     ("explain/page.py", "fdopen"): "a new file that it writes",
-    ("commands/ranks.py", "open"): "the null device",
-    ("commands/swap.py", "open"): "a folder, for its lock",
+    ("commands/running/ranks.py", "open"): "the null device",
+    ("commands/folder/swap.py", "open"): "a folder, for its lock",
     ("cli.py", "open"): "the null device",
 }  # fmt: skip
 """What modules read that nobody else can have written, by the function."""
@@ -361,9 +360,9 @@ def test_a_damaged_cubin_of_a_folder_is_named(compiled: Path, tmp_path: Path) ->
     """With the digests made anew: what an author of a folder may write."""
     import json
 
-    from fusec.commands.artifacts import digest
-    from fusec.commands.folder import package_of, read_folder
-    from fusec.commands.manifest_records import as_text, signed
+    from fusec.commands.folder.artifacts import digest
+    from fusec.commands.folder.reading import package_of, read_folder
+    from fusec.commands.folder.records import as_text, signed
 
     copied = copy_of(compiled, tmp_path / "copy")
     cubin = next(p for p in copied if p.suffix == ".cubin")

@@ -69,10 +69,11 @@ def test_heavy_packages_load_where_they_are_used() -> None:
 
 
 UNNEEDED = {
-    "fusec.schedule.attention", "fusec.schedule.attention_choice", "fusec.schedule.concat",
-    "fusec.schedule.host", "fusec.schedule.host_operations",
-    "fusec.schedule.inner_outer_persistent", "fusec.schedule.matmul",
-    "fusec.schedule.matmul_choice", "fusec.schedule.pointwise", "fusec.schedule.scan",
+    "fusec.schedule.attention.backward", "fusec.schedule.attention.decode",
+    "fusec.schedule.attention.forward", "fusec.schedule.attention.kernel", "fusec.schedule.host",
+    "fusec.schedule.matmul", "fusec.schedule.pointwise.choice",
+    "fusec.schedule.pointwise.concat", "fusec.schedule.pointwise.family",
+    "fusec.schedule.rows.inner_outer_persistent", "fusec.schedule.scan",
     "fusec.schedule.scatter", "fusec.schedule.sort", "fusec.schedule.transpose",
     "fusec.hostir.passes.assign_streams", "fusec.hostir.passes.late_waits",
     "fusec.hostir.passes.order_segments", "fusec.hostir.tasks", "fusec.hostir.steps",
@@ -82,7 +83,7 @@ UNNEEDED = {
 
 def test_a_check_loads_the_families_that_may_match() -> None:
     loaded = loaded_after()[CHECK]
-    assert "fusec.schedule.inner_persistent" in loaded
+    assert "fusec.schedule.rows.inner_persistent.family" in loaded
     assert {m for m in loaded for u in UNNEEDED if m == u or m.startswith(f"{u}.")} == set()
 
 

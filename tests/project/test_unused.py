@@ -111,7 +111,6 @@ def test_everything_defined_is_used() -> None:
             uses[name] += 1
             lines.setdefault((path, name), []).append(line)
     uses.update(name for path in TOOLS.glob("*.py") for name, _ in used(tree_of(path)))
-    outside = words(ROOT / "tests", ".py") + words(ROOT / "benchmarks", ".py")
     unused: list[str] = []
     for path in FILES:
         place = path.relative_to(PACKAGE).as_posix()
@@ -122,7 +121,7 @@ def test_everything_defined_is_used() -> None:
                 continue
             own = range(first_line(statement), (statement.end_lineno or 0) + 1)
             elsewhere = uses[name] - sum(line in own for line in lines.get((path, name), ()))
-            if elsewhere <= 0 and not (place.startswith(DEVELOPMENT) and outside[name]):
+            if elsewhere <= 0:
                 unused.append(f"{place}:{statement.lineno}: {name}")
     assert unused == []
 

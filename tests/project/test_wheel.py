@@ -43,7 +43,7 @@ def python(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def test_the_wheel_holds_no_tools_for_work_on_fusec(installed: Path) -> None:
-    assert not (installed / "fusec" / "dev").exists()
+    assert not (installed / "tools").exists()
     assert (installed / "fusec" / "target" / "sm_90a.toml").exists()
 
 

@@ -10,20 +10,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusec.dev.mistakes import orders_of
-from fusec.dev.single import Arithmetic
-from fusec.dev.verdicts import ORDERS
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ir.dtype import BF16, F32
 from fusec.parse.reader import read_text
 from fusec.reference import cause
 from fusec.reference.detection import joined, power
-from fusec.reference.estimate import LIMIT, Estimate, Shared
-from fusec.reference.nodes import Model
-from fusec.reference.repeats import alike, repeats
-from fusec.reference.shared import fit
+from fusec.reference.errors.estimate import LIMIT, Estimate, Shared
+from fusec.reference.errors.nodes import Model
+from fusec.reference.errors.repeats import alike, repeats
+from fusec.reference.errors.shared import fit
 from fusec.reference.stream import estimate, outputs_of
 from fusec.reference.verdict import Verdict, compare
+from tools.mistakes import orders_of
+from tools.single import Arithmetic
+from tools.verdicts import ORDERS
 
 LOWEST = np.finfo(np.float32).min
 

@@ -11,12 +11,12 @@ from fusec.ir.evaluate import Array
 from fusec.ir.graph import Fusion
 from fusec.parse.reader import read_text
 from fusec.passes import run_pipeline
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
+from fusec.reference.errors.sums import merged
 from fusec.reference.stream import estimate, outputs_of
-from fusec.reference.sums import merged
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import random_inputs
-from fusec.schedule.attention_decode import AttentionDecodes
+from fusec.schedule.attention.decode.family import AttentionDecodes
 
 WEIGHED = """fusion: weighed
 inputs:

@@ -13,11 +13,11 @@ from simulated import simulate
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BF16, F32, I32
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.reference import sweeps
-from fusec.reference.estimate import LIMIT, Estimate
+from fusec.reference.errors.estimate import LIMIT, Estimate
+from fusec.reference.errors.nodes import Model
 from fusec.reference.evaluate import evaluate, find_values
-from fusec.reference.nodes import Model
 from fusec.reference.stream import Stream, estimate
 from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs

@@ -11,13 +11,13 @@ from nightly import mostly_nightly
 from segments_on_cpu import kernels_of, planned, run_segments
 
 from fusec import driver
-from fusec.dev.mistakes import mistakes, orders_of
-from fusec.dev.single import Arithmetic, evaluate_single, rounded, stored
-from fusec.dev.verdicts import ORDERS
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import compare, verdict_on
 from fusec.run.arrays import lay_out
+from tools.mistakes import mistakes, orders_of
+from tools.single import Arithmetic, evaluate_single, rounded, stored
+from tools.verdicts import ORDERS
 
 SEEDS = [(kind, seed) for seed in range(24) for kind in KINDS]
 TAKEN = ("chains", "tree")

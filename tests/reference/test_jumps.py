@@ -9,9 +9,9 @@ import pytest
 
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, I32
 from fusec.ir.graph import Value
-from fusec.ops.build import GraphBuilder
-from fusec.reference.estimate import LIMIT, Estimate
-from fusec.reference.pointwise import Arithmetic, pointwise
+from fusec.ops.builder.build import GraphBuilder
+from fusec.reference.errors.estimate import LIMIT, Estimate
+from fusec.reference.errors.pointwise import Arithmetic, pointwise
 from fusec.reference.stream import estimate
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fusec.ir.dtype import BF16, F32
-from fusec.reference.order import Order, Stage, as_terms, performed, roundings, unknown
+from fusec.reference.errors.order import Order, Stage, as_terms, performed, roundings, unknown
 
 ROUNDOFF = 2.0**-24
 ORDERS = {

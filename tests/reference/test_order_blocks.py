@@ -10,7 +10,7 @@ from draws import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusec.reference.order import Order, Stage, performed, roundings, running
+from fusec.reference.errors.order import Order, Stage, performed, roundings, running
 
 STAGES = st.lists(
     st.builds(

@@ -28,10 +28,10 @@ from fusec.ir.dim import ceildiv, dim, symbol
 from fusec.ir.dtype import BF16, F16, F32, DType
 from fusec.ir.evaluate import round_to
 from fusec.ir.graph import Fusion, Node
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.reference.order import Order, Stage, as_terms, performed, running
+from fusec.reference.errors.order import Order, Stage, as_terms, performed, running
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.schedule.orders import PlannedOrder, PlannedStage, is_sum
 from fusec.schedule.original_orders import orders_of

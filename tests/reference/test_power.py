@@ -8,21 +8,21 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusec.dev.mistakes import orders_of
-from fusec.dev.single import Arithmetic, evaluate_single, stored
-from fusec.dev.verdicts import ORDERS, with_entropy
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.reference import memory
-from fusec.reference.estimate import LIMIT
-from fusec.reference.nodes import Model
-from fusec.reference.order import Order, Stage, performed
+from fusec.reference.errors.estimate import LIMIT
+from fusec.reference.errors.nodes import Model
+from fusec.reference.errors.order import Order, Stage, performed
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
+from tools.mistakes import orders_of
+from tools.single import Arithmetic, evaluate_single, stored
+from tools.verdicts import ORDERS, with_entropy
 
 
 def total_of(count: int, columns: int, dtype: DType = F32) -> Fusion:

@@ -17,7 +17,6 @@ from paths import ROOT
 from test_examples_verify import EXAMPLES, example
 
 from fusec import driver
-from fusec.dev.draw import draw_fusion
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.ir import arrays
 from fusec.ir import dtype as dtypes
@@ -29,12 +28,13 @@ from fusec.options import CompileOptions
 from fusec.pages.operations import example_file
 from fusec.parse import read_text
 from fusec.reference import sweeps
-from fusec.reference.estimate import Estimate
-from fusec.reference.nodes import Model
+from fusec.reference.errors.estimate import Estimate
+from fusec.reference.errors.nodes import Model
 from fusec.reference.stream import estimate, outputs_of
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.arrays import StridedArray
 from fusec.run.inputs import choose_sizes, random_inputs
+from tools.draw import draw_fusion
 
 DOCS = ROOT / "docs"
 VARIANCES = ("independent", "common", "part", "most", "factor")

@@ -10,7 +10,7 @@ from test_parallel_examples import small
 from fusec.ir.dtype import BF16
 from fusec.ir.evaluate import round_to
 from fusec.parse.reader import read_text
-from fusec.reference.repeats import alike
+from fusec.reference.errors.repeats import alike
 from fusec.reference.verdict import LEAST_POWER, compare
 
 TERMS = 4096

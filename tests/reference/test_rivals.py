@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fusec.parse import read_text
-from fusec.reference import rivals
+from fusec.reference.errors import rivals
 from fusec.reference.verdict import NOT_DECIDED, Verdict, compare
 
 COUNT = 16

@@ -8,7 +8,7 @@ import pytest
 
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.evaluate import round_to
-from fusec.reference.estimate import ulp
+from fusec.reference.errors.estimate import ulp
 
 TYPES = {"bf16": (BF16, ml_dtypes.bfloat16), "f16": (F16, np.float16)}
 

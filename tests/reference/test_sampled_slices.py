@@ -15,8 +15,8 @@ from fusec.parse.reader import read_text
 from fusec.processors import usable_processors
 from fusec.reference import part, stream, sweeps
 from fusec.reference.cost import Costs
+from fusec.reference.errors.nodes import Model
 from fusec.reference.evaluate import find_values
-from fusec.reference.nodes import Model
 from fusec.reference.stream import Stream, outputs_of
 from fusec.reference.verdict import Verdict, compare
 from fusec.reference.views import find_view

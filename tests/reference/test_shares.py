@@ -15,9 +15,9 @@ from test_hard_inputs import judged_on_cpu
 
 from fusec.ir.graph import Fusion
 from fusec.parse.reader import read_text
-from fusec.reference.estimate import LIMIT, Estimate
-from fusec.reference.nodes import Model
-from fusec.reference.shares import find_shares, limit_logarithm, limit_quotient
+from fusec.reference.errors.estimate import LIMIT, Estimate
+from fusec.reference.errors.nodes import Model
+from fusec.reference.errors.shares import find_shares, limit_logarithm, limit_quotient
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import compare
 

@@ -7,7 +7,7 @@ import pytest
 
 from fusec.ir.graph import Fusion
 from fusec.parse.reader import read_text
-from fusec.reference.shifts import free_shifts
+from fusec.reference.errors.shifts import free_shifts
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs

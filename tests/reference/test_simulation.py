@@ -9,17 +9,17 @@ import fake_cupy
 import numpy as np
 import pytest
 
-from fusec.dev.mistakes import mistakes
-from fusec.dev.single import evaluate_single, rounded, stored
-from fusec.dev.verdicts import ENTROPIES, ORDERS, Setting, with_entropy
 from fusec.ir.arrays import computed_by, host
 from fusec.ir.graph import Fusion
 from fusec.parse.reader import read_text
 from fusec.reference import verdict
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.simulation import MARGIN, simulate
 from fusec.reference.stream import estimate
 from fusec.run.inputs import random_inputs
+from tools.mistakes import mistakes
+from tools.single import evaluate_single, rounded, stored
+from tools.verdicts import ENTROPIES, ORDERS, Setting, with_entropy
 
 WIDTH, ROWS = 32, 16
 LAYERS = {

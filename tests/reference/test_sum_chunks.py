@@ -13,14 +13,14 @@ from test_parallel_examples import DIVIDED, HALVES, small
 from test_sums_of_ranks import FILE, WITHOUT_W
 
 from fusec.cli import run_main
-from fusec.commands.judge_ranks import expected_of_ranks
+from fusec.commands.running.judge_ranks import expected_of_ranks
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation, reference
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import communicates
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.shard.chunks import with_sum_chunks

@@ -12,12 +12,12 @@ from peer_links import quick_barriers  # noqa: F401
 from rank_verdicts import added_in_a_ring, added_in_a_tree, added_once, collectives
 
 from fusec.cli import run_main
-from fusec.commands.judge_ranks import added_on_the_way, expected_of_ranks
+from fusec.commands.running.judge_ranks import added_on_the_way, expected_of_ranks
 from fusec.driver import Compilation, model_of
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import LEAST_POWER, Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.shard.partials import with_partials

@@ -14,12 +14,12 @@ import pytest
 from fusec.ir.dtype import F32
 from fusec.parse.reader import read_text
 from fusec.reference import part, stream, sweeps
-from fusec.reference.arrangements import ARRANGED
 from fusec.reference.cost import SERIAL, speedup, useful_threads
+from fusec.reference.errors.arrangements import ARRANGED
+from fusec.reference.errors.order import Order, Stage
+from fusec.reference.errors.sums import Rules, taken
 from fusec.reference.memory import keep_freed
-from fusec.reference.order import Order, Stage
 from fusec.reference.stream import outputs_of
-from fusec.reference.sums import Rules, taken
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 

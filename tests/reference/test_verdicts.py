@@ -11,7 +11,10 @@ import pytest
 from nightly import mostly_nightly
 from paths import ROOT, TESTS
 
-from fusec.dev.verdicts import (
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+from fusec.reference.verdict import compare
+from tools.verdicts import (
     ENTROPIES,
     ORDERS,
     Setting,
@@ -21,9 +24,6 @@ from fusec.dev.verdicts import (
     longest_sum,
     small_sizes,
 )
-from fusec.ir.graph import Fusion
-from fusec.parse import read_text
-from fusec.reference.verdict import compare
 
 # Of attention there would be too many scores, or too few elements: test_attention_on_cpu.py and
 # test_attention_decode_on_cpu.py judge others.

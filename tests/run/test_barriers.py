@@ -35,10 +35,10 @@ from fusec.hostir.instructions import (
 from fusec.hostir.program import HostProgram, check_program
 from fusec.ir.dim import dim
 from fusec.ir.sharding import Mesh
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links, RankFailure
 from fusec.run.execute import Executable
 from fusec.run.interpret import interpret
-from fusec.run.links import Links, RankFailure
 from fusec.run.operations import Flag, FlagOperations, Operation
 from fusec.run.transports.barriers import Barriers
 from fusec.run.transports.choice import GpuTransport

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fusec.run import build as build_module
+from fusec.run.binary.cubin import kernel_stats
+from fusec.run.binary.headers import device_headers
+from fusec.run.binary.nvrtc import Compiled, CompileError, compile_cuda
 from fusec.run.build import Source, build
 from fusec.run.cache import Cache
-from fusec.run.cubin import kernel_stats
-from fusec.run.headers import device_headers
-from fusec.run.nvrtc import Compiled, CompileError, compile_cuda
 
 pytest.importorskip("cuda.bindings.nvrtc")
 

@@ -17,11 +17,11 @@ import pytest
 
 from fusec.diagnostics import InternalError
 from fusec.run import build as build_module
-from fusec.run import nvrtc
+from fusec.run.binary import nvrtc
+from fusec.run.binary.nvrtc import Compiled, CompileError
 from fusec.run.build import Artifact, Source, build
 from fusec.run.cache import Cache, entry_key
 from fusec.run.entries import cache_directory
-from fusec.run.nvrtc import Compiled, CompileError
 
 KEY = "ab" + "0" * 62
 FACTS = {
@@ -237,7 +237,7 @@ def test_a_hit_imports_no_cuda(tmp_path: Path) -> None:
         f"result = build([Source('k', {text(3)!r})], ['sm_80'], cache=Cache(Path(sys.argv[1])))\n"
         "print(result['k', 'sm_80'].cached, any(m.startswith('cuda') for m in sys.modules))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(nvrtc.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(nvrtc.__file__).parents[3])}
     lines = [
         subprocess.run(
             [sys.executable, "-c", script, str(tmp_path)],

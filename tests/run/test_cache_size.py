@@ -14,9 +14,9 @@ from cli_tools import fusec, small
 
 from fusec.diagnostics import FusecError
 from fusec.run import entries as cache_module
+from fusec.run.binary.nvrtc import Compiled, compile_cuda
 from fusec.run.cache import Cache, user_cache
 from fusec.run.cache_size import DEFAULT_LIMIT, clear, entries, size_limit
-from fusec.run.nvrtc import Compiled, compile_cuda
 
 pytest.importorskip("cuda.bindings.nvrtc")
 Capture = pytest.CaptureFixture[str]

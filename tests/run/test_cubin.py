@@ -14,10 +14,10 @@ from paths import ROOT, TESTS
 
 from fusec import driver
 from fusec.options import CompileOptions
-from fusec.run import nvrtc
+from fusec.run.binary import nvrtc
+from fusec.run.binary.cubin import KernelStats, kernel_stats
+from fusec.run.binary.nvrtc import compile_cuda
 from fusec.run.build import Artifact
-from fusec.run.cubin import KernelStats, kernel_stats
-from fusec.run.nvrtc import compile_cuda
 from fusec.run.spills import SPILL_LIMIT
 
 pytest.importorskip("cuda.bindings.nvrtc")

@@ -17,12 +17,12 @@ from fusec.call.steps import Step
 from fusec.hostir.instructions import Allocate, Collective, Copy, Wait
 from fusec.hostir.program import HostProgram
 from fusec.ir.sharding import Mesh
-from fusec.run import exchange
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links
 from fusec.run.execute import Executable
-from fusec.run.links import Links
 from fusec.run.operations import NcclCall
 from fusec.run.transports.choice import GpuTransport
+from fusec.schedule import gathered_outputs
 
 H = 16
 
@@ -72,7 +72,7 @@ def test_nccl_gathers_many_bytes_of_three_and_more_ranks(
     nccl: Make,  # noqa: F811
 ) -> None:
     """In one call without a copy; copy engines gather what is less, or not the caller's."""
-    monkeypatch.setattr(exchange, "NCCL_GATHERS", 4 * H * ranks * 8)
+    monkeypatch.setattr(gathered_outputs, "NCCL_GATHERS", 4 * H * ranks * 8)
 
     def by_nccl(rows: int, **given: bool) -> bool:
         steps = steps_of(ranks, rows, nccl, **given)

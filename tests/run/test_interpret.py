@@ -33,7 +33,7 @@ from fusec.hostir.steps import START, steps_of
 from fusec.ir.dim import dim
 from fusec.ir.sharding import Mesh
 from fusec.run import interpret as module
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
 from fusec.run.interpret import interpret
 
 SIZES = {"B": 8, "H": 4}

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fusec.diagnostics import EnvironmentProblem
-from fusec.run import nvrtc
-from fusec.run.compiler_log import first_error, parse_warnings
-from fusec.run.nvrtc import CompileError, compile_cuda, compile_ptx
-from fusec.run.sass import find_tool, sass
+from fusec.run.binary import nvrtc
+from fusec.run.binary.compiler_log import first_error, parse_warnings
+from fusec.run.binary.nvrtc import CompileError, compile_cuda, compile_ptx
+from fusec.run.binary.sass import find_tool, sass
 
 DOUBLE_IT = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }\n'
 
@@ -63,14 +63,14 @@ def test_headers_come_from_memory() -> None:
 def test_the_current_folder_does_not_matter(tmp_path: Path) -> None:
     """The line table names folders: builds from two of them must agree, and see no stray header."""
     script = (
-        "import hashlib, sys\nfrom fusec.run.nvrtc import compile_cuda\n"
+        "import hashlib, sys\nfrom fusec.run.binary.nvrtc import compile_cuda\n"
         f"text = '#include \"two.h\"\\n' + {DOUBLE_IT.replace('2.0f', 'TWO')!r}\n"
         "built = compile_cuda(text, name='twice', arch='sm_90a',"
         " headers={'two.h': '#define TWO 2.0f\\n'})\n"
         "print(hashlib.sha256(built.cubin).hexdigest())\n"
     )
     (tmp_path / "two.h").write_text("#error stray header\n")
-    package = str(Path(nvrtc.__file__).parents[2])
+    package = str(Path(nvrtc.__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": package}
     digests = {
         subprocess.run(
@@ -134,8 +134,8 @@ def test_sass_is_text() -> None:
 
 
 def test_a_missing_tool_names_its_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("fusec.run.sass._wheel_folders", lambda: iter(()))
-    monkeypatch.setattr("fusec.run.sass._installation_folders", lambda environment: iter(()))
+    monkeypatch.setattr("fusec.run.binary.sass._wheel_folders", lambda: iter(()))
+    monkeypatch.setattr("fusec.run.binary.sass._installation_folders", lambda environment: iter(()))
     with pytest.raises(EnvironmentProblem, match="nvdisasm") as caught:
         find_tool("nvdisasm", {"PATH": str(tmp_path)})
     assert caught.value.diagnostic.help == "pip install nvidia-cuda-nvdisasm"

@@ -19,8 +19,8 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import BF16, DTYPES, F32, DType
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.schedule.host.pushed_rows import pairs_of, pushed_kernel
 from fusec.schedule.plan import PushedKernel, TensorArgument
-from fusec.schedule.pushed_rows import pairs_of, pushed_kernel
 from fusec.schedule.registry import find_scheduler
 
 GPU = target.find("sm_90a")
@@ -45,9 +45,7 @@ outputs: [y, s]
 """
 
 
-def pushed(
-    ranks: int, rows: int, columns: int, dtype: str, *, in_bulk: bool
-) -> tuple[PushedKernel, str]:
+def pushed(ranks: int, rows: int, columns: int, dtype: str) -> tuple[PushedKernel, str]:
     """Return the kernel of a norm that adds its rows, and its text."""
     options = CompileOptions(without=("pushed_rows",))
     program = Compilation(read_text(norm(ranks, rows, columns, dtype)), options)
@@ -57,7 +55,7 @@ def pushed(
     plan = find_scheduler(segment.scheduler).build(segment.fusion, GPU, settings)
     kernel = pushed_kernel(exchange, plan, GPU)
     assert kernel is not None, plan.parameters
-    source = kernel_source(plan, replace(kernel, in_bulk=in_bulk))
+    source = kernel_source(plan, kernel)
     assert isinstance(source.kernel, PushedKernel)
     return source.kernel, source.text
 
@@ -99,11 +97,10 @@ def box(ranks: int, rows: int, columns: int) -> int:
 def added(
     shape: tuple[int, int, int], blocks: int, folder: Path, orders: Sequence[Order] = (FIRST,),
     edit: Callable[[str], str] = str, turns: int = 3, dtype: DType = BF16,
-    in_bulk: bool = False,
 ) -> None:  # fmt: skip
     """Assert that all ranks have the sum, its residual and its norm, turn after turn."""
     ranks, rows, columns = shape
-    planned, text = pushed(*shape, dtype.name, in_bulk=in_bulk)
+    planned, text = pushed(*shape, dtype.name)
     text = of_ranks(text, planned.name, ranks, rows, columns, blocks)
     names = ("x", "residual", "s")
     arguments = (
@@ -151,17 +148,16 @@ def check(memory: Guarded, x: np.ndarray, residual: np.ndarray) -> None:
     ("ranks", "rows", "columns", "blocks"),
     [(3, 5, 256, 2), (4, 3, 512, 3), (8, 2, 512, 1), (4, 7, 264, 1), (3, 2, 32, 2)],
 )
-@pytest.mark.parametrize("in_bulk", [False, True], ids=["by stores", "in bulk"])
 def test_all_ranks_have_rows_of_the_sum(
-    ranks: int, rows: int, columns: int, blocks: int, tmp_path: Path, *, in_bulk: bool
+    ranks: int, rows: int, columns: int, blocks: int, tmp_path: Path
 ) -> None:
     """In order of rank index, rounded once; of rows that blocks take in one turn or several."""
-    added((ranks, rows, columns), blocks, tmp_path, ORDERS, in_bulk=in_bulk)
+    added((ranks, rows, columns), blocks, tmp_path, ORDERS)
 
 
+@pytest.mark.nightly
 def test_rows_of_f32(tmp_path: Path) -> None:
-    for in_bulk in (False, True):
-        added((3, 4, 128), 2, tmp_path, dtype=F32, in_bulk=in_bulk)
+    added((3, 4, 128), 2, tmp_path, dtype=F32)
 
 
 LEFT_OUT = {
@@ -203,35 +199,4 @@ def test_the_emulator_finds_rows_that_do_not_wait(name: str, tmp_path: Path) -> 
 
     with pytest.raises(AssertionError):
         added((3, 5, 272), 2, tmp_path, ORDERS, edit)
-    assert edited, "nothing was edited"
-
-
-_STORED = "fence_proxy_async_shared_cta();\n      __syncthreads();"
-LEFT_OUT_IN_BULK = {
-    "flags are written before copies are complete": ("if (lane == 31) wait_group<kPending>();", ""),
-    "a copy too few is complete": ("wait_group<kPending>();", "wait_group<kPending + 1>();"),
-    "other lanes do not wait": ("wait_group<kPending>();\n    __syncwarp();",
-                                "wait_group<kPending>();"),
-    "copies begin before all have stored": (_STORED, "fence_proxy_async_shared_cta();"),
-    "stores are not fenced": (_STORED, "__syncthreads();"),
-    "turns share their rows": ("staged.rows[turn & 1]", "staged.rows[0]"),
-    "turns share their sums": ("staged.sums[turn & 1]", "staged.sums[0]"),
-    "parts are told with the flags of results": ("tell_when_complete<2>(1, turn)",
-                                                 "tell_when_complete<2>(0, turn)"),
-    "a rank's part is copied from its beginning": ("own + owner * part, owner)", "own, owner)"),
-    "groups are not closed": ("if (lane == 31) commit_group();", ""),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", LEFT_OUT_IN_BULK)
-def test_the_emulator_finds_copies_that_are_not_waited_for(name: str, tmp_path: Path) -> None:
-    before, after = LEFT_OUT_IN_BULK[name]
-    edited: list[str] = []
-
-    def edit(text: str) -> str:
-        edited.extend([text] if before in text else [])
-        return text.replace(before, after)
-
-    with pytest.raises(AssertionError):
-        added((3, 7, 272), 1, tmp_path, ORDERS, edit, in_bulk=True)
     assert edited, "nothing was edited"

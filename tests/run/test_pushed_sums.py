@@ -20,23 +20,23 @@ from test_gpu_transports import Make, in_threads, nccl  # noqa: F401
 
 from fusec.call.memory import Arena
 from fusec.call.record import Record
-from fusec.commands.judge_ranks import added_by_nccl
+from fusec.commands.running.judge_ranks import added_by_nccl
 from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.instructions import Allocate, Collective, Wait
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim
 from fusec.ir.dtype import BF16, DTYPES, F32, F64, DType
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
+from fusec.run.distributed.links import Links, RankFailure
 from fusec.run.execute import Executable
-from fusec.run.links import Links, RankFailure
 from fusec.run.transports import pushes as transport
 from fusec.run.transports.carriers import NCCL, PUSHES
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.run.transports.pushes import pushes
-from fusec.schedule import pushed_sums
+from fusec.schedule.host import pushed_sums
+from fusec.schedule.host.pushed_sums import PUSHED_BYTES
 from fusec.schedule.plan import Kernel, TensorArgument
-from fusec.schedule.pushed_sums import PUSHED_BYTES
 
 # The kernel. All ranks are blocks of one launch, which the emulator mixes.
 

@@ -18,15 +18,15 @@ from rank_processes import TOKEN, launched
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.hostir.instructions import Collective
-from fusec.run import wire
-from fusec.run.join import PORTS
-from fusec.run.links import Links, RankFailure
-from fusec.run.monitor import Monitor
-from fusec.run.ranks import LOCAL, Ranks
-from fusec.run.rendezvous import meet
+from fusec.run.distributed import wire
+from fusec.run.distributed.join import PORTS
+from fusec.run.distributed.links import Links, RankFailure
+from fusec.run.distributed.monitor import Monitor
+from fusec.run.distributed.ranks import LOCAL, Ranks
+from fusec.run.distributed.rendezvous import meet
+from fusec.run.distributed.watchdog_order import Ends
+from fusec.run.distributed.watchdog_process import _Watch
 from fusec.run.transports.host import HostTransport
-from fusec.run.watchdog_order import Ends
-from fusec.run.watchdog_process import _Watch
 
 PATIENCE = 0.7
 """Seconds; a loaded machine must not take a rank that computes for one that hangs."""
@@ -250,7 +250,7 @@ def test_a_port_in_use_by_others_is_passed_over() -> None:
 
 
 def test_ports_that_are_all_in_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusec.run.rendezvous.PORTS", 1)
+    monkeypatch.setattr("fusec.run.distributed.rendezvous.PORTS", 1)
     with socket.create_server((LOCAL, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(FusecError, match=f"the ports from {port} to {port} are in use"):

@@ -14,16 +14,16 @@ from gpu_rank_failures import try_moment
 from rank_moments import HEADLINES, MOMENTS, SIGNALS
 from test_gpu_ranks import RANKS, gathered, ring, run
 
-from fusec.commands.diagnose import Report
-from fusec.commands.rank import run_rank
-from fusec.commands.run_inputs import RunOptions
+from fusec.commands.running.rank import run_rank
+from fusec.commands.running.run_inputs import RunOptions
+from fusec.commands.terminal.diagnose import Report
 from fusec.driver import Compilation
 from fusec.hostir.program import HostProgram
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.run.bound import Bound
-from fusec.run.links import Links, RankFailure
-from fusec.run.measure_together import WARMUPS
+from fusec.run.distributed.links import Links, RankFailure
+from fusec.run.distributed.measure_together import WARMUPS
 
 PATIENCE = 1.0
 """Seconds; a stopped rank is lost after half of them."""

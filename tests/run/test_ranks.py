@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fusec.diagnostics import FusecError
-from fusec.run import ranks
-from fusec.run.ranks import LOCAL, Ranks, from_environment
+from fusec.run.distributed import ranks
+from fusec.run.distributed.ranks import LOCAL, Ranks, from_environment
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",

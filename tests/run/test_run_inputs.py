@@ -15,7 +15,7 @@ from fusec.diagnostics import FusecError
 from fusec.files import with_planned_strides
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I32, I64, U8, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.run.arrays import StridedArray, as_declared, lay_out, load_arrays, save_arrays, span
 from fusec.run.inputs import bind_sizes, choose_sizes, random_inputs
 

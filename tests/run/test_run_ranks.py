@@ -18,14 +18,14 @@ from documented import documented
 from paths import ROOT
 
 from fusec.cli import run_main
-from fusec.commands.rank import assembled
+from fusec.commands.running.rank import assembled
 from fusec.diagnostics import FusecError
 from fusec.driver import load
 from fusec.files import with_sizes
 from fusec.ir.dim import dim
 from fusec.ir.sharding import Mesh, Part, Sharding
 from fusec.parse.reader import read_text
-from fusec.run.ranks import LOCAL
+from fusec.run.distributed.ranks import LOCAL
 from fusec.shard.partition import partition
 
 FILE = """\
@@ -52,7 +52,7 @@ import os, signal, sys, time
 from pathlib import Path
 if "FUSEC_RANK" in os.environ:
     import numpy as np
-    import fusec.commands.ranks as ranks
+    import fusec.commands.running.ranks as ranks
     from fusec.diagnostics import FusecError
     from fusec.hostir.instructions import Collective
     from fusec.run.transports.host import HostTransport
@@ -293,7 +293,7 @@ def test_a_mesh_of_other_ranks_is_an_error_with_its_place_before_anything_starts
     given: list[str], message: str, help: str,
 ) -> None:  # fmt: skip
     for name in ("launch", "meet", "run_rank"):
-        monkeypatch.delattr(f"fusec.commands.ranks.{name}")
+        monkeypatch.delattr(f"fusec.commands.running.ranks.{name}")
     assert run_main(["run", str(file), *given]) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: " + message.replace("FILE", str(file)))
@@ -322,7 +322,7 @@ def test_what_cannot_be_divided_is_an_error_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     old: str, new: str, said: str, code: int,
 ) -> None:  # fmt: skip
-    monkeypatch.delattr("fusec.commands.ranks.launch")
+    monkeypatch.delattr("fusec.commands.running.ranks.launch")
     alias = "alias: x, " if code == 3 else ""
     text = FILE.replace(old, new).replace("  - y\n", f"  - y: {{{alias}stream: {{0: 2}}}}\n")
     path = tmp_path / "wrong.yaml"

@@ -24,8 +24,8 @@ from test_run_execute import CUBINS, double
 from test_streams import SIZES, X, loop
 
 from fusec import driver, lowering
-from fusec.commands import traced
-from fusec.commands.rank import assembled, parts_of
+from fusec.commands.running import traced
+from fusec.commands.running.rank import assembled, parts_of
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.hostir.instructions import Alias, For, Launch, Post
@@ -37,9 +37,9 @@ from fusec.parse import read_text
 from fusec.rank import run_rank
 from fusec.run import measure as measuring
 from fusec.run.arrays import load_arrays
+from fusec.run.distributed.links import Links
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.links import Links
 from fusec.run.measure import measure, timeline
 from fusec.run.trace import Slice, nvtx_range, trace_text
 from fusec.shard.partition import partitioned

@@ -12,7 +12,7 @@ from fusec import driver
 from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.render import ALL_REGISTERS
 from fusec.ir.dtype import F32
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.run.build import Artifact, Source
 from fusec.run.spills import SPILL_LIMIT, build_plans

@@ -42,7 +42,7 @@ from fusec.ir.dtype import F32
 from fusec.ir.sharding import Mesh
 from fusec.run.arrays import StridedArray, lay_out, span
 from fusec.run.device import Device
-from fusec.run.exchange import Member
+from fusec.run.distributed.exchange import Member
 from fusec.run.execute import Executable, execute
 from fusec.run.interpret import interpret
 from fusec.run.rows import Rows, rows_of

@@ -15,8 +15,8 @@ from fusec.hostir.instructions import Collective, Receive, Send
 from fusec.ir.dim import dim, symbol
 from fusec.ir.dtype import ALL, DTYPES, DType
 from fusec.ir.sharding import Mesh
-from fusec.run.gathering import gather_arrays
-from fusec.run.links import Links
+from fusec.run.distributed.gathering import gather_arrays
+from fusec.run.distributed.links import Links
 from fusec.run.transports.host import HostTransport
 from fusec.run.transports.reduction import reduce_blocks
 

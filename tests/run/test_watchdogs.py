@@ -19,15 +19,15 @@ import pytest
 import rank_processes
 from paths import ROOT
 
-from fusec.run import watchdog_process, wire
-from fusec.run.links import Links
-from fusec.run.loss import GRACE, Loss, RankFailure
-from fusec.run.monitor import Monitor
-from fusec.run.process_state import GONE, RUNNING, STOPPED, Observed
-from fusec.run.ranks import LOCAL, Ranks
-from fusec.run.rendezvous import meet
-from fusec.run.status import ANY, SIZE, Status, StatusPage
-from fusec.run.watchdog_order import Ends, Order
+from fusec.run.distributed import watchdog_process, wire
+from fusec.run.distributed.links import Links
+from fusec.run.distributed.loss import GRACE, Loss, RankFailure
+from fusec.run.distributed.monitor import Monitor
+from fusec.run.distributed.process_state import GONE, RUNNING, STOPPED, Observed
+from fusec.run.distributed.ranks import LOCAL, Ranks
+from fusec.run.distributed.rendezvous import meet
+from fusec.run.distributed.status import ANY, SIZE, Status, StatusPage
+from fusec.run.distributed.watchdog_order import Ends, Order
 
 PATIENCE = 1.0
 
@@ -204,7 +204,7 @@ def test_a_rank_that_has_said_goodbye_is_not_lost(
 
 PROGRAM = """
 import os, signal
-from fusec.run.process import links
+from fusec.run.distributed.process import links
 
 made = links()
 made.phase("the program")
@@ -408,7 +408,7 @@ def test_a_monitor_that_was_stopped_itself_accuses_nobody(
 
 def test_a_watchdog_loads_the_standard_library_alone() -> None:
     """It starts in some tens of milliseconds, and nothing of a rank's GPU is in it."""
-    code = "import sys, fusec.run.watchdog_process; print(*sys.modules)"
+    code = "import sys, fusec.run.distributed.watchdog_process; print(*sys.modules)"
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-S", "-P", "-c", code]
     loaded = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)

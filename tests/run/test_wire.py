@@ -18,15 +18,15 @@ from test_foreign import damaged
 from test_rank_failures import close_all, in_thread
 
 from fusec.diagnostics import FusecError
-from fusec.run import wire
-from fusec.run.gathering import gather_arrays
-from fusec.run.links import Links, RankFailure
-from fusec.run.loss import Loss
-from fusec.run.monitor import Monitor
-from fusec.run.ranks import LOCAL, Ranks
-from fusec.run.rendezvous import check_token, meet
-from fusec.run.status import Status
-from fusec.run.watchdog_order import Ends
+from fusec.run.distributed import wire
+from fusec.run.distributed.gathering import gather_arrays
+from fusec.run.distributed.links import Links, RankFailure
+from fusec.run.distributed.loss import Loss
+from fusec.run.distributed.monitor import Monitor
+from fusec.run.distributed.ranks import LOCAL, Ranks
+from fusec.run.distributed.rendezvous import check_token, meet
+from fusec.run.distributed.status import Status
+from fusec.run.distributed.watchdog_order import Ends
 
 
 @pytest.fixture(autouse=True)

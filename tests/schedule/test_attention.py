@@ -11,7 +11,7 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.passes import run_pipeline
-from fusec.schedule.attention.family import AttentionPlan, Attentions
+from fusec.schedule.attention.forward.family import AttentionPlan, Attentions
 from fusec.segment.protocol import Refusal
 
 HOPPER = target.find("sm_90a")

@@ -13,9 +13,9 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.passes import run_pipeline
-from fusec.run.headers import headers_for
-from fusec.run.nvrtc import compile_cuda
-from fusec.schedule.attention_backward import AttentionBackwards, BackwardPlan
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import compile_cuda
+from fusec.schedule.attention.backward.family import AttentionBackwards, BackwardPlan
 from fusec.segment.protocol import Refusal
 
 HOPPER = target.find("sm_90a")

@@ -13,9 +13,9 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.passes import run_pipeline
-from fusec.run.headers import headers_for
-from fusec.run.nvrtc import compile_cuda
-from fusec.schedule.attention_decode import AttentionDecodes
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import compile_cuda
+from fusec.schedule.attention.decode.family import AttentionDecodes
 from fusec.segment.protocol import Refusal
 
 REFUSED = {

@@ -12,8 +12,8 @@ from fusec import driver
 from fusec.explain.record import explain
 from fusec.explain.text import explanation
 from fusec.options import CompileOptions
-from fusec.run.headers import headers_for
-from fusec.run.nvrtc import compile_ptx
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import compile_ptx
 from fusec.schedule.grid_methods import (
     BULK_OPERATIONS,
     MATMUL,

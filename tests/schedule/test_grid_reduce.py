@@ -23,12 +23,12 @@ from fusec.driver import Compilation
 from fusec.ir.annotations import Setting
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.reference.nodes import Model
+from fusec.reference.errors.nodes import Model
 from fusec.reference.verdict import compare
-from fusec.run.headers import device_headers
+from fusec.run.binary.headers import device_headers
 from fusec.run.inputs import random_inputs
 from fusec.schedule.grid_methods import (
     PARTIALS,

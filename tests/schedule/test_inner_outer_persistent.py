@@ -18,8 +18,8 @@ from fusec.parse import read_file, read_text
 from fusec.reference.verdict import compare
 from fusec.run.build import Source, build
 from fusec.run.inputs import random_inputs
-from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
 from fusec.schedule.plan import KernelPlan
+from fusec.schedule.rows.inner_outer_persistent.family import InnerOuterPersistent
 from fusec.segment.protocol import Estimate, Refusal
 
 EXAMPLES = ROOT / "examples"

@@ -12,7 +12,7 @@ from families import assert_builds, estimate, plan_of, refused_rule, run_on_host
 
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.schedule.rows.domain import PhasedPlan
 

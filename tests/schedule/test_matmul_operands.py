@@ -16,7 +16,7 @@ from fusec import driver, target
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.reference.order import Order, Stage, roundings
+from fusec.reference.errors.order import Order, Stage, roundings
 from fusec.schedule.matmul.family import Matmul, MatmulParameters, MatmulProblem
 from fusec.segment.protocol import Refusal
 

@@ -14,7 +14,7 @@ from fusec.codegen.render import environment
 from fusec.diagnostics import Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.matmul.kernel import names as matmul_names
 from fusec.schedule.plan import KernelPlan, TensorArgument, TensorMapArgument

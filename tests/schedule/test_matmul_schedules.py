@@ -24,9 +24,9 @@ from benchmarks.product_schedules import (
 )
 from fusec import target
 from fusec.ir.annotations import Setting
-from fusec.schedule.matmul_beside import beside, room
-from fusec.schedule.matmul_choice import MatmulParameters
-from fusec.schedule.matmul_once import read_once
+from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.cost.cache_hints import read_once
+from fusec.schedule.matmul.cost.occupancy import beside, room
 from fusec.segment.protocol import Refusal
 
 HOPPER = target.find("sm_90a")

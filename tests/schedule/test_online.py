@@ -15,7 +15,7 @@ from test_inner_persistent import softmax
 from fusec import driver
 from fusec.ir.dtype import BF16, F16, F32, F64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fusec.dev.draw import draw_runs
-from fusec.dev.fuzz import themes_of
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from tools.draw import draw_runs
+from tools.fuzzing import themes_of
 
 ATTENTION = """\
 fusion: attention

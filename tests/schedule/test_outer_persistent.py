@@ -12,7 +12,7 @@ from families import assert_builds, estimate, plan_of, refused_rule, run_on_host
 
 from fusec.ir.dtype import BF16, F16, F32, F64, I64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 
 def standardise(dtype: DType, *shape: int, dims: tuple[int, ...] = (0,)) -> Fusion:

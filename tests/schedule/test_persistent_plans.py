@@ -9,7 +9,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import Unsupported
 from fusec.ir.dtype import BF16, F32, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.plan import KernelPlan, TensorMapArgument
 

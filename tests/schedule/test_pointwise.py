@@ -14,7 +14,7 @@ from paths import TESTS
 
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.run.arrays import StridedArray
 

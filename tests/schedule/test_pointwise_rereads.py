@@ -13,7 +13,7 @@ from families import GPU
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.schedule.pointwise.family import Pointwise
-from fusec.schedule.pointwise_rereads import reread_bytes
+from fusec.schedule.pointwise.rereads import reread_bytes
 
 FAMILY = Pointwise()
 

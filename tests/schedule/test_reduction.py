@@ -15,11 +15,11 @@ from graphs import reduce
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.run.build import Source, build
-from fusec.schedule.grid_reduce import Sharing
 from fusec.schedule.pressure import resident_blocks
 from fusec.schedule.registry import find_scheduler
+from fusec.schedule.rows.reduction.grid import Sharing
 
 
 def of_nothing() -> Fusion:

@@ -17,11 +17,11 @@ from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.passes import run_pipeline
 from fusec.passes.rewrite import rewrite
+from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.cost.cache_hints import operands_read_once
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
-from fusec.schedule.matmul_choice import MatmulParameters
-from fusec.schedule.matmul_once import operands_read_once
-from fusec.schedule.matmul_parts import InParts
-from fusec.schedule.matmul_redefinitions import definitions_of_product
+from fusec.schedule.matmul.parts import InParts
+from fusec.schedule.matmul.redefinitions import definitions_of_product
 from fusec.schedule.plan import Plan
 from fusec.schedule.registry import host_schedulers, schedulers
 from fusec.segment.offers import Offers

@@ -12,10 +12,10 @@ from families import GPU, assert_builds, estimate, plan_of, refused_rule, run_on
 
 from fusec.ir.dtype import BF16, F32, F64, I8, DType
 from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.passes import run_pipeline
-from fusec.schedule.transpose_tile import Tile, shapes
+from fusec.schedule.transpose.tile import Tile, shapes
 
 
 def turned(dtype: DType, *shape: int, order: tuple[int, ...] = (1, 0)) -> Fusion:

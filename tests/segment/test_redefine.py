@@ -17,8 +17,8 @@ from fusec.parse import read_text
 from fusec.passes.rewrite import Rewriter, rewrite
 from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.schedule.inner_persistent import InnerPersistent
 from fusec.schedule.registry import schedulers
+from fusec.schedule.rows.inner_persistent.family import InnerPersistent
 from fusec.segment.protocol import Estimate, Proposal, Redefining, Redefinition, Refusal
 from fusec.segment.redefine import redefine
 from fusec.segment.search import segment

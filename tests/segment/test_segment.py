@@ -7,13 +7,13 @@ import pytest
 from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_injective, usual
 from segment_runs import check_structure
 
-from fusec.dev.segments import run_segments
 from fusec.diagnostics import Unsupported
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
+from tools.segments import run_segments
 
 
 def split(text: str, *schedulers: FakeScheduler) -> SegmentedFusion:

@@ -12,7 +12,7 @@ from benchmarks.transformer import Shape, transformer
 from fusec import lowering
 from fusec.ir.dtype import BF16, F32
 from fusec.ir.graph import Fusion, Operand
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.segment import repeat
 from fusec.segment.blocks import find_blocks

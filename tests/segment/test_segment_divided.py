@@ -32,7 +32,7 @@ from fusec.ops.communication import (
 )
 from fusec.options import CompileOptions
 from fusec.passes.copy_misplaced import copy_misplaced
-from fusec.schedule.host import Exchanged, Placed, bytes_sent
+from fusec.schedule.host.communication import Exchanged, Placed, bytes_sent
 from fusec.schedule.registry import schedulers
 from fusec.segment.loops import loops
 from fusec.segment.segmented import SegmentedFusion

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from segment_runs import check_structure
 from strategies import fusions, random_inputs
 
-from fusec.dev.segments import run_segments
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.ir.graph import Fusion, Node
 from fusec.reference.evaluate import evaluate
 from fusec.schedule.no_op import NoOp
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
+from tools.segments import run_segments
 
 QUICK = settings(drawn(60), suppress_health_check=list(HealthCheck), derandomize=True)
 COPIED = ("cast", "broadcast", "broadcast_in_dim", "expand")

@@ -19,7 +19,6 @@ from strategies import random_inputs as random_arrays
 from test_segment_random import shuffled, summary, up_to
 
 from fusec import driver, lowering
-from fusec.dev.segments import run_segments
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -29,6 +28,7 @@ from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
+from tools.segments import run_segments
 
 SEED = ROOT / "examples" / "seed_2146.yaml"
 

@@ -8,7 +8,6 @@ from fake_schedulers import H200, FakeScheduler, family
 from gpu_check import check_on_gpu
 
 from fusec import lowering
-from fusec.dev.segments import run_segments
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -17,6 +16,7 @@ from fusec.schedule.registry import schedulers
 from fusec.segment.offers import Offers, Surroundings
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
+from tools.segments import run_segments
 
 # A product, then elementwise work of which a third of the columns is left, then a row reduction
 # that is read again: the product's epilogue had better end where the least is left.

@@ -28,7 +28,7 @@ from fusec.ir.text import to_text
 from fusec.nvfuser.definition import DirectDefinition
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.run.loss import RankFailure
+from fusec.run.distributed.loss import RankFailure
 from fusec.shard import aligned
 from fusec.shard import partition as partitions
 from fusec.shard.partition import partition, partitioned

@@ -19,7 +19,7 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.shard.partition import partition
 

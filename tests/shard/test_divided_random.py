@@ -13,7 +13,6 @@ from fake_schedulers import H200, usual
 from segment_runs import check_structure
 from test_segment_random import moody, shuffled, summary, up_to
 
-from fusec.dev.segments import run_segments
 from fusec.ir.effects import own_strides
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node
@@ -26,6 +25,7 @@ from fusec.schedule.registry import host_schedulers
 from fusec.segment.loops import loops
 from fusec.segment.search import segment
 from fusec.segment.segmented import Segment, SegmentedFusion
+from tools.segments import run_segments
 
 SEEDS = range(times(16))
 

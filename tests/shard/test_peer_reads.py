@@ -11,7 +11,7 @@ from paths import ROOT
 from peer_links import quick_barriers  # noqa: F401
 from streamed_programs import Threads, by_ranks
 
-from fusec.commands.rank import parts_of
+from fusec.commands.running.rank import parts_of
 from fusec.driver import Compilation
 from fusec.explain.record import explain
 from fusec.explain.text import explanation

@@ -15,7 +15,7 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import F32, I64
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.passes import run_pipeline
 from fusec.shard.loops import settle_loops
 from fusec.shard.partition import partition, partitioned

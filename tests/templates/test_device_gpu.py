@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from paths import TESTS
 
-from fusec.run.headers import headers_for
-from fusec.run.nvrtc import compile_cuda
+from fusec.run.binary.headers import headers_for
+from fusec.run.binary.nvrtc import compile_cuda
 
 FOLDER = TESTS / "device" / "gpu"
 NUMPY_TYPES = {

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from paths import TESTS
 
-from fusec.run.headers import anchor_includes, device_headers, headers_for
-from fusec.run.nvrtc import Compiled, compile_cuda
-from fusec.run.sass import find_tool, sass
+from fusec.run.binary.headers import anchor_includes, device_headers, headers_for
+from fusec.run.binary.nvrtc import Compiled, compile_cuda
+from fusec.run.binary.sass import find_tool, sass
 
 KERNELS = {path.stem: path for path in sorted((TESTS / "device").glob("*.cu"))}
 HOPPER_ONLY = {"cluster", "reduce_group", "proxy", "mbarrier", "tma", "bulk_reduce", "wgmma"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from paths import TESTS
 
-from fusec.run import headers
+from fusec.run.binary import headers
 
 SOURCE = TESTS / "device" / "host_values.cpp"
 CASES = 4000

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fusec.ir.dim import Dim, product
 from fusec.models.graph import Argument
 from fusec.models.rules.build import Build, as_dim, axis_of, rule, size_texts
-from fusec.parse.einsum import expression_of
+from fusec.parse.foreign.einsum import expression_of
 
 
 @rule("aten.max.dim", "aten.min.dim")

@@ -12,7 +12,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
-from fusec.ops.arguments import LISTS, bind, parameter_called
+from fusec.ops.builder.arguments import LISTS, bind, parameter_called
 from fusec.ops.literals import literal
 from fusec.parse.dsl.datatype import DataType, as_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector

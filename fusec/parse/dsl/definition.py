@@ -16,12 +16,12 @@ from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import Fusion, Operand, Value
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
-from fusec.ops.build import GraphBuilder
-from fusec.ops.draws import PARTS
+from fusec.ops.builder.build import GraphBuilder
+from fusec.ops.builder.draws import PARTS
+from fusec.ops.builder.size_operands import operand_of_size
+from fusec.ops.builder.wording import PythonWording
 from fusec.ops.frameworks import find_bare
 from fusec.ops.names import check_name
-from fusec.ops.size_operands import operand_of_size
-from fusec.ops.wording import PythonWording
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.boundaries import nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype

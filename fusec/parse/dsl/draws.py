@@ -11,7 +11,7 @@ from fusec.diagnostics import InternalError
 from fusec.generator import DRAWS_PER_CALL, default_generator
 from fusec.ir.dtype import U64
 from fusec.ir.graph import Fusion
-from fusec.ops.draws import PARTS
+from fusec.ops.builder.draws import PARTS
 from fusec.parse.dsl.inputs import Actual
 
 

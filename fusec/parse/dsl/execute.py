@@ -119,7 +119,7 @@ def _check(
 ) -> None:
     import numpy as np
 
-    from fusec.reference.nodes import Model
+    from fusec.reference.errors.nodes import Model
     from fusec.reference.verdict import NOT_DECIDED, compare
 
     found = {
@@ -151,7 +151,7 @@ def _by_other(
     import numpy as np
 
     from fusec.reference.definitions import Definition, other_definitions
-    from fusec.reference.nodes import Model
+    from fusec.reference.errors.nodes import Model
     from fusec.reference.verdict import compare
 
     def is_right(outputs: Mapping[str, Any], model: Model) -> bool:

@@ -14,15 +14,15 @@ from fusec.ops.find import not_ours
 from fusec.ops.frameworks import Entry, find, find_bare
 from fusec.ops.frameworks.entry import LIKE
 from fusec.ops.frameworks.unsupported import IN_PLACE
-from fusec.parse import frameworks
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.place import here, placed
 from fusec.parse.dsl.refused import MissingName, UnsupportedName
 from fusec.parse.dsl.written import written_call, written_method
-from fusec.parse.einops import rearranged
-from fusec.parse.einsum import expression_of
-from fusec.parse.operators import BINARY, COMPARISONS, UNARY
-from fusec.parse.trees import Tree
+from fusec.parse.foreign import frameworks
+from fusec.parse.foreign.einops import rearranged
+from fusec.parse.foreign.einsum import expression_of
+from fusec.parse.syntax.operators import BINARY, COMPARISONS, UNARY
+from fusec.parse.syntax.trees import Tree
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.operations import Operations

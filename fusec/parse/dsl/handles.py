@@ -19,7 +19,7 @@ from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import MissingName, refuse
 from fusec.parse.dsl.scheduled import Scheduled
 from fusec.parse.dsl.written import without_pair
-from fusec.parse.operators import BINARY, COMPARISONS, UNARY
+from fusec.parse.syntax.operators import BINARY, COMPARISONS, UNARY
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 from fusec.ops.names import MOST_LETTERS, UNUSED, is_name, label_of
 from fusec.parse.dsl.place import Place
 

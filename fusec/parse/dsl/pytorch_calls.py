@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.op import REQUIRED, OpDef
-from fusec.ops.arguments import parameter_called
+from fusec.ops.builder.arguments import parameter_called
 from fusec.ops.frameworks import Entry, find
 from fusec.ops.frameworks.entry import IGNORED, PAIRS
 from fusec.parse.dsl.calls import named_arguments

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Operand
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.build import GraphBuilder
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.handles import Handle

@@ -14,13 +14,13 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
-from fusec.ops.advice import searched, written_with
-from fusec.ops.arguments import bind
-from fusec.ops.build import GraphBuilder
+from fusec.ops.builder.advice import searched, written_with
+from fusec.ops.builder.arguments import bind
+from fusec.ops.builder.build import GraphBuilder
 from fusec.ops.find import find_op
-from fusec.parse import frameworks
 from fusec.parse.dsl.place import is_own
-from fusec.parse.operators import BINARY, COMPARISONS, UNARY
+from fusec.parse.foreign import frameworks
+from fusec.parse.syntax.operators import BINARY, COMPARISONS, UNARY
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition

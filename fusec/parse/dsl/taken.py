@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL
-from fusec.parse import frameworks
 from fusec.parse.dsl.foreign import evaluate_calls
 from fusec.parse.dsl.place import here
-from fusec.parse.taken import as_calls
-from fusec.parse.trees import (
+from fusec.parse.foreign import frameworks
+from fusec.parse.syntax.trees import (
     Argument,
     CallTree,
     Dots,
@@ -25,6 +24,7 @@ from fusec.parse.trees import (
     Subscript,
     Tree,
 )
+from fusec.parse.taken import as_calls
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.handles import Tensor

@@ -12,9 +12,9 @@ from fusec.diagnostics import FusecError, Span
 from fusec.ops import TABLE
 from fusec.ops.frameworks import Entry, find_bare, find_dotted
 from fusec.ops.frameworks.entry import PAIRS
-from fusec.parse import frameworks
-from fusec.parse.modules import FUNCTIONALS
-from fusec.parse.trees import CallTree, Items, Name, Tree
+from fusec.parse.foreign import frameworks
+from fusec.parse.foreign.modules import FUNCTIONALS
+from fusec.parse.syntax.trees import CallTree, Items, Name, Tree
 
 PREFIX = "fd.ops."
 _OPERATORS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)

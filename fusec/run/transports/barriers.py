@@ -16,7 +16,7 @@ from typing import Any
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Share, Unshare
 from fusec.run.device import Device
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
 from fusec.run.operations import FIXED, LaunchKernel, Operation, Place
 from fusec.run.transports.kernels import TransportKernels
 from fusec.run.transports.mapped import WORD, MappedMemory

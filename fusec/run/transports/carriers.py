@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fusec.hostir.instructions import Collective
 from fusec.run.transports.protocol import Exchange
-from fusec.schedule.pushed_sums import PUSHED_SLICES, PUSHED_SUM
+from fusec.schedule.gathered_outputs import GATHERED_OUTPUT
+from fusec.schedule.host.pushed_sums import PUSHED_SLICES, PUSHED_SUM
 
 PEERS, NCCL, READS, PUSHES = "peer copies", "NCCL", "peer reads", "pushed sums"
 MOVING = (
@@ -38,6 +39,8 @@ def carrier_of(
     """
     if kind in (PUSHED_SLICES, PUSHED_SUM) and one_host and access:
         return Carrier(PUSHES, "small: one kernel per GPU pushes to the others and adds")
+    if kind == GATHERED_OUTPUT:
+        return Carrier(NCCL, "it gathers into the caller's memory, from several GPUs")
     if kind not in MOVING:
         return Carrier(NCCL, "it is a reduction, which copy engines cannot do")
     if not one_host:

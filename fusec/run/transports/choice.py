@@ -9,9 +9,9 @@ from typing import Any
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.hostir.instructions import Collective, Share, Unshare
 from fusec.run.device import Device, gpu_of
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
+from fusec.run.distributed.ranks import COMPILING
 from fusec.run.operations import Operation, issue_all
-from fusec.run.ranks import COMPILING
 from fusec.run.transports.barriers import MOST_BARRIER_RANKS
 from fusec.run.transports.carriers import (
     NCCL,
@@ -28,7 +28,8 @@ from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
 from fusec.run.transports.pushes import PushTransport, pushes
 from fusec.run.transports.streams import SideStream
-from fusec.schedule.pushed_sums import PUSHED_SUM
+from fusec.schedule.gathered_outputs import GATHERED_OUTPUT
+from fusec.schedule.host.pushed_sums import PUSHED_SUM
 
 
 def device_of(links: Links) -> int:
@@ -119,7 +120,7 @@ class GpuTransport:
     def carrier(self, begin: Begin) -> Carrier:
         """Return what carries an exchange."""
         if begin.by_nccl:
-            return Carrier(NCCL, "it gathers into the caller's memory, from several GPUs")
+            return carrier_of(GATHERED_OUTPUT)
         group = begin.group
         access = all(b in self._shared.access[a] for a in group for b in group)
         pushed = self._shared.pushes is not None and pushes(begin)

@@ -13,7 +13,7 @@ from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dtype import of_numpy
 from fusec.ir.evaluate import Array
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
 from fusec.run.transports.protocol import (
     Begin,
     Exchange,

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem
+from fusec.run.binary.nvrtc import supported_architectures
 from fusec.run.build import Source, build
 from fusec.run.device import Device
-from fusec.run.links import Links
-from fusec.run.nvrtc import supported_architectures
+from fusec.run.distributed.links import Links
 
 
 class TransportKernels:

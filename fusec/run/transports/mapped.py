@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from fusec.run.device import Device
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
 from fusec.run.operations import Flag
 
 WORD = 4

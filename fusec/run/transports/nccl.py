@@ -12,7 +12,7 @@ from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Uns
 from fusec.hostir.instructions import Collective, Receive, Send
 from fusec.ir.dtype import DType
 from fusec.run.device import Device
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
 from fusec.run.operations import CopyMemory, NcclCall, Operation, Place, issue_all
 from fusec.run.transports.protocol import (
     Begin,

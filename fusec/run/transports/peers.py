@@ -17,7 +17,7 @@ from typing import Any
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Share
 from fusec.run.device import Device
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
 from fusec.run.operations import (
     FIXED,
     CopyMemory,

@@ -14,12 +14,12 @@ from typing import Any
 
 from fusec.hostir.instructions import Collective
 from fusec.run.device import Device
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
 from fusec.run.operations import LaunchKernel, Operation
 from fusec.run.transports.kernels import TransportKernels
 from fusec.run.transports.mapped import MappedMemory
 from fusec.run.transports.protocol import Begin, DeviceMemory, Joined
-from fusec.schedule.pushed_sums import (
+from fusec.schedule.host.pushed_sums import (
     MOST_BLOCKS,
     MOST_CHUNKS,
     MOST_RANKS,

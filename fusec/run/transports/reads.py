@@ -11,7 +11,7 @@ import numpy as np
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Share, Unshare
 from fusec.ir.evaluate import Array
-from fusec.run.links import Links
+from fusec.run.distributed.links import Links
 from fusec.run.transports.protocol import Begin
 
 

@@ -15,41 +15,35 @@ from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, dim, minimum
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
-from fusec.schedule.attention_recompute import recomputed_scores
+from fusec.schedule.attention.recompute import recomputed_scores
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.compared import ComparedFamily
-from fusec.schedule.matmul.kernel.names import VOCABULARY
-from fusec.schedule.matmul_beside import clusters
-from fusec.schedule.matmul_block_scales import unrounded_operands
-from fusec.schedule.matmul_choice import (
+from fusec.schedule.matmul.choice import (
     HOPPER,
     MatmulParameters,
     coordinate_guards,
     divides,
     sizes_of,
 )
-from fusec.schedule.matmul_compared import compared, tile_of
-from fusec.schedule.matmul_joined import find_products
-from fusec.schedule.matmul_kernels import kernels, relied_on
-from fusec.schedule.matmul_legal import trouble
-from fusec.schedule.matmul_maps import tensor_maps
-from fusec.schedule.matmul_once import operands_read_once
-from fusec.schedule.matmul_order import order_of
-from fusec.schedule.matmul_price import lasting, seconds
-from fusec.schedule.matmul_problem import Product, assume_vectors, bind
-from fusec.schedule.matmul_redefinitions import Priced, definitions_of_product
-from fusec.schedule.matmul_scales import with_scaled_results
-from fusec.schedule.matmul_shared import MatmulKernel, shared_layout
-from fusec.schedule.matmul_sums import (
-    SUM_SLICES,
-    sum_slices,
-    summed_words,
-    tiles_of,
-    work_buffers,
-)
-from fusec.schedule.matmul_totals import find_totals, totals_in_tiles, without_totals
-from fusec.schedule.matmul_vector import held_sums, held_words, slices
-from fusec.schedule.matmul_work import ProductWork, work_of
+from fusec.schedule.matmul.compared import compared, tile_of
+from fusec.schedule.matmul.cost.cache_hints import operands_read_once
+from fusec.schedule.matmul.cost.occupancy import clusters
+from fusec.schedule.matmul.cost.price import lasting, seconds
+from fusec.schedule.matmul.cost.work import ProductWork, work_of
+from fusec.schedule.matmul.joined import find_products
+from fusec.schedule.matmul.kernel.names import VOCABULARY
+from fusec.schedule.matmul.kernels import kernels, relied_on
+from fusec.schedule.matmul.legal import trouble
+from fusec.schedule.matmul.maps import tensor_maps
+from fusec.schedule.matmul.operands.block_scales import unrounded_operands
+from fusec.schedule.matmul.order import order_of
+from fusec.schedule.matmul.problem import Product, assume_vectors, bind
+from fusec.schedule.matmul.redefinitions import Priced, definitions_of_product
+from fusec.schedule.matmul.scales import with_scaled_results
+from fusec.schedule.matmul.shared import MatmulKernel, shared_layout
+from fusec.schedule.matmul.sums import SUM_SLICES, sum_slices, summed_words, tiles_of, work_buffers
+from fusec.schedule.matmul.totals import find_totals, totals_in_tiles, without_totals
+from fusec.schedule.matmul.vector import held_sums, held_words, slices
 from fusec.schedule.orders import is_sum, of_all
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
@@ -95,13 +89,13 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
 
     name = "matmul"
     templates: ClassVar = {
-        "matmul_simt": Template("matmul", 20),
-        "matmul_mma": Template("matmul", 36),
-        "matmul_vector": Template("matmul", 30),
-        "matmul_wgmma": Template("matmul", 36),
-        "matmul_split_k": Template("matmul", 36),
-        "matmul_ranges": Template("matmul", 36),
-        "matmul_sum_slices": Template("matmul", 24),
+        "matmul_simt": Template("matmul.views", 20),
+        "matmul_mma": Template("matmul.views", 36),
+        "matmul_vector": Template("matmul.views", 30),
+        "matmul_wgmma": Template("matmul.views", 36),
+        "matmul_split_k": Template("matmul.views", 36),
+        "matmul_ranges": Template("matmul.views", 36),
+        "matmul_sum_slices": Template("matmul.views", 24),
     }
     reach = ("matmul",)
     vocabulary = VOCABULARY

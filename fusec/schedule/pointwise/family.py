@@ -18,7 +18,7 @@ from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments
 from fusec.schedule.compile_time import flat_build_time
 from fusec.schedule.family import NOTHING_SET, Family
 from fusec.schedule.plan import Guard, Kernel, Plan
-from fusec.schedule.pointwise_choice import (
+from fusec.schedule.pointwise.choice import (
     THREADS,
     FlatProblem,
     PointwiseParameters,
@@ -29,8 +29,8 @@ from fusec.schedule.pointwise_choice import (
     trouble,
     vector_facts,
 )
-from fusec.schedule.pointwise_loads import loads_of, pressure_of
-from fusec.schedule.pointwise_rereads import (
+from fusec.schedule.pointwise.loads import loads_of, pressure_of
+from fusec.schedule.pointwise.rereads import (
     is_bound,
     may_be_bound,
     with_fewest_rereads,

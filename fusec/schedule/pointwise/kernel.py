@@ -9,12 +9,14 @@ from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion
-from fusec.kernel.across import LOAD_ACROSS, RIGHT, ask_inside, load_across, place_of
 from fusec.kernel.ctext import dim_text, storage_type
-from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import calls
+from fusec.kernel.lowering.across import LOAD_ACROSS, RIGHT, ask_inside, load_across, place_of
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.parts import emit_stores, parts_of, second_parts
+from fusec.kernel.lowering.stores import plan_stores
 from fusec.kernel.names import parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     ZERO,
     Assign,
@@ -37,13 +39,11 @@ from fusec.kernel.nodes import (
     vector_of,
     walk,
 )
-from fusec.kernel.parts import emit_stores, parts_of, second_parts
-from fusec.kernel.stores import plan_stores
 from fusec.schedule.plan import Kernel
+from fusec.schedule.pointwise.choice import bind, lowered_flat, start_of
 from fusec.schedule.pointwise.family import PointwisePlan
+from fusec.schedule.pointwise.loads import Loads, loads_of
 from fusec.schedule.pointwise.windows import load_windows
-from fusec.schedule.pointwise_choice import bind, lowered_flat, start_of
-from fusec.schedule.pointwise_loads import Loads, loads_of
 
 LOADS = "loads"
 """The lines of phase AHEAD that load, behind those of their addresses."""

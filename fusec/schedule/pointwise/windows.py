@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusec.index.windows import Pick, Window
 from fusec.kernel.ctext import storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
 from fusec.kernel.nodes import (
     AUTO,
     Assign,
@@ -24,7 +24,7 @@ from fusec.kernel.nodes import (
     operand,
     vector_of,
 )
-from fusec.schedule.pointwise_loads import Loads
+from fusec.schedule.pointwise.loads import Loads
 
 LOADS = "loads"
 """The lines of a phase ahead that load, behind those of their addresses."""

@@ -31,7 +31,7 @@ from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, part, words
 from fusec.schedule.requirements import one_scan
 from fusec.schedule.rows.domain import Rows, in_place_hazard
-from fusec.schedule.rows_problem import bind_outer
+from fusec.schedule.rows.problem import bind_outer
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.schedule.templates import Template

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
-from fusec.kernel.accumulators import combiner
 from fusec.kernel.ctext import compute_type, dim_text
-from fusec.kernel.emit import Emitter, rounded
 from fusec.kernel.formulas import parsed
+from fusec.kernel.lowering.accumulators import combiner
+from fusec.kernel.lowering.emit import Emitter, rounded
+from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.names import parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Assign, Expression, Let, Name, Statement, Static, Type, item
-from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.scan.family import ScanParameters, ScanPlan
 

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import TEMPLATE_NAMES
-from fusec.ops.build import make_node
+from fusec.ops.builder.build import make_node
 from fusec.schedule.common import access, specialise
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
 from fusec.schedule.requirements import any_scatter
-from fusec.schedule.scatter_problem import Scatter, prepare
-from fusec.schedule.scatter_ways import (
+from fusec.schedule.scatter.problem import Scatter, prepare
+from fusec.schedule.scatter.ways import (
     THREADS,
     WAYS,
     shares_warps,
@@ -22,7 +22,7 @@ from fusec.schedule.scatter_ways import (
     widest_vector,
     with_used_inputs,
 )
-from fusec.schedule.sort_parts import needed
+from fusec.schedule.sort.parts import needed
 from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work

@@ -15,8 +15,8 @@ from fusec.schedule.common import INT32_MAX, specialise, tensor_arguments
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Argument, Kernel, Plan, StepKernel, Workspace
 from fusec.schedule.requirements import one_sort
-from fusec.schedule.sort_parts import Parts, key_bits, runs_along, split
-from fusec.schedule.sort_top import (
+from fusec.schedule.sort.parts import Parts, key_bits, runs_along, split
+from fusec.schedule.sort.top import (
     TopParameters,
     reduction_trouble,
     top_estimate,
@@ -93,12 +93,12 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
 
     name = "sort"
     templates: ClassVar = {
-        "sort_rows": Template("sort", 46),
-        "sort_count": Template("sort", 14),
-        "sort_offsets": Template("sort", 14),
-        "sort_scatter": Template("sort", 30),
-        "topk": Template("sort_top", 28),
-        "topk_lanes": Template("sort_lanes"),
+        "sort_rows": Template("sort.passes", 46),
+        "sort_count": Template("sort.passes", 14),
+        "sort_offsets": Template("sort.passes", 14),
+        "sort_scatter": Template("sort.passes", 30),
+        "topk": Template("sort.top", 28),
+        "topk_lanes": Template("sort.lanes"),
     }
     reach = ("sort", "topk")
     vocabulary = TEMPLATE_NAMES

@@ -25,15 +25,10 @@ from fusec.schedule.requirements import flat
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.strides import as_one, innermost, strided_loads
 from fusec.schedule.templates import Template
+from fusec.schedule.transpose.accesses import matches, widest_accesses
+from fusec.schedule.transpose.loads import along_columns, read_lowering, tiled_loads, write_lowering
 from fusec.schedule.transpose.problem import Crossing
-from fusec.schedule.transpose_accesses import matches, widest_accesses
-from fusec.schedule.transpose_loads import (
-    along_columns,
-    read_lowering,
-    tiled_loads,
-    write_lowering,
-)
-from fusec.schedule.transpose_tile import (
+from fusec.schedule.transpose.tile import (
     COLUMNS,
     LINES,
     MOST_HELD,
@@ -73,8 +68,8 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
 
     name = "transpose"
     templates: ClassVar = {
-        "transpose": Template("transpose"),
-        "transpose_shifted": Template("transpose_shifted"),
+        "transpose": Template("transpose.tiles"),
+        "transpose_shifted": Template("transpose.shifted"),
     }
     reach = ("transpose",)
     vocabulary = TEMPLATE_NAMES

@@ -1,5 +1,5 @@
 // Philox 4x32-10: random bits as a function of (seed, offset, element), the
-// same numbers as the reference in fusec/ops/philox.py, whose comment gives the
+// same numbers as the reference in fusec/ops/numerics/philox.py, whose comment gives the
 // layout. An element's number is uniform_f32(low, high, seed, offset, element),
 // and so on. Neighbouring elements share a block of four words: a kernel that
 // computes a vector of them takes drawn_words(seed, offset, first), and of

@@ -8,7 +8,20 @@ from dataclasses import dataclass
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
 from fusec.kernel.ctext import compute_type, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.products import (
+    COLUMN,
+    COLUMNS,
+    INDEX,
+    ROW,
+    ROWS,
+    THREADS,
+    boolean,
+    constant,
+    integer,
+    shared_memory,
+    using,
+)
 from fusec.kernel.nodes import (
     INT,
     Assign,
@@ -22,19 +35,14 @@ from fusec.kernel.nodes import (
     call,
     item,
 )
-from fusec.kernel.products import (
-    COLUMN,
-    COLUMNS,
-    INDEX,
-    ROW,
-    ROWS,
-    THREADS,
-    boolean,
-    constant,
-    integer,
-    shared_memory,
-    using,
+from fusec.schedule.attention.backward.choice import (
+    BackwardParameters,
+    WalkKernel,
+    spelled_walk_layout,
 )
+from fusec.schedule.attention.backward.family import BackwardPlan
+from fusec.schedule.attention.backward.problem import Backward, find_backward
+from fusec.schedule.attention.backward.values import QueryValues, find_query_values
 from fusec.schedule.attention.kernel.forward import OUT_WIDTH, loaded_operand
 from fusec.schedule.attention.kernel.frame import Frame, frame_of, neighbours, row_scopes
 from fusec.schedule.attention.kernel.limits import bound_test, narrowed_by_rows
@@ -52,17 +60,9 @@ from fusec.schedule.attention.kernel.scores import (
     scale_of,
     taken,
 )
-from fusec.schedule.attention_backward import BackwardPlan
-from fusec.schedule.attention_backward_choice import (
-    BackwardParameters,
-    WalkKernel,
-    spelled_walk_layout,
-)
-from fusec.schedule.attention_backward_problem import Backward, find_backward
-from fusec.schedule.attention_backward_values import QueryValues, find_query_values
-from fusec.schedule.attention_masks import Bound, masks_of, unmasked
-from fusec.schedule.attention_part import Part
-from fusec.schedule.attention_scale import without_scale
+from fusec.schedule.attention.masks import Bound, masks_of, unmasked
+from fusec.schedule.attention.part import Part
+from fusec.schedule.attention.scale import without_scale
 from fusec.schedule.matmul.kernel.records import OperandNodes
 
 

@@ -10,10 +10,14 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.products import INDEX, boolean, constant, integer, shared_memory, using
+from fusec.kernel.lowering.stores import plan_stores
 from fusec.kernel.nodes import Name, Statement, Sum, operand
-from fusec.kernel.products import INDEX, boolean, constant, integer, shared_memory, using
-from fusec.kernel.stores import plan_stores
+from fusec.schedule.attention.decode.choice import DecodeKernel, DecodeParameters, spelled_layout
+from fusec.schedule.attention.decode.family import DecodePlan
+from fusec.schedule.attention.decode.problem import KEY, Decode, find_decode, start_of
+from fusec.schedule.attention.forward.problem import Source
 from fusec.schedule.attention.kernel.frame import Frame, Scopes, frame_of, neighbours
 from fusec.schedule.attention.kernel.limits import counted, narrowed
 from fusec.schedule.attention.kernel.names import DECODE
@@ -32,17 +36,9 @@ from fusec.schedule.attention.kernel.scores import (
     scale_of,
     taken,
 )
-from fusec.schedule.attention_decode import DecodePlan
-from fusec.schedule.attention_decode_choice import (
-    DecodeKernel,
-    DecodeParameters,
-    spelled_layout,
-)
-from fusec.schedule.attention_decode_problem import KEY, Decode, find_decode, start_of
-from fusec.schedule.attention_masks import Bound, Limit
-from fusec.schedule.attention_part import Part
-from fusec.schedule.attention_problem import Source
-from fusec.schedule.attention_scale import without_scale
+from fusec.schedule.attention.masks import Bound, Limit
+from fusec.schedule.attention.part import Part
+from fusec.schedule.attention.scale import without_scale
 
 _VALUE_FEATURES = "Config::kValueFeatures"
 OUT_WIDTH = 4

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim
 from fusec.kernel.ctext import storage_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.nest import StoreKind
-from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Statement
-from fusec.kernel.products import (
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import StoreKind
+from fusec.kernel.lowering.products import (
     INDEX,
     ROW,
     ROWS,
@@ -24,8 +23,20 @@ from fusec.kernel.products import (
     shared_memory,
     using,
 )
-from fusec.kernel.stores import StorePlan, plan_stores
-from fusec.schedule.attention.family import AttentionPlan
+from fusec.kernel.lowering.stores import StorePlan, plan_stores
+from fusec.kernel.nodes import INT, THREAD_X, ZERO, Binary, Statement
+from fusec.schedule.attention.forward.choice import (
+    AttentionKernel,
+    AttentionParameters,
+    spelled_layout,
+)
+from fusec.schedule.attention.forward.family import AttentionPlan
+from fusec.schedule.attention.forward.problem import (
+    Attention,
+    Softmax,
+    find_attention,
+    find_softmax,
+)
 from fusec.schedule.attention.kernel.frame import Frame, frame_of, neighbours, row_scopes
 from fusec.schedule.attention.kernel.limits import bound_test, narrowed_by_rows
 from fusec.schedule.attention.kernel.names import FORWARD
@@ -43,18 +54,12 @@ from fusec.schedule.attention.kernel.scores import (
     scale_of,
     taken,
 )
-from fusec.schedule.attention_choice import (
-    AttentionKernel,
-    AttentionParameters,
-    spelled_layout,
-)
-from fusec.schedule.attention_maps import batch_axes
-from fusec.schedule.attention_masks import Bound, masks_of, unmasked
-from fusec.schedule.attention_part import Part
-from fusec.schedule.attention_problem import Attention, Softmax, find_attention, find_softmax
-from fusec.schedule.attention_scale import without_scale
+from fusec.schedule.attention.maps import batch_axes
+from fusec.schedule.attention.masks import Bound, masks_of, unmasked
+from fusec.schedule.attention.part import Part
+from fusec.schedule.attention.scale import without_scale
 from fusec.schedule.matmul.kernel.records import OperandNodes
-from fusec.schedule.matmul_operand import Operand
+from fusec.schedule.matmul.operands.operand import Operand
 
 OUT_WIDTH = 2
 """Neighbouring features that a thread has, as the tensor cores leave them."""

@@ -9,13 +9,13 @@ from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, named
 from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression
-from fusec.schedule.attention_masks import Axes
+from fusec.schedule.attention.masks import Axes
 from fusec.schedule.matmul.kernel.names import c_names, renamed
-from fusec.schedule.matmul_operand import BATCH
+from fusec.schedule.matmul.operands.operand import BATCH
 from fusec.schedule.plan import Kernel, KernelPlan
 
 Scopes = Sequence[tuple[str, frozenset[Var]]]

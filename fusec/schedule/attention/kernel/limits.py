@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusec.ir.dim import Dim, dim
 from fusec.kernel.ctext import dim_text
+from fusec.kernel.lowering.products import COLUMN
 from fusec.kernel.nodes import (
     ZERO,
     Binary,
@@ -15,8 +16,7 @@ from fusec.kernel.nodes import (
     Sum,
     call,
 )
-from fusec.kernel.products import COLUMN
-from fusec.schedule.attention_masks import MOST_ROWS, Bound
+from fusec.schedule.attention.masks import MOST_ROWS, Bound
 
 
 def narrowed(*limits: Expression, is_end: bool) -> Statement:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from fusec.index.instances import Instance, instances_under
 from fusec.kernel.ctext import INFINITY, NAN
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.stores import StorePlan, emit_store
 from fusec.kernel.nodes import (
     SELECT,
     Assign,
@@ -21,10 +22,9 @@ from fusec.kernel.nodes import (
     grouped,
     operand,
 )
-from fusec.kernel.stores import StorePlan, emit_store
+from fusec.schedule.attention.forward.problem import Softmax
 from fusec.schedule.attention.kernel.records import RowNodes
 from fusec.schedule.attention.kernel.scores import taken
-from fusec.schedule.attention_problem import Softmax
 
 _IS_EMPTY = Binary("==", Name("top"), Unary("-", INFINITY))
 _EMPTY = Noted(

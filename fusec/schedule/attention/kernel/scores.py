@@ -9,7 +9,8 @@ from fusec.ir.dtype import F32, I32
 from fusec.ir.expression import Index, index
 from fusec.ir.graph import Value
 from fusec.kernel.ctext import storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.nodes import (
     Assign,
     Cast,
@@ -20,11 +21,10 @@ from fusec.kernel.nodes import (
     item,
     operand,
 )
-from fusec.kernel.stores import emit_store, plan_stores
 from fusec.ops.acts import Act
 from fusec.schedule.attention.kernel.records import GraphNodes
-from fusec.schedule.attention_masks import affine, does, size_of
-from fusec.schedule.attention_part import Part
+from fusec.schedule.attention.masks import affine, does, size_of
+from fusec.schedule.attention.part import Part
 
 _INT, _SMALL = 1 << 31, 1 << 22
 """What is less in size fits `int`, and fusec::small_to_float."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fusec.ir.dtype import F32
+from fusec.kernel.lowering.products import boolean, integer
 from fusec.kernel.nodes import Braced, Listed, Name, Operand, Statement, operand
-from fusec.kernel.products import boolean, integer
+from fusec.schedule.matmul.choice import TILES, MatmulParameters
 from fusec.schedule.matmul.kernel.scales import UNSCALED
-from fusec.schedule.matmul_choice import TILES, MatmulParameters
-from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul.problem import Product
 
 CONFIG_ROWS, CONFIG_COLUMNS = Name("Config::kPairRows"), Name("Config::kPairColumns")
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from fusec.index.access import Facts
 from fusec.ir.expression import Var
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope
 from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope
+from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.kernel.names import COMPUTED, RESERVED
 from fusec.schedule.matmul.kernel.records import ComputedNodes
-from fusec.schedule.matmul_choice import MatmulParameters
-from fusec.schedule.matmul_computed import WIDTH, computed_rows
-from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_staged import ROW
+from fusec.schedule.matmul.operands.computed import WIDTH, computed_rows
+from fusec.schedule.matmul.problem import Product
+from fusec.schedule.matmul.staged import ROW
 
 
 def computed_nodes(

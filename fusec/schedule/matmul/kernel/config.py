@@ -5,21 +5,21 @@ from __future__ import annotations
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
 from fusec.kernel.ctext import compute_type, storage_type
+from fusec.kernel.lowering.products import THREADS, boolean, integer, shared_memory, using
 from fusec.kernel.nodes import Grouped, Integer, Name, Statement, Type, operand, vector_of
-from fusec.kernel.products import THREADS, boolean, integer, shared_memory, using
+from fusec.schedule.matmul.choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul.cost.occupancy import beside
+from fusec.schedule.matmul.epilogue import sums_dtype
 from fusec.schedule.matmul.kernel.scales import lift
-from fusec.schedule.matmul_access import is_chunked
-from fusec.schedule.matmul_beside import beside
-from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
-from fusec.schedule.matmul_computed import WRITERS
-from fusec.schedule.matmul_epilogue import sums_dtype
-from fusec.schedule.matmul_limits import WARPS
-from fusec.schedule.matmul_operand import Operand
-from fusec.schedule.matmul_problem import Product
-from fusec.schedule.matmul_shared import MatmulKernel, spelled_layout
-from fusec.schedule.matmul_sums import SUM_SLICES, partials_dtype, slice_groups, slices_each
-from fusec.schedule.matmul_vector import resident
-from fusec.schedule.matmul_weights import STAGE
+from fusec.schedule.matmul.limits import WARPS
+from fusec.schedule.matmul.operands.access import is_chunked
+from fusec.schedule.matmul.operands.computed import WRITERS
+from fusec.schedule.matmul.operands.operand import Operand
+from fusec.schedule.matmul.operands.weights import STAGE
+from fusec.schedule.matmul.problem import Product
+from fusec.schedule.matmul.shared import MatmulKernel, spelled_layout
+from fusec.schedule.matmul.sums import SUM_SLICES, partials_dtype, slice_groups, slices_each
+from fusec.schedule.matmul.vector import resident
 
 TILE_M, TILE_N = Name("kTileM"), Name("kTileN")
 _WEIGHED = (40, 232)

@@ -12,9 +12,21 @@ from fusec.ir.dim import Dim, dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import dim_text, index_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, StoreKind, named
+from fusec.kernel.lowering.products import (
+    COLUMN,
+    COLUMNS,
+    GROUP_INDEX,
+    ROW,
+    ROWS,
+    TILE_BATCH,
+    constant,
+    coordinates,
+    element,
+)
+from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.names import Names
-from fusec.kernel.nest import Alias, Scope, StoreKind, named
 from fusec.kernel.nodes import (
     INT,
     ZERO,
@@ -32,19 +44,10 @@ from fusec.kernel.nodes import (
     item,
     operand,
 )
-from fusec.kernel.products import (
-    COLUMN,
-    COLUMNS,
-    GROUP_INDEX,
-    ROW,
-    ROWS,
-    TILE_BATCH,
-    constant,
-    coordinates,
-    element,
-)
-from fusec.kernel.stores import emit_store, plan_stores
+from fusec.schedule.matmul.choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul.epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul.family import MatmulPlan
+from fusec.schedule.matmul.joined import find_products
 from fusec.schedule.matmul.kernel.arguments import apart, further, loop, pipeline, scaled_by
 from fusec.schedule.matmul.kernel.computed import computed_nodes
 from fusec.schedule.matmul.kernel.config import config, sums_type
@@ -58,13 +61,10 @@ from fusec.schedule.matmul.kernel.records import (
 from fusec.schedule.matmul.kernel.scales import scales_of, zero_points
 from fusec.schedule.matmul.kernel.staged import emit_staged, stage
 from fusec.schedule.matmul.kernel.totals import GATHERED, emit_totals
-from fusec.schedule.matmul_choice import HOPPER, MatmulParameters
-from fusec.schedule.matmul_epilogue import SECOND_SUMS, SUMS
-from fusec.schedule.matmul_joined import find_products
-from fusec.schedule.matmul_operand import BATCH, Operand
-from fusec.schedule.matmul_problem import Product, bind
-from fusec.schedule.matmul_shared import MatmulKernel
-from fusec.schedule.matmul_sums import SUM_SLICES
+from fusec.schedule.matmul.operands.operand import BATCH, Operand
+from fusec.schedule.matmul.problem import Product, bind
+from fusec.schedule.matmul.shared import MatmulKernel
+from fusec.schedule.matmul.sums import SUM_SLICES
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.kernel.nest import StoreKind
+from fusec.kernel.lowering.nest import StoreKind
 from fusec.kernel.nodes import Closure, Element, Expression, Listed, Pointer, Statement, Type
-from fusec.schedule.matmul_epilogue import SUMS
+from fusec.schedule.matmul.epilogue import SUMS
 
 
 @dataclass(frozen=True)

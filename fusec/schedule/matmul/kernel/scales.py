@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusec.ir.dtype import BF16
 from fusec.kernel.ctext import dim_text, storage_type
+from fusec.kernel.lowering.products import INDEX, integer
 from fusec.kernel.nodes import (
     AUTO,
     Braced,
@@ -15,9 +16,8 @@ from fusec.kernel.nodes import (
     call,
     operand,
 )
-from fusec.kernel.products import INDEX, integer
-from fusec.schedule.matmul_block_scales import BIAS, BlockScales
-from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul.operands.block_scales import BIAS, BlockScales
+from fusec.schedule.matmul.problem import Product
 
 ZERO_POINTS = "ZeroPoints"
 UNSCALED = Type("fusec::Unscaled")

@@ -8,8 +8,9 @@ from fusec.index.instances import Instance, instances_under
 from fusec.ir.expression import index
 from fusec.ir.graph import Output
 from fusec.kernel.ctext import storage_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.nest import StoreKind
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import StoreKind
+from fusec.kernel.lowering.stores import StorePlan
 from fusec.kernel.nodes import (
     AUTO,
     Assign,
@@ -25,9 +26,8 @@ from fusec.kernel.nodes import (
     operand,
     vector_of,
 )
-from fusec.kernel.stores import StorePlan
 from fusec.schedule.matmul.kernel.records import StagedNodes
-from fusec.schedule.matmul_staged import StagedTensor
+from fusec.schedule.matmul.staged import StagedTensor
 
 PLACE = Name("place")
 """Where a pair lies in the rows of a warp."""

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
-from fusec.kernel.accumulators import combiner
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.accumulators import combiner
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.products import INDEX, TILE_BATCH
 from fusec.kernel.nodes import (
     Assign,
     Binary,
@@ -20,9 +21,8 @@ from fusec.kernel.nodes import (
     call,
     item,
 )
-from fusec.kernel.products import INDEX, TILE_BATCH
 from fusec.schedule.matmul.kernel.records import TotalNodes
-from fusec.schedule.matmul_totals import COLUMNS, ROWS, Total
+from fusec.schedule.matmul.totals import COLUMNS, ROWS, Total
 
 GATHERED = frozenset(["half", "reduced", "total"])
 """Names that the templates use where results are reduced, besides those of all."""

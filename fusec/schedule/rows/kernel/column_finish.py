@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.graph import Value
-from fusec.kernel.accumulators import accumulator_type, combiner, update
 from fusec.kernel.ctext import compute_type, identifier
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.accumulators import accumulator_type, combiner, update
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.names import Names, parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     I64,
     Binary,
@@ -25,15 +26,14 @@ from fusec.kernel.nodes import (
     Static,
     call,
 )
-from fusec.kernel.stores import emit_store, plan_stores
-from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
-from fusec.schedule.inner_outer_persistent_choice import (
+from fusec.schedule.plan import StepKernel
+from fusec.schedule.rows.inner_outer_persistent.choice import (
     FinishParameters,
     FinishShape,
     InnerOuterParameters,
 )
-from fusec.schedule.inner_outer_persistent_split import ColumnSet, Split
-from fusec.schedule.plan import StepKernel
+from fusec.schedule.rows.inner_outer_persistent.family import InnerOuterPlan, partials_of
+from fusec.schedule.rows.inner_outer_persistent.split import ColumnSet, Split
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,28 @@ from dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.graph import Node
-from fusec.kernel.accumulators import Accumulator, accumulate, accumulator_type, combiner, update
 from fusec.kernel.arrays import RegisterArray, SharedArray, shared_array
 from fusec.kernel.ctext import compute_type, storage_type
-from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import is_indexed_by
+from fusec.kernel.lowering.accumulators import (
+    Accumulator,
+    accumulate,
+    accumulator_type,
+    combiner,
+    update,
+)
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, block, named
+from fusec.kernel.lowering.phases import (
+    COLUMN,
+    C,
+    emit_outputs,
+    once_per_row,
+    phase_of,
+    vector_of_thread,
+)
+from fusec.kernel.lowering.stores import plan_stores
 from fusec.kernel.names import Names, parameter_names
-from fusec.kernel.nest import Alias, Scope, block, named
 from fusec.kernel.nodes import (
     AUTO,
     THREAD_X,
@@ -28,11 +43,9 @@ from fusec.kernel.nodes import (
     either,
     item,
 )
-from fusec.kernel.phases import COLUMN, C, emit_outputs, once_per_row, phase_of, vector_of_thread
-from fusec.kernel.stores import plan_stores
-from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
-from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
 from fusec.schedule.plan import Kernel
+from fusec.schedule.rows.inner_outer_persistent.choice import InnerOuterParameters
+from fusec.schedule.rows.inner_outer_persistent.family import InnerOuterPlan, partials_of
 from fusec.schedule.rows.kernel.inner_outer_sweeps import (
     ColumnPart,
     HeldRow,

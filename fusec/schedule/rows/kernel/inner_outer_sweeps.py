@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.index.instances import Instance
-from fusec.kernel.accumulators import Accumulator
 from fusec.kernel.arrays import RegisterArray, SharedArray
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.accumulators import Accumulator
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.phases import C, Phase
 from fusec.kernel.names import Names
 from fusec.kernel.nodes import (
     AUTO,
@@ -25,7 +26,6 @@ from fusec.kernel.nodes import (
     item,
     vector_of,
 )
-from fusec.kernel.phases import C, Phase
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,24 @@ from dataclasses import dataclass
 
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
-from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.arrays import RegisterArray, SharedArray, shared_array
 from fusec.kernel.ctext import compute_type, dim_text, storage_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.ends import emit_ends, first_column, hold_ends
+from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.ends import emit_ends, first_column, hold_ends
+from fusec.kernel.lowering.nest import FILL, Alias, Scope, named
+from fusec.kernel.lowering.phases import (
+    COLUMN,
+    C,
+    Phase,
+    emit_outputs,
+    once_per_row,
+    phase_of,
+    reduction_roots,
+    vector_of_thread,
+)
+from fusec.kernel.lowering.stores import StorePlan, plan_stores
 from fusec.kernel.names import parameter_names
-from fusec.kernel.nest import FILL, Alias, Scope, named
 from fusec.kernel.nodes import (
     THREAD_X,
     ZERO,
@@ -23,22 +34,14 @@ from fusec.kernel.nodes import (
     Statement,
     item,
 )
-from fusec.kernel.phases import (
-    COLUMN,
-    C,
-    Phase,
-    emit_outputs,
-    once_per_row,
-    phase_of,
-    reduction_roots,
-    vector_of_thread,
-)
-from fusec.kernel.stores import StorePlan, plan_stores
-from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
-from fusec.schedule.row_tiles import tiled_in
 from fusec.schedule.rows.domain import Phases
+from fusec.schedule.rows.inner_persistent.family import (
+    InnerPersistentParameters,
+    InnerPersistentPlan,
+)
 from fusec.schedule.rows.kernel.tiles import RowTile, slot_of, tile_of
+from fusec.schedule.rows.tiles import tiled_in
 from fusec.segment.protocol import Refusal
 
 

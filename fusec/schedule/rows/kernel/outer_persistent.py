@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
-from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.arrays import RegisterArray
-from fusec.kernel.columns import column_values, emit_column_values
 from fusec.kernel.ctext import dim_text, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.columns import column_values, emit_column_values
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import FILL, RESULTS, Alias, Scope, named
+from fusec.kernel.lowering.phases import Phase, emit_outputs, phase_of, reduction_roots
+from fusec.kernel.lowering.stores import StorePlan, plan_stores
 from fusec.kernel.names import parameter_names
-from fusec.kernel.nest import FILL, RESULTS, Alias, Scope, named
 from fusec.kernel.nodes import Assign, Expression, Statement, item
-from fusec.kernel.phases import Phase, emit_outputs, phase_of, reduction_roots
-from fusec.kernel.stores import StorePlan, plan_stores
-from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.rows.domain import Phases
+from fusec.schedule.rows.outer_persistent import OuterPersistentPlan
 
 
 @dataclass(frozen=True)

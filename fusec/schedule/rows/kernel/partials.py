@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.kernel.accumulators import Accumulator
+from fusec.kernel.lowering.accumulators import Accumulator
 from fusec.kernel.nodes import (
     THREAD_X,
     THREAD_Y,

@@ -9,14 +9,16 @@ from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
-from fusec.kernel.accumulators import Accumulator, accumulate
-from fusec.kernel.across import RIGHT, load_across, place_of
 from fusec.kernel.arrays import SharedArray
 from fusec.kernel.ctext import dim_text, identifier, storage_type
-from fusec.kernel.emit import Emitter
-from fusec.kernel.ends import emit_ends, first_column, hold_ends
+from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.across import RIGHT, load_across, place_of
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.ends import emit_ends, first_column, hold_ends
+from fusec.kernel.lowering.nest import FILL, Alias, Scope, block, named, unrolled
+from fusec.kernel.lowering.phases import COLUMN, Phase, emit_outputs, phase_of, reduction_roots
+from fusec.kernel.lowering.stores import plan_stores
 from fusec.kernel.names import Names, camel, parameter_names
-from fusec.kernel.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.kernel.nodes import (
     AUTO,
     BLOCK_Y,
@@ -35,16 +37,14 @@ from fusec.kernel.nodes import (
     item,
     vector_of,
 )
-from fusec.kernel.phases import COLUMN, Phase, emit_outputs, phase_of, reduction_roots
-from fusec.kernel.stores import plan_stores
 from fusec.schedule.plan import Kernel
-from fusec.schedule.reduction import ReductionPlan, loaded_once
-from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters
-from fusec.schedule.reduction_rows import UNROLLED
 from fusec.schedule.registers import words
-from fusec.schedule.row_tiles import tiled_in
 from fusec.schedule.rows.kernel.partials import SPLIT, Partial
 from fusec.schedule.rows.kernel.tiles import RowTile, slot_of, tile_of
+from fusec.schedule.rows.reduction.choice import FLIGHT, ReductionParameters
+from fusec.schedule.rows.reduction.family import ReductionPlan, loaded_once
+from fusec.schedule.rows.reduction.rows import UNROLLED
+from fusec.schedule.rows.tiles import tiled_in
 from fusec.segment.protocol import Refusal
 
 AHEAD = (2 * UNROLLED, UNROLLED, UNROLLED // 2)

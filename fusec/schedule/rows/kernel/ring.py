@@ -9,12 +9,21 @@ from fusec.index.instances import Instance
 from fusec.ir.dim import dim
 from fusec.ir.dtype import DType
 from fusec.ir.expression import Var, index, of_var
-from fusec.kernel.accumulators import Accumulator, accumulate
 from fusec.kernel.arrays import SharedArray, shared_array
 from fusec.kernel.ctext import dim_text
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.phases import (
+    C,
+    Phase,
+    emit_outputs,
+    once_per_row,
+    phase_of,
+    reduction_roots,
+)
+from fusec.kernel.lowering.stores import plan_stores
 from fusec.kernel.names import Names, camel, parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     AUTO,
     ZERO,
@@ -30,11 +39,12 @@ from fusec.kernel.nodes import (
     operand,
     total,
 )
-from fusec.kernel.phases import C, Phase, emit_outputs, once_per_row, phase_of, reduction_roots
-from fusec.kernel.stores import plan_stores
-from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
-from fusec.schedule.ring import columns_at_once, parts_of
+from fusec.schedule.rows.inner_persistent.family import (
+    InnerPersistentParameters,
+    InnerPersistentPlan,
+)
+from fusec.schedule.rows.inner_persistent.ring import columns_at_once, parts_of
 
 RANK = Var("rank", dim(16))
 """Which part of its rows a block has."""

@@ -9,13 +9,13 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Var, of_var
 from fusec.kernel.arrays import SharedArray
 from fusec.kernel.ctext import identifier, storage_type
-from fusec.kernel.emit import Emitter
 from fusec.kernel.facts import mentions
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.phases import Phase
+from fusec.kernel.lowering.stores import StorePlan
 from fusec.kernel.names import camel
 from fusec.kernel.nodes import Assign, Evaluate, Name, Pointer, Statement, call
-from fusec.kernel.phases import Phase
-from fusec.kernel.stores import StorePlan
-from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
+from fusec.schedule.rows.tiles import COPY, Tiled, TiledLoad, TiledStore
 
 FIRST, ROWS = Name("first_row"), Name("tile_rows")
 

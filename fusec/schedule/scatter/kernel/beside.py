@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.index.access import Facts
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope
+from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.names import parameter_names
-from fusec.kernel.nest import Alias, Scope
 from fusec.kernel.nodes import Statement
-from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel
-from fusec.schedule.pointwise_choice import bind
-from fusec.schedule.scatter_problem import Scatter
+from fusec.schedule.pointwise.choice import bind
+from fusec.schedule.scatter.problem import Scatter
 
 
 @dataclass(frozen=True)

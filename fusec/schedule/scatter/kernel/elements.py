@@ -12,9 +12,9 @@ from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_va
 from fusec.ir.expression import index as constant
 from fusec.ir.graph import Node
 from fusec.kernel.ctext import compute_type, identifier, storage_type
-from fusec.kernel.emit import Emitter, convert
+from fusec.kernel.lowering.emit import Emitter, convert
+from fusec.kernel.lowering.nest import Alias, Scope, named
 from fusec.kernel.names import parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     AUTO,
     Assign,

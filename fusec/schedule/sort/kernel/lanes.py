@@ -9,18 +9,18 @@ from fusec.index.instances import Lowering
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.kernel.accumulators import accumulate
 from fusec.kernel.ctext import compute_type, dim_text
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.accumulators import accumulate
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.phases import Phase, phase_of, reduction_roots
+from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.names import Names, parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Let, Name, Statement
-from fusec.kernel.phases import Phase, phase_of, reduction_roots
-from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort.kernel.writing import PLACE
-from fusec.schedule.sort_parts import Parts, read_results
-from fusec.schedule.sort_top import TopParameters, bind
+from fusec.schedule.sort.parts import Parts, read_results
+from fusec.schedule.sort.top import TopParameters, bind
 
 
 @dataclass(frozen=True, kw_only=True)

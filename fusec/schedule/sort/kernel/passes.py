@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Scope, named
 from fusec.kernel.names import parameter_names
-from fusec.kernel.nest import Scope, named
 from fusec.kernel.nodes import Expression, Statement
 from fusec.schedule.plan import Kernel, StepKernel
 from fusec.schedule.sort.family import PassParameters, SortParameters, SortPlan
 from fusec.schedule.sort.kernel.writing import READ, Writing
-from fusec.schedule.sort_parts import Parts
+from fusec.schedule.sort.parts import Parts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, named
 from fusec.kernel.names import parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Statement
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort.kernel.writing import READ, Writing
-from fusec.schedule.sort_parts import Parts
-from fusec.schedule.sort_top import TopParameters, bind
+from fusec.schedule.sort.parts import Parts
+from fusec.schedule.sort.top import TopParameters, bind
 
 
 @dataclass(frozen=True, kw_only=True)

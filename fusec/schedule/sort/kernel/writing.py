@@ -5,10 +5,10 @@ from __future__ import annotations
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import compute_type
-from fusec.kernel.emit import Emitter, convert
+from fusec.kernel.lowering.emit import Emitter, convert
+from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.nodes import I64, Let, Name, Statement
-from fusec.kernel.stores import emit_store, plan_stores
-from fusec.schedule.sort_parts import Parts, read_results
+from fusec.schedule.sort.parts import Parts, read_results
 
 READ, WRITE = 0, 1
 """Numbers of the loops that make keys, and that store what is in order."""

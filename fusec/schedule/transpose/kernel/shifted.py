@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
-from fusec.kernel.across import ask_inside, load_across, place_of
 from fusec.kernel.ctext import dim_text, identifier, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.across import ask_inside, load_across, place_of
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.phases import uses_column
+from fusec.kernel.lowering.stores import plan_stores
 from fusec.kernel.names import Names, parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import (
     Anywhere,
     Assign,
@@ -27,11 +29,9 @@ from fusec.kernel.nodes import (
     item,
     vector_of,
 )
-from fusec.kernel.phases import uses_column
-from fusec.kernel.stores import plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose.family import TransposePlan
-from fusec.schedule.transpose_loads import (
+from fusec.schedule.transpose.loads import (
     along_columns,
     matched,
     read_lowering,

@@ -8,15 +8,15 @@ from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
 from fusec.kernel.ctext import dim_text, identifier, storage_type
-from fusec.kernel.emit import Emitter
+from fusec.kernel.lowering.emit import Emitter
+from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.names import Names, parameter_names
-from fusec.kernel.nest import Alias, Scope, named
 from fusec.kernel.nodes import Expression, Statement, Type, item
-from fusec.kernel.stores import emit_store, plan_stores
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose.family import TransposePlan
+from fusec.schedule.transpose.loads import matched, read_lowering, tiled_loads, write_lowering
 from fusec.schedule.transpose.problem import Crossing
-from fusec.schedule.transpose_loads import matched, read_lowering, tiled_loads, write_lowering
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""The view of the reduction templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.views import KernelView, head
+from fusec.kernel.ctext import index_type
+from fusec.kernel.nodes import Type
+from fusec.schedule.plan import Kernel
+from fusec.schedule.rows.kernel.reduction import ReductionNodes, nodes_of
+from fusec.schedule.rows.reduction.family import ReductionPlan, at_once
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReductionView(KernelView, ReductionNodes):
+    """One sweep over the reduced axes, then the results.
+
+    fan: of how many blocks one combines the partial results; in_bulk: whether bulk copies combine
+    them in memory; turns: whether blocks combine theirs one after the other; at_once: whether all
+    vectors of a thread are loaded together.
+    """
+
+    index_type: Type
+    threads_x: int
+    threads_y: int
+    vector_width: int
+    at_once: bool
+    unrolled: int
+    splits: int
+    fan: int
+    in_bulk: bool
+    turns: bool
+
+
+def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
+    """Return the view of a reduction kernel."""
+    parameters = plan.parameters
+    return ReductionView(
+        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(plan),
+        index_type=index_type(wide=parameters.wide_index),
+        threads_x=parameters.threads_x,
+        threads_y=parameters.threads_y,
+        vector_width=parameters.vector_width,
+        at_once=at_once(plan) > 0,
+        unrolled=parameters.unrolled,
+        splits=parameters.splits,
+        fan=parameters.fan,
+        in_bulk=parameters.in_bulk,
+        turns=parameters.turns,
+    )
+
+
+def _sharing(plan: ReductionPlan) -> str:
+    """Return how blocks that share a result combine their parts."""
+    p = plan.parameters
+    if p.in_bulk or p.turns:
+        by = "reducing bulk copies" if p.in_bulk else "loads and stores"
+        halves = ", in 16 bits" if p.partials == "half" else ""
+        blocks = f"; {p.splits} blocks combine their parts of a result by {by}{halves}"
+        if p.turns:
+            return f"{blocks}, serially"
+        if any(order.arrives for order in plan.orders.values()):
+            return f"{blocks} in arrival order, so that its bits may vary from run to run"
+        return f"{blocks} in arrival order, on which its bits do not depend"
+    last = f"the last of {p.fan} combines theirs" if p.fan < p.splits else "the last one combines"
+    return f"; {p.splits} blocks share a result, {last}"
+
+
+def _sentence(plan: ReductionPlan) -> str:
+    p = plan.parameters
+    shared = _sharing(plan) if p.splits > 1 else ""
+    if p.tile_rows:
+        return (
+            f"Schedule: {p.tile_rows} rows come into shared memory, {p.threads_y} at a time are "
+            f"taken; {p.threads_x} threads along each, accesses of {p.vector_width} elements."
+        )
+    if p.inner:
+        return (
+            f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "
+            f"accesses of {p.vector_width} elements{' where aligned' if p.shifted else ''}{shared}."
+        )
+    return (
+        f"Schedule: {p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows "
+        f"at a time{shared}."
+    )

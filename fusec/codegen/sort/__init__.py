@@ -1,0 +1,1 @@
+"""The views of the templates of sorts and top-k."""

@@ -1,0 +1,1 @@
+"""Compiled folders: written, read back and checked."""

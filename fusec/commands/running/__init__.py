@@ -1,0 +1,1 @@
+"""`fusec run`: on one GPU, or as several ranks."""

@@ -1,0 +1,86 @@
+"""What the cost of a device function is a function of: where it is called, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from fusec.kernel.counting.instructions import FLOAT, INTEGER, SPECIAL, Counts, times
+from fusec.kernel.device import device_name
+from fusec.kernel.nodes import Expression, Name, Type
+
+NO_INSTRUCTIONS: Counts = MappingProxyType({})
+
+
+class UnknownNumber(Exception):
+    """A number that a cost is a function of is not known."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call: what its cost is a function of.
+
+    about: the arguments of the function's template; space, element: of the memory that it is given,
+    and bytes of an element; vector: how many elements its value has; number: of an expression.
+    """
+
+    about: tuple[Expression, ...]
+    space: str
+    element: int
+    vector: int
+    number: Callable[[Expression], float | None]
+
+    def __getitem__(self, name: str) -> float:
+        """Return the number of a constant: `Config::kTileK`."""
+        return self._known(Name(name))
+
+    def argument(self, place: int) -> float:
+        """Return the number that an argument of the template is; negative ones from the end."""
+        if not -len(self.about) <= place < len(self.about):
+            raise UnknownNumber
+        return self._known(self.about[place])
+
+    def _known(self, value: Expression) -> float:
+        found = self.number(value)
+        if found is None:
+            raise UnknownNumber
+        return found
+
+    @property
+    def combine(self) -> dict[str, float]:
+        """Return the cost of combining two values, vectors element by element."""
+        return times(self.vector, COMBINED.get(self._combiner, {FLOAT: 1}))
+
+    @property
+    def words(self) -> int:
+        """Return the words of a value that is combined."""
+        return self.vector * WORDS.get(self._combiner, 1)
+
+    @property
+    def _combiner(self) -> str:
+        first = self.about[0] if self.about else None
+        return device_name(first.name) if isinstance(first, Type) else ""
+
+
+COMBINED: Mapping[str, Counts] = {
+    "ExpSumMerge": {FLOAT: 6, SPECIAL: 1},
+    "WelfordMerge": {FLOAT: 16, SPECIAL: 1},
+    "ArgMax": {FLOAT: 2, INTEGER: 4},
+    "ArgMin": {FLOAT: 2, INTEGER: 4},
+    "All": {INTEGER: 1},
+    "Any": {INTEGER: 1},
+}
+"""What combiners cost that are not one instruction (combine.cuh, online.cuh, welford.cuh)."""
+WORDS: Mapping[str, int] = {"ExpSumMerge": 2, "WelfordMerge": 3, "ArgMax": 2, "ArgMin": 2}
+"""The words of what they combine, where these are more than one."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Instructions of a call, and of each trip of a loop in it; trips: how often it runs."""
+
+    once: Counts
+    loop: str = ""
+    trips: float = 0
+    each: Counts = field(default_factory=lambda: NO_INSTRUCTIONS)

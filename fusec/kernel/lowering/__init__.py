@@ -1,0 +1,1 @@
+"""The lowering of a plan's values to statements and expressions."""

@@ -1,0 +1,1 @@
+"""The one way to make graphs: calls checked, completed and typed."""

@@ -1,0 +1,1 @@
+"""Operations that are made of others when they are called."""

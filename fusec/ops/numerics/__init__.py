@@ -1,0 +1,1 @@
+"""Numbers that declarations need: bounds of errors, random bits, special functions."""

@@ -1,0 +1,1 @@
+"""Operations along dims: reductions, scans and sorts."""

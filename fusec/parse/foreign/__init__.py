@@ -1,0 +1,1 @@
+"""Calls and lines as PyTorch, NumPy and Python write them, put into fusec's words."""

@@ -1,0 +1,417 @@
+"""The errors of calls by the names of other frameworks: what to write instead."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import permutations
+
+from fusec.codes.calls import RESULT_COUNT, UNKNOWN_ARGUMENT
+from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
+from fusec.diagnostics import FusecError, Guess, Unsupported
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DTYPES
+from fusec.ir.dtype import find as find_dtype
+from fusec.ir.dtype import known as known_dtype
+from fusec.ir.graph import Value
+from fusec.ir.op import REQUIRED, OpDef
+from fusec.ops import TABLE
+from fusec.ops.builder.arguments import Miscounted, parameter_called, signature
+from fusec.ops.find import near_operation, not_ours
+from fusec.ops.frameworks import Entry, find, method_entry
+from fusec.ops.frameworks.entry import PAIRS
+from fusec.parse.foreign import frameworks
+from fusec.parse.layers import LayerCalls
+from fusec.parse.sizes import NotASize
+from fusec.parse.syntax.lines import (
+    ATTRIBUTES,
+    Places,
+    call_of,
+    integer_in,
+    is_uncalled,
+    line_text,
+    plain_text,
+    uncalled,
+    with_arguments,
+)
+from fusec.parse.syntax.trees import (
+    Argument,
+    CallTree,
+    Infix,
+    Items,
+    Literal,
+    Name,
+    OpLine,
+    Range,
+    String,
+    Subscript,
+    Tree,
+    integer_literal,
+)
+
+_NORMS = ("layer_norm", "rms_norm")
+_OF_MASKED = {
+    "sum": "sum(where(m, x, 0))",
+    "mean": "sum(where(m, x, 0)) / sum(count)",
+    "max": "max(where(m, x, -inf))", "amax": "max(where(m, x, -inf))",
+    "min": "min(where(m, x, inf))", "amin": "min(where(m, x, inf))",
+    "prod": "prod(where(m, x, 1))",
+}  # fmt: skip
+"""Reductions of the elements `x` that a mask `m` selects, which `count` counts."""
+
+
+class ForeignCalls(LayerCalls):
+    """Says of calls that fusec does not have, or not so, which line to write."""
+
+    def unquoted(self, tree: String, error: FusecError) -> FusecError:
+        """Return the error of a string where a value is expected with the line without quotes."""
+        why = "dtypes and names are not quoted"
+        return self.with_part(tree, Name(tree.text, tree.start, tree.end), error, why)
+
+    def named(self, tree: CallTree, error: FusecError) -> FusecError:
+        """Return the error of a call whose results are not all named with the line that does."""
+        if not isinstance(error, Miscounted) or self.line is None or self.line.tree is not tree:
+            return error
+        names = list(self.line.names[: error.results])
+        unused = Name("_", tree.start, tree.start)
+        names += [unused] * (error.results - len(names))
+        help = error.diagnostic.help
+        line = replace(self.line, names=tuple(names))
+        told = f"write {line_text(line)}" + (f"; {help}" if help else "")
+        if tree.name.text == "chunk" and len(self.line.names) > error.results:
+            return self._in_more_chunks(tree, error, told)
+        return error.changed(help=told, guess=Guess(line, help))
+
+    def _in_more_chunks(self, tree: CallTree, error: FusecError, rule: str) -> FusecError:
+        """Return the error of `a, b, c = chunk(x, 2)` with as many chunks as names, or the rule."""
+        assert self.line is not None
+        wanted = Literal(len(self.line.names), tree.start, tree.start)
+        made = [
+            replace(a, value=wanted)
+            if (a.keyword.text == "chunks" if a.keyword else place == 1)
+            else a
+            for place, a in enumerate(tree.arguments)
+        ]
+        line = replace(self.line, tree=replace(tree, arguments=tuple(made)))
+        return error.changed(help=f"write {line_text(line)}", guess=Guess(line, rule))
+
+    def of_pair(self, tree: CallTree, op: OpDef) -> FusecError:
+        """Return the error for the two results that PyTorch's `max` and `min` have along a dim."""
+        places = PAIRS[op.name][1]
+        assert self.line is not None
+        first, second = self.line.names
+        lines: list[str] = []
+        for name, word in ((first, op.name), (second, places)):
+            if name.text != "_":
+                call = replace(tree, name=Name(word, tree.start, tree.start))
+                lines.append(line_text(OpLine((name,), self._rewritten(call, {}))))
+        return FusecError(
+            f"`{op.name}` returns 1 value, but the line assigns 2",
+            help=f"`{places}` returns the indices: write {' and '.join(lines)}",
+            code=RESULT_COUNT,
+        )
+
+    def in_our_order(self, op: OpDef, tree: CallTree) -> CallTree:
+        """Return a call in PyTorch's order of arguments in fusec's, where it can be no other.
+
+        `gather(x, 1, index)`: the dim is a literal, in the place where fusec has a tensor of
+        integers, and stands before something that is no literal.
+        """
+        entry, arguments = find("torch", op.name), tree.arguments
+        if entry is not None and entry.kind == "other" and self._has_too_few(op, tree):
+            return self._made_of(entry, tree) or tree
+        if entry is None or len(entry.parameters) < 3 or entry.parameters[1].name != "dim":
+            return tree
+        plain = len(arguments) > 2 and not any(a.keyword for a in arguments[:3])
+        ours = len(op.params) > 2 and op.params[1].is_operand and op.params[1].name != "dim"
+        if entry.kind != "other" or not plain or not ours:
+            return tree
+        second, third = (integer_in(a.value) for a in arguments[1:3])
+        if second is None or third is not None:
+            return tree
+        made = self._made_of(entry, tree)
+        return made if made is not None and made.name.text == op.name else tree
+
+    def _made_of(self, entry: Entry, tree: CallTree) -> CallTree | None:
+        try:
+            made = self._in_our_words(entry, tree)
+        except FusecError:
+            return None
+        return made if isinstance(made, CallTree) and made.name.text in TABLE else None
+
+    def _has_too_few(self, op: OpDef, tree: CallTree) -> bool:
+        """Return whether a call is `clamp(x, min=0)` or `zeros(B, H)`, which only PyTorch has."""
+        plain = [a.value for a in tree.arguments if a.keyword is None]
+        words = {parameter_called(op, a.keyword.text) for a in tree.arguments if a.keyword}
+        needed = [p for p in op.params if p.default is REQUIRED]
+        if op.params and op.params[0].kind == "shape" and len(plain) > 1:
+            listed = isinstance(plain[0], Items)
+            names = {part.text for part in plain if isinstance(part, Name)}
+            return not listed and not names & set(DTYPES)
+        known = {p.name for p in op.params}
+        missing = [p for p in needed[len(plain) :] if p.name not in words]
+        return bool(missing) and bool(words) and words <= known
+
+    def on_its_own_line(self, tree: CallTree, count: int) -> str:
+        """Return how to write a call of several results of which one is used in a line."""
+        return f"write {self._in_two_lines(tree, tree, count)}"
+
+    def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
+        """Return the error for a name that is no operation, with the line to write instead."""
+        name = tree.name.text
+        dtype = known_dtype(name)
+        if dtype is not None:
+            help = f"to convert a tensor write `cast(x, {dtype})`"
+            return FusecError(
+                f"`{name}` is a dtype, not an operation", help=help, code=DTYPE_CALLED
+            )
+        if name.startswith("self."):
+            return self.of_layer(tree, error)
+        entry, called = self._looked_up(tree)
+        if called is not tree or name.startswith("."):
+            return self._method(entry, tree, called)
+        if entry is None:
+            return error
+        return self._misfit(entry, called) or not_ours(
+            name, entry, self._written(entry, tree, called)
+        )
+
+    def _misfit(self, entry: Entry, called: CallTree) -> FusecError | None:
+        """Return the error of a call that fusec has no equivalent of with these arguments."""
+        if entry.kind == "other":
+            try:
+                self._in_our_words(entry, called)
+            except Unsupported as error:
+                return error
+            except FusecError:
+                return None
+        return None
+
+    def _method(self, entry: Entry | None, tree: CallTree, called: CallTree) -> FusecError:
+        if is_uncalled(tree):
+            return uncalled(tree.name.text)
+        name = tree.name.text.rpartition(".")[2]
+        names = () if self.line is None or self.line.tree is not tree else self.line.names
+        if name in PAIRS and len(names) == 2:
+            return self.of_pair(called, TABLE[name])
+        message = f"`{tree.name.text}` is not a method that op lines have"
+        if entry is None:
+            help = "operations are called with operands, as in `relu(x)`"
+            owner, _, name = tree.name.text.rpartition(".")
+            near = near_operation(name, len(called.arguments))
+            with contextlib.suppress(FusecError):
+                made = (
+                    called.arguments[0],
+                    Argument(None, replace(tree.name, text=str(find_dtype(name)))),
+                )
+                cast = CallTree(replace(tree.name, text="cast"), made, tree.start, tree.end)
+                return FusecError(
+                    message, help=f"write {self._whole(tree, cast)}", code=METHOD_CALL
+                )
+            help = f"did you mean `{owner}.{near}`?" if near else help
+            return FusecError(message, help=help, code=METHOD_CALL)
+        misfit = self._misfit(entry, called)
+        if misfit is not None:
+            return misfit
+        written = self._written(entry, tree, called)
+        if entry.kind == "unsupported":
+            return not_ours(tree.name.text, entry, written)
+        help = f"write {written}" if written else f"the form is `{entry.expressions[0]}`"
+        help += f"; {entry.note}" if entry.note else ""
+        return FusecError(message, help=help, code=METHOD_CALL)
+
+    def attribute(self, tree: Name, owner: str, name: str) -> FusecError:
+        """Return the error for `x.T`, with what to write."""
+        entry = find("torch.Tensor", name)
+        help = "operations are called with operands, as in `relu(x)`"
+        if name in ("values", "indices"):
+            help = "name both results in the line that makes them: `values, indices = topk(x, k)`"
+            message = f"op lines have no attributes: `{tree.text}`"
+            return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
+        method = method_entry(name)
+        if method is not None and method.kind == "unsupported" and not method.expressions:
+            return not_ours(tree.text, method).at(self._span(tree))
+        if method is not None and name not in ATTRIBUTES:
+            return uncalled(tree.text).at(self._span(tree))
+        if entry is not None:
+            help = entry.note
+        if entry is not None and entry.expressions:
+            text = self._whole(tree, self._without_attribute(tree, accepted_only=False))
+            help = f"write {text}" + (f"; {entry.note}" if entry.note else "")
+        message = f"op lines have no attributes: `{tree.text}`"
+        return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
+
+    def reordered(self, op: OpDef, tree: CallTree, error: FusecError) -> FusecError:
+        """Return an error with the line to write, if the call has the arguments of PyTorch."""
+        entry, told = find("torch", op.name), error.diagnostic
+        if isinstance(error, NotASize) and op.name in _NORMS:
+            return self._with_last_dim(tree, error)
+        if entry is not None and entry.kind == "same" and error.code is UNKNOWN_ARGUMENT:
+            return self._with_argument(entry, tree, error)
+        nested = error.operation not in ("", op.name) or self._is_of_argument(tree, error)
+        if entry is None or entry.kind != "other" or nested:
+            return error
+        misplaced = isinstance(error, NotASize) or error.code is UNKNOWN_DTYPE
+        if not misplaced and told.help not in (None, signature(op)):
+            return error
+        first = entry.expressions[0].partition("(")[0]
+        words = {a.keyword.text for a in tree.arguments if a.keyword is not None}
+        known = {p.name for p in op.params}
+        if first != op.name and all(parameter_called(op, word) in known for word in words):
+            return error  # the call has nothing that is PyTorch's alone
+        written = self._written(entry, tree, tree)
+        if written is None or plain_text(tree) in written:
+            return error
+        help = f"if you mean {entry.title}, write {written}"
+        try:
+            line = self._line_with(tree, self._in_our_words(entry, tree))
+        except FusecError:
+            return error
+        return error.changed(help=help, guess=Guess(line, told.help))
+
+    def _is_of_argument(self, tree: CallTree, error: FusecError) -> bool:
+        """Return whether an error stands in a call that is an argument of another one."""
+        at = error.diagnostic.span
+        inner = [self._span(c) for a in tree.arguments for c in frameworks.calls_in(a.value)]
+        return at is not None and any(
+            s.line == at.line and s.column <= at.column < s.column + s.width for s in inner
+        )
+
+    def _with_last_dim(self, tree: CallTree, error: FusecError) -> FusecError:
+        """Return the error of a norm without `normalized_shape` with the line that has it."""
+        type = self._type_of(tree.arguments[0].value)
+        if type is None or not type.shape:
+            return error
+        at = tree.start
+        last = Items((frameworks.size_tree(type.shape[-1], tree),), at, at)
+        arguments = (tree.arguments[0], Argument(None, last), *tree.arguments[1:])
+        made = replace(tree, arguments=arguments)
+        return self.with_part(tree, made, error, "the normalized shape comes second")
+
+    def _with_argument(self, entry: Entry, tree: CallTree, error: FusecError) -> FusecError:
+        """Return the error of an argument that PyTorch's operation of the name has, too."""
+        try:
+            made = self._in_our_words(entry, tree)
+        except FusecError:
+            return error
+        return self.with_part(tree, made, error, "")
+
+    def mended(
+        self, tree: Tree, op: OpDef, given: Mapping[str, Tree], error: FusecError
+    ) -> FusecError:
+        """Return the error of a call with the line to write, where the call to write is known.
+
+        given: the arguments by the names of the operation's parameters.
+        """
+        parts = integer_literal(given.get("split_size"))
+        named = self.line is not None and self.line.tree is tree and len(self.line.names) == parts
+        if op.name == "split" and named and isinstance(tree, CallTree):
+            made = replace(tree, name=replace(tree.name, text="chunk"))
+            why = "`split` takes the size of a part, `chunk` the number of parts"
+            return self.with_part(tree, made, error, why)
+        instead = error.instead
+        if instead is None or error.operation != op.name:
+            return error
+        if isinstance(tree, Infix) and tree.operator == "^" and "**" in instead.text:
+            return error.changed(help=instead.help(f"`{self._as_power(tree)}`"))
+        trees = {f"_{name}_": part for name, part in given.items()}
+        for name, part in given.items():
+            for k, item in enumerate(part.items if isinstance(part, Items) else ()):
+                trees[f"_{name}_{k}_"] = item
+        places = Places()
+
+        def of(text: str) -> Tree:
+            parsed = frameworks.parsed(text.format_map(places))
+            return frameworks.substituted(parsed, trees, tree)
+
+        made = of(instead.text) if instead.text else None
+        if made is None:
+            changed = {**given, **{name: of(text) for name, text in instead.arguments.items()}}
+            is_call = isinstance(tree, CallTree)
+            made = (
+                with_arguments(tree, op, changed)
+                if is_call
+                else frameworks.rebuilt(tree, [changed[name] for name in given])
+            )
+        line = self._line_with(tree, made)
+        guess = Guess(line, instead.rule, instead.declares)
+        return error.changed(help=instead.help(self._lines_text(line)), guess=guess)
+
+    def _as_power(self, tree: Infix) -> str:
+        """Return the line with `**` for a `^`, which binds as a power does where it is meant."""
+        text, place = self._source.text, tree.place
+        start = tree.start if self.line is None else self.line.names[0].start
+        end = tree.end if self.line is None else self.line.tree.end
+        rest = text[place + 1 : max(end, tree.end)].partition("\n")[0]
+        return f"{text[start:place]}**{rest}"
+
+    def masked(self, tree: Subscript, lacking: int, rank: int, error: FusecError) -> FusecError:
+        """Return the error of a mask as an index with the line that keeps the shape.
+
+        What a reduction makes of the elements that are left out depends on it: 0 of a sum. rank: of
+        the mask, and lacking: how many dims more the tensor has.
+        """
+        mask, at = tree.keys[0], tree.start
+        wide = mask
+        if lacking:
+            whole = [Range(None, None, None, at, at)] * rank
+            wide = Subscript(mask, (*whole, *[Literal(None, at, at)] * lacking), at, tree.end)
+        user = None if self.line is None else call_of(self.line.tree, tree)
+        name = "" if user is None else user.name.text.rpartition(".")[2]
+        alone = user is not None and len(user.arguments) == 1
+        given = {"m": wide, "x": tree.base, "count": mask}
+        form = _OF_MASKED.get(name) if alone else None
+        if alone and name == "mean" and lacking:
+            form = None  # the mask counts rows
+        why = "a mask selects no elements"
+        if user is not None and form is None and name in TABLE:
+            help = f"{why}: the shape of `x[mask]` depends on the data; `where(mask, x, value)` "
+            return error.changed(help=f"{help}keeps the shape")
+        form = form or "where(m, x, 0)"
+        part = tree if user is None or name not in _OF_MASKED else user
+        made = frameworks.substituted(frameworks.parsed(form), given, tree)
+        why += ": `where` has 0 in the place of the others" if part is tree else ""
+        return self.with_part(part, made, error, why)
+
+    def with_dims(self, error: FusecError, hints: Mapping[str, int]) -> FusecError:
+        """Return an error of operands that do not broadcast with dims for numbers of the line.
+
+        hints: the default sizes, at which a number is the size that it meets.
+        """
+        found = _number_of_size(error, hints)
+        if found is None or self.line is None:
+            return error
+        number, size, text = found
+        tree = _with_size(self.line.tree, number, frameworks.parsed(text))
+        if tree == self.line.tree:
+            return error
+        line = replace(self.line, tree=tree)
+        why = f"{number} equals {size} only at the default sizes"
+        help = f"{why}: write {self._lines_text(line)}"
+        return error.changed(help=help, guess=Guess(line, error.diagnostic.help))
+
+
+def _number_of_size(error: FusecError, hints: Mapping[str, int]) -> tuple[int, Dim, str] | None:
+    """Return a number, the size that it does not equal, and a size that it may be meant to be."""
+    values = [v for v in error.given.values() if isinstance(v, Value) and v.type.shape]
+    for left, right in permutations(values, 2):
+        for axis in range(-min(left.rank, right.rank), 0):
+            number, size = left.shape[axis], right.shape[axis]
+            known = number.is_const and number != 1 and not size.is_const
+            if not known or size.evaluate(hints) != number.value:
+                continue
+            if str(size) in hints:
+                return number.value, size, str(size)
+            for name in sorted(size.symbols & hints.keys()):
+                if hints[name] % number.value == 0:
+                    return number.value, size, f"{name} // {hints[name] // number.value}"
+    return None
+
+
+def _with_size(tree: Tree, number: int, size: Tree) -> Tree:
+    """Return an expression with a size for each literal that is a number."""
+    if isinstance(tree, Literal) and integer_literal(tree) == number:
+        return frameworks.substituted(size, {}, tree)
+    parts = [_with_size(part, number, size) for part in frameworks.parts_of(tree)]
+    return frameworks.rebuilt(tree, parts)

@@ -1,0 +1,42 @@
+"""Which names an expression uses, and what its methods are called of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusec.parse.foreign import frameworks
+from fusec.parse.foreign.constants import MODULES
+from fusec.parse.syntax.trees import Argument, CallTree, Name, Tree
+
+_STATIC = frozenset({"shape", "dtype", "device", "ndim", "size", "dim", "numel", "nelement"})
+"""Attributes and methods of a tensor that do not read its elements."""
+
+
+def values_read(tree: Tree) -> Sequence[str]:
+    """Return the names of values whose elements an expression reads."""
+    parts = [name.split(".") for name in names_used(tree)]
+    return [words[0] for words in parts if len(words) < 2 or words[1] not in _STATIC]
+
+
+def names_used(tree: Tree) -> Sequence[str]:
+    """Return the names that an expression uses, those of methods and functions with owners too."""
+    own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
+    if isinstance(tree, Name):
+        own = [tree.text]
+    return [*own, *(name for part in frameworks.parts_of(tree) for name in names_used(part))]
+
+
+def receiver_of(tree: CallTree) -> Tree | None:
+    """Return what a method is called of."""
+    owner, dot, _ = tree.name.text.rpartition(".")
+    if not dot:
+        return None
+    if owner:
+        return Name(owner, tree.name.start, tree.name.start + len(owner))
+    return tree.arguments[0].value
+
+
+def with_receiver(tree: CallTree) -> tuple[Argument, ...]:
+    owner = tree.name.text.rpartition(".")[0]
+    receiver = receiver_of(tree) if owner and owner not in (*MODULES, "F") else None
+    return (*([] if receiver is None else [Argument(None, receiver)]), *tree.arguments)

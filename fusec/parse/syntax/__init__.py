@@ -1,0 +1,1 @@
+"""Op lines, types and sizes as trees: syntax only."""

@@ -1,0 +1,1 @@
+"""Expected errors of the results of operations."""

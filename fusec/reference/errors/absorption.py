@@ -1,0 +1,84 @@
+"""Sums in f32 of which one operand absorbs the other, as the lowest number does a score.
+
+Whatever the small operand is within its error, the sum rounds to the large one: it has no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from fusec.ir.arrays import np
+from fusec.ir.evaluate import Array
+from fusec.ir.graph import Node
+from fusec.ops.pointwise.binary import add, sub
+from fusec.reference.errors.estimate import Estimate, without_errors
+
+T = TypeVar("T")
+
+LEAST_RATIO = 2.0**24
+"""How many times larger than the other an operand is that absorbs it."""
+LOOKED_AT = 4096
+"""Elements of an operand, at most, that tell how large they commonly are."""
+
+
+def absorbed(
+    node: Node, operands: Sequence[Estimate], passed: Estimate, found: Estimate
+) -> Estimate:
+    """Return the estimate of a sum or difference, without an error where it is one exact operand.
+
+    passed: the sum in doubles, with what it has of its operands' errors. found: the same with its
+    own rounding.
+    """
+    if not _absorbs(node) or found.exact:
+        return found
+    sure = np.zeros(found.value.shape, np.bool_)
+    for large, small, sign in _pairs(node, *operands):
+        if _may_absorb(large.value, small.value):
+            sure |= _is_operand(passed, large, sign)
+    if not sure.any():
+        return found
+    with np.errstate(over="ignore"):
+        value = np.where(sure, found.value.astype(np.float32), found.value)
+    return without_errors(replace(found, value=value), sure)
+
+
+def as_absorbed(node: Node, values: Sequence[Array], raw: Array) -> Array:
+    """Return a sum or difference in doubles, which is one operand where that absorbs the other."""
+    if not _absorbs(node):
+        return raw
+    for large, small, sign in _pairs(node, *values):
+        if _may_absorb(large, small):
+            with np.errstate(over="ignore", invalid="ignore"):
+                narrow = raw.astype(np.float32)
+            sure = (narrow == sign * large) & np.isfinite(narrow)
+            raw = np.where(sure, narrow, raw)
+    return raw
+
+
+def _absorbs(node: Node) -> bool:
+    return node.op in (add, sub) and node.output.dtype.compute.name == "f32"
+
+
+def _pairs(node: Node, a: T, b: T) -> tuple[tuple[T, T, int], tuple[T, T, int]]:
+    """Return the operands in both orders, with the sign that the first has in the result."""
+    return (a, b, 1), (b, a, -1 if node.op is sub else 1)
+
+
+def _may_absorb(large: Array, small: Array) -> bool:
+    """Return whether some element may absorb what the other operand commonly has."""
+    if not (large.size and small.size):
+        return False
+    some = np.sort(np.abs(small.reshape(-1)[:: -(-small.size // LOOKED_AT)]))
+    common = float(some[some.size // 16])
+    return bool(max(np.max(large), -np.min(large)) >= LEAST_RATIO * common)
+
+
+def _is_operand(passed: Estimate, operand: Estimate, sign: int) -> Array:
+    """Return where all that a sum may be rounds to an exact operand, times `sign`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        reach = passed.reach
+        low, high = ((passed.value + s * reach).astype(np.float32) for s in (-1, 1))
+    there = (low == high) & (low == sign * operand.value) & np.isfinite(low)
+    return there & (operand.sigma == 0)

@@ -1,0 +1,462 @@
+"""A value with its expected error, and what operations in general do to expected errors.
+
+An error is a variance in two parts: what is drawn anew for every element, and what elements have in
+common (that of a value which was broadcast). The first adds up in quadrature, the second linearly,
+but for what is common along other axes alone: along the axis of features, say, of a weight that was
+broadcast over them, in a sum over keys.
+A result may be off by `LIMIT` times the root of both together. An infinite variance says that
+nothing is known: the element lies at a pole, or another one may have been chosen in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import ml_dtypes
+
+from fusec.ir.arrays import np
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import (
+    F32_OVERFLOW,
+    Array,
+    by_parts,
+    convert_operand,
+    overflow,
+    round_to,
+    storage,
+)
+from fusec.ir.graph import Operand
+from fusec.reference.errors.rivals import Rivals
+
+T = TypeVar("T")
+
+LIMIT = 8.0
+"""Standard deviations that a right result may be off. Sums of many roundings are near to normal,
+which reaches 8 once in 1e15; what is not normal has its declared maximum within 8 by `BIAS`."""
+BIAS = 1 / LIMIT**2
+"""Share of the square of an approximation's largest error that counts as common to all elements:
+it may have one sign."""
+SPREAD = 1 / 3
+"""The variance of what is evenly spread up to 1."""
+TINY = {"f32": 2.0**-258, "f64": 2.0**-1000}
+"""Variance of what a kernel may flush to 0: LIMIT times its root is the least normal float. For
+doubles, the least whose square is one."""
+LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
+_EXPONENT = np.uint64(0x7FF << 52)
+SMALLEST = {"f32": 2.0**-149, "f64": 2.0**-1074}
+FLIP = 0.71
+"""sqrt(P) for the probability P that a normal error crosses a boundary t away is at most
+FLIP * exp(-t**2 / 4), since P <= exp(-t**2 / 2) / 2."""
+LEAST_FLIP = 2 / LIMIT
+"""Share of a jump that counts at least where it may happen: one is within half the limit."""
+
+
+@dataclass(frozen=True)
+class Alike:
+    """A variance that elements have in common along some axes alone: where they were repeated."""
+
+    axes: frozenset[int]
+    variance: Array
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One error for all elements along the axes where `variance` has one, times a signed slope.
+
+    rest: the variance of what else elements have in common.
+    """
+
+    variance: Array
+    slope: Array
+    rest: Array | None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its expected error; None stands for zeros.
+
+    independent, common: variances. alike: how much of `common` is so along some axes alone; what
+    makes an estimate anew may remove it, and all of it is common then. ancestors: a bit for each
+    node whose result is inexact and that this one was computed from: errors of values that have
+    none in common are independent. part: what one of 64 parts of the last reduction adds, as far as
+    it reaches this value. rounds_to: the half type that the value, held as computed, is rounded to
+    wherever it is read. most: an upper limit of the error where few roundings are added up, whose
+    largest sum is less than LIMIT standard deviations; None where none is known. factor: the
+    variance of one relative error that elements have in common along the axes where it has one
+    element, as weights have that are divided by one sum; `common` holds what it makes of the value.
+    What makes an estimate anew may remove it. shared: how `common` is made up, where one error
+    is known with its sign in every element; what makes an estimate anew may leave that out, too.
+    rivals: of positions whose variance is infinite, which others may be found in their place.
+    """
+
+    value: Array
+    independent: Array | None = None
+    common: Array | None = None
+    ancestors: int = 0
+    part: Array | None = None
+    rounds_to: DType | None = field(default=None)
+    alike: Alike | None = None
+    most: Array | None = None
+    factor: Array | None = None
+    shared: Shared | None = None
+    rivals: Rivals | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Return whether no element can differ."""
+        return self.independent is None and self.common is None
+
+    @property
+    def variance(self) -> Array | None:
+        """Return both variances together."""
+        return add(self.independent, self.common)
+
+    @property
+    def sigma(self) -> Array:
+        """Return the expected error, in the shape of the value."""
+        variance = self.variance
+        if variance is None:
+            return np.zeros(self.value.shape)
+        return np.broadcast_to(np.sqrt(variance), self.value.shape)
+
+    @property
+    def squares(self) -> Array:
+        """Return |x|**2, once for all blocks that are multiplied with a matrix."""
+
+        def compute() -> Array:
+            with np.errstate(all="ignore"):
+                return squared(self.value)
+
+        return self.once("squares", compute)
+
+    def once(self, name: Hashable, compute: Callable[[], T]) -> T:
+        """Return what `compute` makes of this estimate, once for all that read it."""
+        if name not in self._computed:
+            self._computed[name] = compute()
+        return self._computed[name]
+
+    @cached_property
+    def _computed(self) -> dict[Hashable, Any]:
+        return {}
+
+    @property
+    def reach(self) -> Array:
+        """Return how far the value may be off, in its shape."""
+        wide = LIMIT * self.sigma
+        return wide if self.most is None else np.minimum(wide, self.most)
+
+    @property
+    def settled(self) -> Estimate:
+        """Return the value as it is read: rounded to its half type."""
+        return self if self.rounds_to is None else self._rounded
+
+    @cached_property
+    def _rounded(self) -> Estimate:
+        # Never itself: a cycle would hold its arrays until Python looks for cycles.
+        assert self.rounds_to is not None
+        return rounded(self, self.rounds_to)
+
+
+def add(*variances: Array | None) -> Array | None:
+    """Return the sum of variances."""
+    present = [v for v in variances if v is not None]
+    if not present:
+        return None
+    total = present[0]
+    for variance in present[1:]:
+        total = total + variance
+    return total
+
+
+def together(a: Array | None, b: Array | None) -> Array | None:
+    """Return the variance of the sum of two errors that may be one and the same."""
+    if a is None or b is None:
+        return add(a, b)
+    with np.errstate(all="ignore"):
+        return a + b + 2 * np.sqrt(a * b)
+
+
+def unit(dtype: DType) -> float:
+    """Return the largest unit in the last place relative to a value, for the type computed in.
+
+    Doubled for f64, in which the reference itself rounds.
+    """
+    compute = dtype.compute
+    return 2 * compute.epsilon * (2 if compute.part.name == "f64" else 1)
+
+
+def known(variance: Array | None) -> Array | None:
+    """Return a variance with infinity in place of what is no number."""
+    if variance is not None and variance.size and np.isnan(np.max(variance)):
+        return np.where(np.isnan(variance), np.inf, variance)
+    return variance
+
+
+def without_zeros(variance: Array | None) -> Array | None:
+    """Return None for a variance that is 0 everywhere."""
+    return None if variance is None or not variance.any() else variance
+
+
+def without_errors(estimate: Estimate, sure: Array) -> Estimate:
+    """Return an estimate that has no errors where it is `sure`."""
+
+    def kept(variance: Array | None) -> Array | None:
+        return None if variance is None else np.where(sure, 0.0, variance)
+
+    alike, shared = estimate.alike, estimate.shared
+    if shared is not None:
+        slope = np.where(sure, 0.0, shared.slope)
+        shared = Shared(shared.variance, slope, kept(shared.rest))
+    return replace(
+        estimate,
+        independent=kept(estimate.independent),
+        common=kept(estimate.common),
+        alike=None if alike is None else Alike(alike.axes, np.where(sure, 0.0, alike.variance)),
+        shared=shared,
+    )
+
+
+def with_sure_infinities(estimate: Estimate) -> Estimate:
+    """Return an estimate whose infinities are sure, but for those of which nothing is known.
+
+    A finite error leaves an infinity as it is: a score that is masked is equal to minus infinity,
+    whatever was added to it.
+    """
+    value = estimate.value
+    if estimate.exact or value.dtype.kind != "f":
+        return estimate
+    infinite = np.isinf(value)
+    if not infinite.any():
+        return estimate
+    return without_errors(estimate, infinite & np.isfinite(estimate.sigma))
+
+
+def spread_alike(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
+    """Return an estimate whose elements are repeated to `shape`: their errors become common.
+
+    They are so along the axes of one element; others, too, may be repeated in further blocks.
+    """
+    own, was = estimate.value.shape, estimate.alike
+    variance = add(estimate.independent, None if was is None else was.variance)
+    if variance is None or estimate.value.size == int(np.prod(shape, dtype=np.int64)):
+        return estimate
+    alike = None
+    if len(own) == len(shape):
+        axes = frozenset(a for a, extent in enumerate(own) if extent == 1)
+        alike = Alike(axes if was is None else axes | was.axes, variance)
+    return replace(estimate, independent=None, common=estimate.variance, alike=alike)
+
+
+def is_float(value: Array, dtype: DType) -> Array:
+    """Return which values the compute type of `dtype` holds as they are."""
+    compute = dtype.compute
+    if compute.part.name == "f64":
+        # The reference has rounded, too: it cannot tell.
+        return np.zeros(value.shape, np.bool_)
+    with np.errstate(all="ignore"):
+        near = value.astype(compute.numpy)
+        return near == value
+
+
+def rounding(
+    value: Array, dtype: DType, ulps: float, exact: Array | bool
+) -> tuple[Array | None, Array | None]:
+    """Return the variances of one operation of `ulps` accuracy, relative to `value`.
+
+    Every one rounds by at most half a unit; what approximations are off beside may have one sign. A
+    correctly rounded one adds nothing where its operands are `exact` and the result is a float, and
+    none does where `value` is 0: what is 0 in doubles, kernels neither round nor flush. On
+    an H200 the approximations declared with 1 to 6 units are off by 0.21 to 0.45 (root mean square)
+    and 0.6 to 2.7 units (most of a million): decision 040.
+    """
+    if not ulps or not dtype.is_rounded or not value.any():
+        return None, None
+    correct, sure = ulps <= 0.5, None
+    if correct and exact is not False and (exact is True or exact.any()):
+        sure = exact & is_float(value, dtype)
+        if sure.all():
+            return None, None
+    with np.errstate(all="ignore"):
+        squares = squared(value)
+        squares *= (min(ulps, 0.5) * unit(dtype)) ** 2 * SPREAD
+        nonzero, tiny = value != 0, TINY[dtype.compute.part.name]
+        squares += tiny if nonzero.all() else nonzero * tiny
+        if not np.isfinite(np.max(squares, initial=0.0)):
+            squares = np.where(np.isfinite(value), squares, 0.0)
+        if not correct:
+            return squares, squares * (BIAS / SPREAD * (ulps / 0.5) ** 2)
+    return (squares, None) if sure is None else (np.where(sure, 0.0, squares), None)
+
+
+def squared(x: Array) -> Array:
+    """Return |x|**2; infinite where that is too large."""
+    with np.errstate(over="ignore"):
+        if x.dtype.kind == "c":
+            return np.square(np.real(x)) + np.square(np.imag(x))
+        return np.square(x)
+
+
+def distance(moved: Array, value: Array) -> Array:
+    """Return |moved - value|, 0 where both are the same infinity or NaN; NaN where one is NaN."""
+    with np.errstate(all="ignore"):
+        if moved.dtype.kind == "b" or value.dtype.kind == "b":
+            return np.asarray(moved != value, dtype=np.float64)
+        wide = np.complex128 if "c" in (moved.dtype.kind, value.dtype.kind) else np.float64
+        change = np.abs(np.asarray(moved, wide) - np.asarray(value, wide))
+        if change.size and np.isnan(np.max(change)):
+            same = (moved == value) | (np.isnan(moved) & np.isnan(value))
+            change = np.where(same, 0.0, change)
+    return change
+
+
+def flip(distance: Array, sigma: Array) -> Array:
+    """Return the share of a jump that counts at `distance` from it, where it may happen."""
+    with np.errstate(all="ignore"):
+        away = distance / sigma
+        return np.fmax(FLIP * np.exp(-np.square(away) / 4), LEAST_FLIP)
+
+
+def rounded(estimate: Estimate, dtype: DType) -> Estimate:
+    """Return an estimate rounded to a half type: it is exact away from the boundaries.
+
+    Within reach of one the result may be its neighbour: a jump of one unit in the last place.
+    """
+    raw, held = estimate.value, round_to(estimate.value, dtype)
+    own, common, variance = estimate.independent, estimate.common, estimate.variance
+    if variance is None:
+        return Estimate(held, part=estimate.part)
+    with np.errstate(all="ignore"):
+        sigma, reach = np.sqrt(variance), estimate.reach
+        upper, lower = round_to(raw + reach, dtype), round_to(raw - reach, dtype)
+        certain = np.isnan(held) & np.isfinite(reach)
+        near = ~((upper == lower) | certain)
+        if not near.any():
+            return Estimate(held, part=estimate.part)
+        height, away = _boundary(raw, held, dtype)
+        jump = np.square(height * flip(away, sigma))
+        # A flip of one element says nothing of its neighbours'.
+        independent = np.where(near, jump if own is None else own + jump, 0.0)
+        # From the largest number of the type it is not far to infinity.
+        independent = np.where(near & ~np.isfinite(upper - lower), np.inf, independent)
+        common = None if common is None else without_zeros(np.where(near, common, 0.0))
+        most = None if estimate.most is None else known(np.maximum(upper - held, held - lower))
+    found = Estimate(held, known(independent), common, estimate.ancestors, estimate.part)
+    return found if most is None else replace(found, most=most)
+
+
+def _boundary(raw: Array, held: Array, dtype: DType) -> tuple[Array, Array]:
+    """Return the unit in the last place of half values, and the distance to the next boundary."""
+    step = ulp(held, dtype)
+    outward = np.where(raw >= held, held + step / 2, held - step / 2)
+    return step, np.abs(outward - raw)
+
+
+def ulp(value: Array, dtype: DType) -> Array:
+    """Return the unit in the last place of values of a half type."""
+    power = power_below(np.asarray(value, np.float64))
+    step = np.maximum(power, 2.0 ** _least_exponent(dtype)) * (2 * dtype.epsilon)
+    return np.where(np.isfinite(step), step, dtype.epsilon)
+
+
+def power_below(x: Array) -> Array:
+    """Return the power of two at or below the size of each double; 0 of subnormal ones."""
+    return (x.view(np.uint64) & _EXPONENT).view(np.float64)  # neither sign nor mantissa
+
+
+def _least_exponent(dtype: DType) -> int:
+    """Return the exponent of the least normal number of a half type."""
+    finfo: Any = ml_dtypes.finfo
+    return int(finfo(dtype.numpy).minexp)
+
+
+def converted(operand: Operand, estimate: Estimate, dtype: DType) -> Estimate:
+    """Return an operand converted to the type its operation computes in."""
+    held = estimate.settled
+    value = convert_operand(operand, held.value, dtype)
+    source = operand.type.dtype
+    if dtype.kind == "bool" and source.kind != "bool":
+        return truth(held)
+    if source == dtype or operand.is_scalar or not dtype.is_rounded:
+        return held if value is held.value else replace(held, value=value)
+    own = narrowing(value, source, dtype)
+    if own is None and value is held.value:
+        return held
+    most = held.most if own is None else None
+    return replace(held, value=value, independent=add(held.independent, own), most=most)
+
+
+def narrowing(value: Array, source: DType, target: DType) -> Array | None:
+    """Return the variance of a conversion to f32 or f64 (parts) that may round."""
+    if target.compute.part.name != "f32":
+        return None
+    if source.part.name == "f64" or (source.is_integer and source.bits > 24):
+        return rounding(value, target, 0.5, exact=True)[0]
+    return None
+
+
+def truth(held: Estimate) -> Estimate:
+    """Return whether a value is other than 0; it may be either where 0 is within reach."""
+    value = np.not_equal(held.value, 0)
+    variance = held.variance
+    if variance is None:
+        return Estimate(value)
+    with np.errstate(all="ignore"):
+        sigma, off = np.sqrt(variance), np.abs(np.asarray(held.value, np.complex128))
+        near = (sigma > 0) & ~(off > LIMIT * sigma)
+        chance = np.where(near, np.square(flip(off, sigma)), 0.0)
+    return Estimate(value, without_zeros(known(chance)), None, held.ancestors)
+
+
+def settled(held: Array, raw: Array, dtype: DType, variance: Array | None) -> Array | None:
+    """Return a variance, infinite where the kernel or the reference alone may overflow f32."""
+    if variance is None or dtype.name != "f32" or not raw.size:
+        return variance
+    # A float so large is off by more, if at all.
+    if not np.max(variance) >= 2.0**150:
+        return variance
+    size, reach = np.abs(raw), LIMIT * np.sqrt(variance)
+    with np.errstate(all="ignore"):
+        either = (size + reach >= F32_OVERFLOW) & (size - reach < F32_OVERFLOW)
+    return np.where(either, np.inf, variance)
+
+
+def result(
+    raw: Array, dtype: DType, independent: Array | None, common: Array | None,
+    ancestors: int = 0, part: Array | None = None, rounding: Array | None = None,
+) -> Estimate:  # fmt: skip
+    """Return the result of a node that rounds; of a half type it is rounded where it is read.
+
+    rounding: the variance of a correct rounding of the result, besides `independent`. It alone
+    carries no number beyond the largest float: where `raw` overflows is certain.
+    """
+    independent, common = known(independent), known(common)
+    with np.errstate(all="ignore"):
+        value = np.asarray(raw).astype(storage(dtype), copy=False)
+    if dtype.is_half:
+        return Estimate(value, add(independent, rounding), common, ancestors, part, dtype)
+    if dtype.name == "f32":
+        independent = settled(value, value, dtype, independent)
+        value = overflow(value)
+    elif dtype.name == "c64":
+        value = by_parts(value, overflow)
+    return Estimate(value, add(independent, rounding), common, ancestors, part)
+
+
+def overflowing(total: Array, magnitude: Array, dtype: DType, *, whole: bool = True) -> Array:
+    """Return where sums of some order overflow that are numbers, given sum(x) and sum(|x|).
+
+    At most all terms of one sign meet. `whole` says that the sum itself is the result: it is sure
+    where it overflows in any order and meets no infinity of the other sign.
+    """
+    largest = LARGEST[dtype.compute.part.name]
+    if not np.max(magnitude, initial=0.0) >= largest:
+        return np.zeros(np.shape(magnitude), np.bool_)
+    size = np.abs(total)
+    with np.errstate(all="ignore"):
+        more, less = (magnitude + size) / 2, (magnitude - size) / 2
+    sure = (size >= largest) & (less < largest) if whole else np.False_
+    # Infinite terms are so in any order.
+    return np.isfinite(total) & (more >= largest) & ~sure

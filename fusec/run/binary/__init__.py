@@ -1,0 +1,1 @@
+"""CUDA text to machine code through NVRTC, and what machine code says."""

@@ -1,0 +1,80 @@
+"""A page of memory in which a rank notes what it is doing, for its watchdog to read at any time.
+
+The rank writes without a system call, so that the note is there also while it is stopped or its
+main thread is inside a driver call.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusec.run.distributed import wire
+
+NOBODY, ANY = -1, -2
+"""Values of `Status.waits`: the rank waits for no other; for some rank that it cannot name."""
+SIZE = 4096
+_HEAD = struct.Struct("=ddiI")
+_TAIL = struct.Struct("=d")
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a rank is doing.
+
+    waits: the rank that it waits for, itself where a phase of its own has a limit. limit: seconds
+    without progress after which that rank counts as hung; 0: no limit. idle: seconds since the last
+    progress.
+    """
+
+    doing: str = ""
+    waits: int = NOBODY
+    limit: float = 0.0
+    idle: float = 0.0
+
+    @classmethod
+    def of_frame(cls, frame: Mapping[str, Any]) -> Status:
+        """Return the status that plain data describes; wire.Refused where it describes none."""
+        number = (int, float)
+        wire.need(frame, doing=str, waits=int, limit=number, idle=number)
+        return cls(frame["doing"], frame["waits"], frame["limit"], frame["idle"])
+
+
+class StatusPage:
+    """The page; one process writes it and another reads it."""
+
+    def __init__(self, file: int) -> None:
+        """Map the page of a file of `SIZE` bytes."""
+        self._memory = mmap.mmap(file, SIZE)
+        self._last: tuple[Any, ...] = (0.0, NOBODY, b"")
+
+    def write(self, status: Status) -> None:
+        """Note what the rank begins to do."""
+        self._last = (status.limit, status.waits, status.doing.encode()[: SIZE // 2])
+        self.touch()
+
+    def touch(self) -> None:
+        """Note progress in the same."""
+        limit, waits, text = self._last
+        now = time.monotonic()
+        page = _HEAD.pack(now, limit, waits, len(text)) + text + _TAIL.pack(now)
+        self._memory[: len(page)] = page
+
+    def read(self) -> Status:
+        """Return what the rank is doing; a copy that is torn by a write is read again."""
+        for _ in range(100):
+            page = self._memory[:]
+            since, limit, waits, length = _HEAD.unpack_from(page)
+            end = min(_HEAD.size + length, SIZE - _TAIL.size)
+            if _TAIL.unpack_from(page, end)[0] == since:
+                text = page[_HEAD.size : end].decode(errors="replace")
+                return Status(text, waits, limit, max(0.0, time.monotonic() - since))
+        return Status()
+
+    def close(self) -> None:
+        """Unmap it."""
+        self._memory.close()

@@ -1,0 +1,50 @@
+"""What a watchdog is told at its start."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from fusec.run.distributed.ranks import Ranks
+
+
+class Ends(Enum):
+    """Which processes a watchdog ends after a loss.
+
+    COMMAND: every one that is left after the grace period. PROGRAM: the same, but one that has seen
+    the error may go on, since whoever wrote it may have caught the error; it ends within the grace
+    period once its connections are closed. NOBODY: none; the watchdog is a thread, as for ranks
+    that are threads of one process.
+    """
+
+    COMMAND = "command"
+    PROGRAM = "program"
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True)
+class Order:
+    """The rank and its run.
+
+    host: name of the rank's host. port: where the rank itself accepts connections. seconds: for the
+    rendezvous. patience: seconds after which a rank that does not answer is lost.
+    """
+
+    ranks: Ranks
+    host: str
+    port: int
+    pid: int
+    seconds: float
+    patience: float
+    ends: str
+
+    def frame(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def of_frame(cls, frame: dict[str, Any]) -> Order:
+        """Return the order that plain data describes."""
+        given: dict[str, Any] = {**frame, "ranks": Ranks(**frame["ranks"])}
+        return cls(**given)

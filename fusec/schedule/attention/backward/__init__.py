@@ -1,0 +1,1 @@
+"""Attention's backward pass: five GEMMs in two kernels."""

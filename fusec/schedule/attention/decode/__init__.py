@@ -1,0 +1,1 @@
+"""Decoding attention: few queries, whose keys several blocks share."""

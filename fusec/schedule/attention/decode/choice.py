@@ -1,0 +1,120 @@
+"""What may be chosen of a decoding attention, and what lies in its shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fusec.kernel.sizes import Constants, Listing, Quantity
+from fusec.schedule.attention.decode.problem import CHUNK, MOST_ROWS, Decode
+from fusec.schedule.plan import Kernel
+from fusec.schedule.space import COUNTS, Field, Parameters
+from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+TILE_KEYS = (16, 32, 64)
+LIKELY = ((16, 8, 2), (16, 4, 3), (16, 4, 2), (16, 2, 2))
+"""Keys of a tile, warps and stages that are tried in turn until shared memory holds them."""
+IN_REGISTERS = 128
+"""Features of queries that a thread holds beside the sums of as many; with 256 it would spill."""
+STREAMED = 6
+"""Times the bytes of L2 up to which a cache of keys rather leaves it first (decision 121)."""
+_FLOAT = 4
+
+
+@dataclass(frozen=True)
+class DecodeParameters(Parameters):
+    """The choices of a decoding attention; wide_index: 64-bit addresses."""
+
+    tile_keys: int
+    warps: int
+    stages: int
+    splits: int = 1
+    streaming: bool = True
+    vector_width: int = 2
+    wide_index: bool = False
+    free: ClassVar = (
+        Field("tile_keys", TILE_KEYS, "keys that a warp processes at a time"),
+        Field("warps", (1, 2, 4, 8), "warps of a block"),
+        Field("stages", (2, 3, 4, 6, 8), "tiles of a warp in flight"),
+        Field("splits", COUNTS, "blocks that share the same queries"),
+        Field("streaming", (False, True), "whether keys and values are evicted from L2 first"),
+        Field(
+            "vector_width",
+            (1, 2),
+            "adjacent elements per access of elementwise operations on scores",
+        ),
+    )
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a block."""
+        return 32 * self.warps
+
+
+@dataclass(frozen=True)
+class DecodeLayout:
+    """The shared memory of a block, in bytes: a tile of keys, and a stage.
+
+    queries: where they lie; 0 where they are in registers.
+    """
+
+    keys: int
+    stage: int
+    queries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class DecodeKernel(Kernel):
+    """The launch of a decoding attention and the layout of its shared memory."""
+
+    layout: DecodeLayout = field(kw_only=True)
+
+
+def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
+    """Return the rings of all warps, over which lie the parts of these in the end."""
+    features = decode.graph.features.value
+    keys, stage, rings = map(int, _rings(p, decode, Listing(spelled=False)))
+    parts = p.warps * part_floats(decode, CHUNK) * _FLOAT
+    if features <= IN_REGISTERS:
+        return DecodeLayout(keys, stage, 0, max(rings, parts))
+    return DecodeLayout(keys, stage, rings, max(rings + MOST_ROWS * features * 2, parts))
+
+
+def spelled_layout(p: DecodeParameters, decode: Decode) -> Constants:
+    """Return the constants of the layout as sums of those before them, and of the tile."""
+    listing = Listing(spelled=True)
+    *_, rings = _rings(p, decode, listing)
+    if decode.graph.features.value > IN_REGISTERS:
+        listing.add("kQueriesAt", rings, "the queries")
+    return listing.constants
+
+
+def _rings(p: DecodeParameters, decode: Decode, listing: Listing) -> tuple[Quantity, ...]:
+    """List the bytes of keys and of a stage, and return them, and those of the rings."""
+    features = listing.named("kFeatures", decode.graph.features.value)
+    values = listing.named("kValueFeatures", decode.graph.value_features.value)
+    tile = listing.named("kKeys", p.tile_keys)
+    key_bytes = tile * (features + CHUNK) * 2
+    keys = listing.add("kKeyBytes", key_bytes, "the keys of a stage; its values follow")
+    stage = listing.add("kStageBytes", keys + tile * (values + CHUNK) * 2, "a stage")
+    rings = listing.named("kWarps", p.warps) * listing.named("kStages", p.stages) * stage
+    return keys, stage, rings
+
+
+def part_floats(decode: Decode, padding: int = 0) -> int:
+    """Return the floats of a part: sums of values, and the ends of rows, as whole vectors."""
+    return -(-decode.rows * (decode.graph.value_features.value + padding + 2) // 4) * 4
+
+
+def trouble(p: DecodeParameters, decode: Decode, target: Target) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    extents = (decode.graph.n, decode.graph.value_features)
+    if any(c % p.vector_width for e in extents for _, c in e.terms):
+        return Refusal("access", f"{p.vector_width} keys are not divisible by {decode.graph.n}")
+    needed = shared_layout(p, decode).bytes
+    if needed > target.shared:
+        because = f"{needed} bytes of shared memory needed; an SM has {target.shared}"
+        return Refusal("shared memory", because)
+    return None

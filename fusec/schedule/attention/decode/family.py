@@ -1,0 +1,211 @@
+"""The decoding attention scheduler: few queries over many keys, which several blocks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fusec.index.access import Facts
+from fusec.index.domain import Refusal
+from fusec.index.instances import Instance, instances_under
+from fusec.ir.dim import ceildiv, dim
+from fusec.ir.dtype import F32, U32
+from fusec.ir.graph import Fusion
+from fusec.ops.names import fresh_name
+from fusec.schedule.attention.common import recognised, row_guards
+from fusec.schedule.attention.decode.choice import (
+    LIKELY,
+    STREAMED,
+    DecodeKernel,
+    DecodeParameters,
+    part_floats,
+    shared_layout,
+    trouble,
+)
+from fusec.schedule.attention.decode.price import best_splits, held, seconds, streaming
+from fusec.schedule.attention.decode.problem import Decode, find_decode, start_of
+from fusec.schedule.attention.kernel.names import DECODE
+from fusec.schedule.attention.masks import visible
+from fusec.schedule.attention.sums import sum_of
+from fusec.schedule.common import tensor_arguments
+from fusec.schedule.family import Family
+from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, serial
+from fusec.schedule.plan import Kernel, Plan, Workspace
+from fusec.schedule.pressure import Pressure, of_template
+from fusec.schedule.problem import Problem
+from fusec.schedule.requirements import two_gemms_or_sums
+from fusec.schedule.templates import Template
+from fusec.segment.price import traffic, work
+from fusec.segment.protocol import Estimate
+from fusec.target import Target
+
+FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar", "reduction", "indexing")
+TEMPLATE = "attention_decode"
+
+
+@dataclass(frozen=True, eq=False)
+class DecodeProblem(Problem):
+    """A segment that is an attention of few queries."""
+
+    decode: Decode
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether nothing is counted but elements of memory: scores are in tiles."""
+        return True
+
+
+DecodePlan = Plan[DecodeProblem, DecodeParameters]
+
+
+class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
+    """Accepts attentions of at most 16 queries that share keys, and elementwise work on scores."""
+
+    name = "attention_decode"
+    templates: ClassVar = {
+        "attention_decode": Template("attention.decode", 36),
+    }
+    reach = ("matmul",)
+    vocabulary = DECODE
+
+    def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
+        """Return the attention that a segment is, or why it is none."""
+        trouble = two_gemms_or_sums(segment)
+        found = trouble or recognised(segment, find_decode, FAMILIES, "blocks")
+        if isinstance(found, Refusal):
+            return found
+        fusion, decode = found
+        extents = (decode.batches, decode.graph.n)
+        if min(e.evaluate(fusion.hints) for e in extents) == 0:
+            return Refusal("extents", "a tensor without elements")
+        return DecodeProblem(segment, fusion, decode)
+
+    def likeliest(self, problem: DecodeProblem, target: Target) -> DecodeParameters | Refusal:
+        """Return tiles by what shared memory holds, and splits that fill the GPU."""
+        width = 2 if all(c % 2 == 0 for _, c in problem.decode.graph.n.terms) else 1
+        once = traffic(problem.segment) <= STREAMED * target.l2
+        once = once and not problem.decode.shares_more
+        for keys, warps, stages in LIKELY:
+            found = self.completed(
+                problem,
+                DecodeParameters(keys, warps, stages, streaming=once, vector_width=width),
+            )
+            if self.legal(problem, found, target) is None:
+                shared = best_splits(found, problem.decode, problem.hints, target)
+                offers = [replace(found, splits=splits) for splits in shared]
+                return min(offers, key=lambda p: self._seconds(problem, p, target))
+        return Refusal("shared memory", "no tile of keys fits in shared memory and registers")
+
+    def _seconds(self, problem: DecodeProblem, p: DecodeParameters, target: Target) -> float:
+        return seconds(p, problem.decode, traffic(problem.segment), problem.hints, target)
+
+    def completed(self, problem: DecodeProblem, parameters: DecodeParameters) -> DecodeParameters:
+        """Return parameters with their addresses."""
+        return replace(parameters, wide_index=problem.wide)
+
+    def trouble(
+        self, problem: DecodeProblem, parameters: DecodeParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        return trouble(parameters, problem.decode, target)
+
+    def price(self, plan: DecodePlan, target: Target) -> Estimate:
+        """Return a price: the bytes of the keys and values, and how far their readers fill SMs."""
+        problem, p = plan.problem, plan.parameters
+        graph = problem.decode.graph
+        moved = traffic(problem.segment)
+        flops, sfu = work(graph.outputs.epilogue.fusion)
+        hints = problem.hints
+        keys = problem.decode.batches.evaluate(hints) * graph.n.evaluate(hints)
+        features = graph.features.value + graph.value_features.value
+        taken, cost = self._seconds(problem, p, target), target.cost.attention_decode
+        scratch = sum(w.size.evaluate(hints) * w.dtype.size for w in plan.workspaces)
+        return Estimate(
+            bytes=moved,
+            workspace_bytes=2 * scratch,
+            flops=flops,
+            sfu=sfu,
+            tensor_flops=2.0 * 16 * keys * features / cost.mma_reach,
+            efficiency=cost.memory_reach,
+            ctas=target.sms,  # how far the SMs are filled is part of what blocks wait for
+            waits=max(0.0, taken - streaming(moved, target)),
+            seen=visible(graph, hints),
+        )
+
+    def plan(
+        self, problem: DecodeProblem, parameters: DecodeParameters, target: Target
+    ) -> DecodePlan:
+        """Return a plan of one kernel."""
+        fusion, decode = problem.fusion, problem.decode
+        facts = Facts(problem.hints)
+        operands = operands_of(problem)
+        for operand in operands:
+            start_of(operand, facts)
+        layout = shared_layout(parameters, decode)
+        workspaces = _workspaces(fusion, decode, parameters)
+        read = {i.value for part in (decode.graph.scores, decode.graph.outputs)
+                for i in part.epilogue.fusion.inputs}  # fmt: skip
+        read |= {i.value for i in instances_under(operands) if i.kind == "load"}
+        read |= {i.value for i in fusion.inputs if i.value.is_scalar}
+        inputs = fusion.effects.inputs_for({v for v in read if v is not None})
+        kernel = DecodeKernel(
+            name=f"{fusion.name}_attention_decode",
+            template=TEMPLATE,
+            grid=(decode.batches * parameters.splits, dim(1), dim(1)),
+            block=(parameters.threads, 1, 1),
+            arguments=tensor_arguments(replace(fusion, inputs=inputs), workspaces),
+            shared_bytes=layout.bytes,
+            layout=layout,
+        )
+        return Plan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            workspaces,
+            guards=(*problem.index[1], *row_guards(facts)),
+            specialised=problem.specialised,
+            orders=_orders(fusion, decode, parameters),
+            rounded_early={}
+            if decode.rounded is None
+            else {decode.rounded.name: parameters.tile_keys},
+            problem=problem,
+        )
+
+    def pressure(self, plan: DecodePlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds: queries, sums, scores and weights."""
+        return replace(
+            of_template(kernel.template), staged=held(plan.problem.decode, plan.parameters)
+        )
+
+
+def operands_of(problem: DecodeProblem) -> tuple[Instance, ...]:
+    """Return queries, keys and values in loop variables."""
+    found = [problem.decode.operand(s) for s in problem.decode.graph.sources]
+    return tuple(o for o in found if isinstance(o, Instance))
+
+
+def _workspaces(fusion: Fusion, decode: Decode, p: DecodeParameters) -> tuple[Workspace, ...]:
+    """Return the parts of blocks, and how many have left theirs."""
+    if p.splits == 1:
+        return ()
+    taken = fusion.names
+    floats = decode.batches * (p.splits * part_floats(decode))
+    return (
+        Workspace(fresh_name(taken, "partials"), F32, floats),
+        Workspace(fresh_name(taken, "arrivals"), U32, decode.batches, "zeroed once"),
+    )
+
+
+def _orders(fusion: Fusion, decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
+    """Return the orders of both products, and of the sums of exponentials."""
+    graph = decode.graph
+    tiles = ceildiv(ceildiv(graph.n, p.tile_keys), p.warps * p.splits)
+    # A lane's neighbours in a tile, its tiles, the four lanes of a row; then warps and blocks.
+    lanes = (PlannedStage(dim(p.tile_keys // 8), 1), serial(tiles), PlannedStage(dim(1), 2))
+    parts = (serial(dim(p.warps)), serial(dim(p.splits)))
+    return {
+        sum_of(fusion, graph.first): of_tensor_cores(graph.features, 16),
+        sum_of(fusion, graph.second): of_tensor_cores(graph.n, p.tile_keys, p.warps, p.splits),
+        graph.total.output.name: PlannedOrder((*lanes, *parts)),
+    }

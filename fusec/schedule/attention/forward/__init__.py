@@ -1,0 +1,1 @@
+"""Attention's forward pass: one block for a tile of queries."""

@@ -1,0 +1,164 @@
+"""What may be chosen of an attention kernel, and what lies where in its shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fusec.kernel.sizes import Constants, Listing, Quantity
+from fusec.schedule.attention.forward.problem import Attention
+from fusec.schedule.plan import Kernel
+from fusec.schedule.space import Field, Parameters
+from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+FEATURES = (64, 96, 128, 256)
+"""Features of a query, and of a value, that the kernel has tiles for."""
+TILE_KEYS = tuple(range(64, 177, 16))
+LIKELY_KEYS = (176, 128, 80, 64)
+"""Those that are compared by price."""
+PANEL = 64
+"""Elements of 16 bits in the 128 bytes that the swizzle spans."""
+WARPGROUP_ROWS = 64
+_ELEMENT = 2
+BARRIER = 8
+"""Bytes of an mbarrier."""
+SM_REGISTERS = 512
+"""Registers of a thread of each warpgroup, together: 65536 for threads of 128 at a time."""
+PRODUCER_REGISTERS = {1: 40, 2: 24, 3: 32}
+
+
+class ByWarpgroups(Parameters):
+    """Parameters of CTAs whose warpgroups have 64 rows each, beside one that loads."""
+
+    warpgroups: int
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of a tile."""
+        return WARPGROUP_ROWS * self.warpgroups
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a CTA."""
+        return 128 * (self.warpgroups + 1)
+
+    @property
+    def producer_registers(self) -> int:
+        """Return the registers of a thread that loads."""
+        return PRODUCER_REGISTERS[self.warpgroups]
+
+    @property
+    def consumer_registers(self) -> int:
+        """Return the registers of a thread that multiplies."""
+        left = (SM_REGISTERS - self.producer_registers) // self.warpgroups
+        return min(240, left // 8 * 8)
+
+
+@dataclass(frozen=True)
+class AttentionParameters(ByWarpgroups):
+    """The choices of an attention; wide_index: 64-bit addresses."""
+
+    tile_keys: int
+    stages: int
+    warpgroups: int = 2
+    ping_pong: bool = False
+    vector_width: int = 2
+    wide_index: bool = False
+    free: ClassVar = (
+        Field("tile_keys", TILE_KEYS, "keys of a stage"),
+        Field("stages", (1, 2, 3, 4), "stages of keys and values in flight"),
+        Field("warpgroups", (1, 2, 3), "warpgroups that multiply, with 64 queries each"),
+        Field("ping_pong", (False, True), "whether the warpgroups alternate on the tensor cores"),
+        Field(
+            "vector_width",
+            (1, 2),
+            "adjacent elements per access of elementwise operations on scores",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class AttentionLayout:
+    """Constants of the kernel: name, value, meaning, in bytes; bytes: of shared memory in all."""
+
+    constants: tuple[tuple[str, int, str], ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class AttentionKernel(Kernel):
+    """The launch of an attention and the layout of its shared memory."""
+
+    layout: AttentionLayout = field(kw_only=True)
+
+
+def padded(features: int) -> int:
+    """Return how many features the panels of a tile have."""
+    return -(-features // PANEL) * PANEL
+
+
+def shared_layout(p: AttentionParameters, features: int, value_features: int) -> AttentionLayout:
+    """Return the queries, the stages of keys and values, and the barriers."""
+    listing = Listing(spelled=False)
+    size = _lay_out(p, features, value_features, listing)
+    return AttentionLayout(listing.values, size)
+
+
+def spelled_layout(p: AttentionParameters, features: int, value_features: int) -> Constants:
+    """Return the constants of the layout as sums of those before them, and of the tile."""
+    listing = Listing(spelled=True)
+    _lay_out(p, features, value_features, listing)
+    return listing.constants
+
+
+def in_panels(listing: Listing, name: str, features: int) -> Quantity:
+    """Return how many features a row of a tile has, in whole panels."""
+    whole = padded(features)
+    return listing.named(name, features) if whole == features else whole
+
+
+def _lay_out(p: AttentionParameters, features: int, value_features: int, listing: Listing) -> int:
+    """List the layout, and return its bytes."""
+    row = in_panels(listing, "kFeatures", features)
+    value_row = in_panels(listing, "kValueFeatures", value_features)
+    keys, stages = listing.named("kKeys", p.tile_keys), listing.named("kStages", p.stages)
+    queries = listing.named("kRows", p.rows) * row * _ELEMENT
+    listing.add("kQueries", 0, "the queries of a tile")
+    first = listing.add("kStage", queries, "the first stage")
+    key_bytes = listing.add(
+        "kKeyBytes", keys * row * _ELEMENT, "the keys of a stage; its values follow"
+    )
+    stage = listing.add("kStageBytes", key_bytes + keys * value_row * _ELEMENT, "a stage")
+    at = first + stages * stage
+    for name, count, meaning in (
+        ("kQueriesFull", 1, "barrier: the queries have landed"),
+        ("kQueriesEmpty", 1, "barrier: all have multiplied them"),
+        ("kKeysFull", stages, "barriers, one per stage: its keys have landed"),
+        ("kKeysEmpty", stages, "barriers, one per stage: all have multiplied them"),
+        ("kValuesFull", stages, "barriers, one per stage: its values have landed"),
+        ("kValuesEmpty", stages, "barriers, one per stage: all have multiplied them"),
+    ):
+        at = listing.add(name, at, meaning) + count * BARRIER
+    return int(at)
+
+
+def trouble(p: AttentionParameters, attention: Attention, target: Target) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    features, values = attention.features.value, attention.value_features.value
+    held = values // 2 + p.tile_keys // 2 + p.tile_keys // 4
+    if held + 40 > p.consumer_registers:
+        because = (
+            f"accumulators and scores need {held} registers; a thread has {p.consumer_registers}"
+        )
+        return Refusal("registers", because)
+    if p.ping_pong and p.warpgroups == 1:
+        return Refusal("ping_pong", "ping-pong needs at least two warpgroups")
+    extents = (attention.n, attention.value_features)
+    if any(c % p.vector_width for e in extents for _, c in e.terms):
+        return Refusal("access", f"{p.vector_width} keys are not divisible by {attention.n}")
+    needed = shared_layout(p, features, values).bytes
+    if needed > target.shared:
+        because = f"{needed} bytes of shared memory needed; an SM has {target.shared}"
+        return Refusal("shared memory", because)
+    return None

@@ -1,0 +1,1 @@
+"""What the host does between kernels: collectives, placement, segments without kernels."""

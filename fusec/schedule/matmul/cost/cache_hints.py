@@ -1,0 +1,49 @@
+"""Which operands of a split product leave L2 first: what is read once, and does not fit in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusec.schedule.matmul.choice import MatmulParameters, Sizes, sizes_of
+from fusec.schedule.matmul.cost.work import ProductWork, widths_of
+from fusec.schedule.matmul.problem import Product
+from fusec.target import Target
+
+MOST_TIMES = 3
+"""How many times L2 operands may have: of 470 MB the same loads were 4 % slower (H200)."""
+
+
+def read_once(
+    p: MatmulParameters, sizes: Sizes, widths: tuple[float, float], target: Target
+) -> tuple[bool, bool]:
+    """Return whether A, and B, are read once, by one CTA or by those that share it.
+
+    What other kernels have left in L2 need not be written back then for what nobody asks for again
+    (decision 107). widths: bytes of an element of A, and of B.
+    """
+    moved = (sizes.m * widths[0] + p.products * sizes.n * widths[1]) * sizes.k
+    if p.kernel != "split_k" or sizes.batches != 1:
+        return False, False
+    if not target.l2 < moved <= MOST_TIMES * target.l2:
+        return False, False
+    rows = -(-sizes.m // (p.tile_m * p.pair_rows))
+    columns = -(-sizes.n // (p.columns * p.pair_columns))
+    return columns == 1, rows == 1
+
+
+def operands_read_once(
+    product: Product, p: MatmulParameters, hints: Mapping[str, int], target: Target
+) -> tuple[bool, bool]:
+    """Return whether A, and B, are read once at hint sizes, and larger than L2."""
+    return read_once(p, sizes_of(product, hints), widths_of(product), target)
+
+
+def displaced_bytes(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the bytes of others' results that L2 gives up for operands that stay in it."""
+    sizes = needed.sizes
+    once = read_once(p, sizes, needed.widths, target)
+    kept = sizes.batches * sum(
+        rows * sizes.k * width * (not is_once)
+        for rows, width, is_once in zip((sizes.m, sizes.n), needed.widths, once, strict=True)
+    )
+    return min(kept, target.cost.matmul.written_back_bytes) if kept > target.l2 else 0.0

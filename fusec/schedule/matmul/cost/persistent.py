@@ -1,0 +1,154 @@
+"""The predicted time of a product's kernel with one CTA per SM over all tiles."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from fusec.schedule.matmul.choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul.cost.cache_hints import displaced_bytes
+from fusec.schedule.matmul.cost.occupancy import clusters
+from fusec.schedule.matmul.cost.work import ProductWork, line_cost, part_of_rate
+from fusec.schedule.matmul.staged import LINE, staged_columns
+from fusec.target import Target
+from fusec.target.costs import MatmulWgmmaCost
+
+
+def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of all tiles: what follows a tile's products adds to them.
+
+    With ping-pong it runs under the products of the next tile, but for the last one's, and where it
+    takes longer than these.
+    """
+    sizes, cost = needed.sizes, target.cost.matmul_wgmma
+    places = clusters(p, target)
+    waves, left = divmod(sizes.clusters(p), places)
+    steps = -(-sizes.k // p.tile_k)
+    after = _stored_seconds(p, cost) + epilogue_seconds(p, needed, target)
+    stage = _Stage(p, needed, target)
+
+    def turn(count: int) -> float:
+        main = steps * stage.seconds(count * p.ctas)
+        return max(main, (main + after) / 2) if p.ping_pong else main + after
+
+    taken = waves * turn(places) if waves else 0.0
+    if p.splits > 1 and 0 < left * p.splits <= places:
+        main = -(-steps // p.splits) * stage.seconds(left * p.splits * p.ctas)
+        slices = p.splits * p.tile_m * p.tile_n * 4
+        taken += main + cost.slice_arrival_seconds + slices / cost.slice_rate + after
+    else:
+        taken += (turn(left) if left else 0.0) + (after if p.ping_pong else 0.0)
+    stores = _lines_stored(p, needed) / (target.bandwidth * cost.store_reach)
+    norm = cost.store_overlap_exponent
+    return cost.start_seconds + (taken**norm + stores**norm) ** (1 / norm)
+
+
+def _stored_seconds(p: MatmulParameters, cost: MatmulWgmmaCost) -> float:
+    """Return the seconds after a tile's products that it takes to store its sums."""
+    by = cost.staged_sum_seconds if p.staged else cost.exchanged_sum_seconds
+    return by[p.vector_width] * p.sums
+
+
+def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
+    """Return the bytes of memory's lines that are touched, once by each piece of a row."""
+    stored = needed.stored
+    columns = min(p.tile_n, MULTIPLIERS // 8)
+    if p.staged:
+        columns = staged_columns(p.columns, whole=stored.whole, joined=p.joined)
+        # Neighbouring tiles fill the line between them together.
+        columns *= min(2, p.pair_columns) if stored.whole else 1
+    piece = columns * stored.element
+    return stored.bytes * (1 + (LINE - gcd(stored.begin, piece)) / piece)
+
+
+class _Stage:
+    """What the time of a stage follows from, whatever runs beside it.
+
+    It is that of its products, or of what brings the next one.
+    """
+
+    def __init__(self, p: MatmulParameters, needed: ProductWork, target: Target) -> None:
+        """Add up the bytes of a stage and what their lines cost."""
+        self.target, sizes, depth = target, needed.sizes, p.tile_k
+        self.cost = cost = target.cost.matmul_wgmma
+        extents = (p.tile_m, p.columns)
+        loaded = [
+            -(-extent // block) * block
+            for extent, block in zip(extents, needed.blocks, strict=True)
+        ]
+        within = [min(x, size) for x, size in zip(loaded, (sizes.m, sizes.n), strict=True)]
+        # Of L2; what a cluster shares is asked for once.
+        shared, products = (p.pair_columns, p.pair_rows), (1, p.products)
+        bytes_ = [
+            depth * n * rows * width
+            for n, rows, width in zip(products, within, needed.widths, strict=True)
+        ]
+        asked = [each / by for each, by in zip(bytes_, shared, strict=True)]
+        wanted = _rows_at_once(p, needed, clusters(p, target) * p.ctas)
+        dearer = (1.0, cost.shared_a_penalty[needed.blocks[1] > 1] if p.multicast == "a" else 1.0)
+        self.taken = sum(
+            part * line_cost(needed, side, cost.line_penalties, extents[side])
+            * (1 + cost.hot_row_limit / wanted[side]) * dearer[side]
+            for side, part in enumerate(asked)
+        )  # fmt: skip
+        beyond = sum(
+            depth * width * max(0.0, rows - size / max(1, -(-size // extent)))
+            for width, rows, size, extent in zip(
+                needed.widths, loaded, (sizes.m, sizes.n), extents, strict=True
+            )
+        )
+        stages = sizes.clusters(p) * p.ctas * -(-sizes.k // depth)
+        from_memory = min(1.0, needed.bytes / max(1, sum(asked) * stages))
+        displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
+        self.from_memory = sum(asked) * from_memory * displaced
+        more = cost.fp8_ratio if needed.is_narrow else cost.tf32_ratio if needed.is_tf32 else 1.0
+        self.products = 2.0 * p.tile_m * p.tile_n * depth / more
+        rate = target.half_flops * part_of_rate(cost.tensor_reach, p.across) / target.sms
+        latency = cost.stage_seconds + (cost.shared_stage_seconds if p.ctas > 1 else 0.0)
+        alone = (
+            self.products / rate,
+            (sum(bytes_) + cost.out_of_bounds_penalty * beyond) / cost.smem_fill_rate,
+            sum(asked) / cost.tf32_rounding_rate if needed.is_tf32 else 0.0,
+            latency / max(1, p.stages - 1),
+        )
+        self.part = cost.dual_stage_share if p.joined else 1.0
+        self.powered = cost.power_limit * (cost.ping_pong_power_ratio if p.ping_pong else 1.0)
+        self.alone = sum(part**cost.overlap_exponent for part in alone)
+
+    def seconds(self, running: int) -> float:
+        """Return the time of a stage of so many CTAs at once."""
+        cost, norm = self.cost, self.cost.overlap_exponent
+        parts = (
+            running * self.products / self.powered,
+            self.taken / cost.l2_rate * (running / self.target.sms) ** (1 - cost.l2_contention),
+            running * self.from_memory / (self.target.bandwidth * cost.memory_reach),
+        )
+        taken = (self.alone + sum(part**norm for part in parts)) ** (1 / norm)
+        return taken * self.part
+
+
+def _rows_at_once(p: MatmulParameters, needed: ProductWork, running: int) -> tuple[float, float]:
+    """Return the rows of A, and of B, that so many CTAs ask for at once."""
+    sizes = needed.sizes
+    down, across = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
+    rows = min(down, max(p.band, running / across))
+    columns = min(across, running / rows)
+    return min(sizes.m, rows * p.tile_m), p.products * min(sizes.n, columns * p.columns)
+
+
+def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of a warpgroup's epilogue of a tile beyond a plain one's.
+
+    Rows that are staged are there when the products end; others are waited for.
+    """
+    sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul_wgmma
+    threads = 128 * (1 if p.ping_pong else p.consumers)
+    count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
+    flops, sfu = epilogue.operations(target)
+    issued = flops / (target.flops / 2 * cost.epilogue_issue)
+    special = sfu / target.special
+    waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
+    turns = -(-count // (threads * p.vector_width)) if waits else 0
+    busy = count * max(issued, special) * target.sms
+    busy *= cost.tall_tile_penalty if epilogue.reads and p.tile_m > 128 else 1.0
+    busy *= cost.dual_epilogue_penalty if p.joined and not p.ping_pong else 1.0
+    return busy + turns * cost.epilogue_load_seconds

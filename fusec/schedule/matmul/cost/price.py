@@ -1,0 +1,210 @@
+"""The predicted time of a matrix product's kernel: its steps along K, and what follows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusec.schedule.matmul.choice import COMPARED_METHODS, MULTIPLIERS, TURNS, MatmulParameters
+from fusec.schedule.matmul.cost.cache_hints import displaced_bytes
+from fusec.schedule.matmul.cost.occupancy import beside
+from fusec.schedule.matmul.cost.persistent import persistent_seconds
+from fusec.schedule.matmul.cost.vector import vector_seconds
+from fusec.schedule.matmul.cost.work import ProductWork, computing_seconds, line_cost, part_of_rate
+from fusec.schedule.matmul.operands.computed import WRITERS
+from fusec.schedule.matmul.ranges import ranges
+from fusec.segment.protocol import OVERLAP, Estimate, together
+from fusec.target import Target
+from fusec.target.costs import MatmulCost
+
+_SIMT_RESIDENT = 4
+"""CTAs of kernel `simt` that an SM has at a time."""
+_BARRIER, _SLOT = 8, 16
+"""Bytes of shared memory beside the stages: barriers of each, and what a CTA is told."""
+
+
+def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the predicted time without the launch: waves of tiles, then the hand-offs."""
+    tiles = needed.sizes.tiles(p)
+    if p.kernel == "wgmma":
+        return persistent_seconds(p, needed, target)
+    if p.kernel == "vector":
+        return vector_seconds(p, needed, target)
+    ctas = needed.sizes.clusters(p) * p.ctas * p.splits  # the last of a pair may be alone
+    if p.kernel != "split_k":
+        return _plain_seconds(p, needed, ctas, target)
+    if p.in_ranges:
+        return _range_seconds(p, needed, target)
+    cost = target.cost.matmul
+    filled = target.sms * cost.cluster_fill.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
+    resident = max(1, int(filled) // p.ctas * p.ctas)
+    steps = -(-needed.sizes.k // p.tile_k)
+    own = -(-steps // (p.cluster * p.splits))
+    epilogue = _epilogue_seconds(p, needed, target)
+    if p.has_second:  # all SMs share it
+        epilogue /= p.splits
+    tile = cost.tile_seconds + cost.cluster_rank_seconds * p.cluster + epilogue
+    waves, rest = divmod(ctas, resident)
+    taken = hand_off_seconds(p, tiles, cost) + (
+        cost.fp8_cluster_seconds if needed.is_narrow and p.cluster > 1 else 0
+    )
+    for count, running in ((waves, resident), (1, rest)):
+        if count and running:
+            step = _step_seconds(p, needed, running, tiles * steps, target)
+            taken += count * (own * step + tile)
+    return taken
+
+
+def _range_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of CTAs that have as many steps each, of the end of a tile and further ones.
+
+    At the end a CTA adds what another has left at its beginning.
+    """
+    tiles, steps = needed.sizes.tiles(p), -(-needed.sizes.k // p.tile_k)
+    count = ranges(tiles, target)
+    own = -(-tiles * steps // count)
+    step = _step_seconds(p, needed, count, tiles * steps, target)
+    cost = target.cost.matmul
+    tile = cost.tile_seconds + cost.cluster_rank_seconds + _epilogue_seconds(p, needed, target)
+    met = 2 * 4 * p.tile_m * p.tile_n / cost.slice_rate
+    return own * step + (own / steps + 1) * tile + met
+
+
+def _ring_bytes(p: MatmulParameters, needed: ProductWork) -> int:
+    """Return the shared memory of a CTA of a split product."""
+    a, b = needed.widths
+    operands = int((p.tile_m * a + p.tile_n * b) * p.tile_k)
+    return p.stages * (operands + 2 * _BARRIER) + _SLOT
+
+
+def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
+    """Return the time of a kernel with a CTA for each tile, whose steps do not wait for memory."""
+    cost = target.cost.matmul
+    if p.kernel == "simt":
+        resident = target.sms * _SIMT_RESIDENT
+        computed = _simt_seconds(p, needed, ctas, target)
+    else:
+        resident = target.sms
+        part = cost.mma_reach_hopper if target.capability >= 90 else cost.mma_reach
+        across = sum(b > 1 for b in needed.blocks)
+        part *= cost.mma_tf32_reach[across] if needed.is_tf32 else 1.0
+        rate = target.half_flops * part * cost.unaligned_reach[needed.loose]
+        per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms)
+        per_tile += cost.plain_tile_seconds
+        if p.vector_width == 1:
+            stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
+            share = max(cost.lone_store_share, min(1.0, ctas / resident))
+            per_tile += stored * cost.element_store_seconds * share
+        computed = -(-ctas // resident) * per_tile
+    # About half of the SMs saturate the memory.
+    filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
+    moved = needed.bytes / (target.bandwidth * filled) + cost.plain_start_seconds
+    return max(computed, moved)
+
+
+def _simt_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
+    """Return the time of multiply-adds, a stage at a time: CTAs of an SM share its rate.
+
+    A CTA alone waits for its loads. Words of 64 bits take twice as long.
+    """
+    cost = target.cost.matmul
+    words = 2 if max(needed.widths) >= 8 else 1
+    steps = -(-max(1, needed.sizes.k) // p.tile_k)
+    work = 2.0 * p.tile_m * p.tile_n * p.tile_k * target.sms / (target.flops * cost.simt_reach)
+    waves, rest = divmod(ctas, target.sms * _SIMT_RESIDENT)
+    taken = 0.0
+    for count, of_sm in ((waves, _SIMT_RESIDENT), (1, -(-rest // target.sms))):
+        if count and of_sm:
+            step = words * max(cost.simt_step_seconds, of_sm * work)
+            taken += count * (steps * step + cost.plain_tile_seconds)
+    return taken
+
+
+def _step_seconds(
+    p: MatmulParameters, needed: ProductWork, running: int, steps: int, target: Target
+) -> float:
+    """Return the time of a stage: of its products, its loads, or what all CTAs load together.
+
+    running: CTAs at a time; steps: of all tiles.
+    """
+    sizes, cost, common = needed.sizes, target.cost.matmul, target.cost.matmul_wgmma
+    rows, columns = min(p.tile_m, sizes.m), p.products * min(p.columns, sizes.n)
+    (a, b), depth = needed.widths, p.tile_k
+    # What a pair shares is asked for once.
+    asked = (rows * a * depth / p.pair_columns, columns * b * depth / p.pair_rows)
+    loaded = sum(asked)
+    penalties = cost.line_penalties
+    taken = sum(part * line_cost(needed, side, penalties) for side, part in enumerate(asked))
+    from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
+    displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
+    # What one CTA of an SM leaves of the rate, others have.
+    count = -(-running // target.sms)
+    part = part_of_rate(cost.tensor_reach, p.tile_m if p.swapped else p.tile_n)
+    part = min(part, cost.tensor_reach[-1][1] / count)
+    rate = target.half_flops * part / target.sms
+    rate *= common.fp8_ratio if needed.is_narrow else common.tf32_ratio if needed.is_tf32 else 1.0
+    parts = (
+        2.0 * p.tile_m * p.tile_n * depth / rate,
+        count * p.tile_n * depth / cost.converted_weights_rate if p.converted else 0.0,
+        (cost.l2_stage_seconds + cost.memory_stage_seconds * from_memory) / max(1, p.stages - 1),
+        count * taken / cost.smem_fill_rate,
+        count * loaded / common.tf32_rounding_rate if needed.is_tf32 else 0.0,
+        running * loaded * from_memory * displaced / (target.bandwidth * cost.memory_reach),
+    )
+    if needed.computing[0]:
+        elements = running * p.tile_m * depth
+        computing = computing_seconds(needed, elements, cost.computed_rows_issue, target)
+        parts = (*parts, computing, cost.computed_rows_seconds / WRITERS)
+    return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
+
+
+def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
+    sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul
+    count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster
+    flops, sfu = epilogue.operations(target)
+    issued = flops / (target.flops / 2 * cost.epilogue_issue)
+    special = sfu / target.special
+    turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
+    return count * max(issued, special) * target.sms + turns * cost.epilogue_load_seconds
+
+
+def hand_off_seconds(p: MatmulParameters, tiles: int, cost: MatmulCost) -> float:
+    """Return the time that the clusters of each of so many tiles spend on each other's sums."""
+    return 0.0 if p.splits == 1 else _waiting_seconds(p, p.split_method, tiles, cost)
+
+
+def _waiting_seconds(p: MatmulParameters, method: str, tiles: int, cost: MatmulCost) -> float:
+    each = 2 if p.leaves_halves else 4
+    if method == "two_kernel":
+        stored = tiles * p.splits * p.tile_m * p.tile_n * each
+        return cost.second_kernel_seconds + stored / cost.workspace_rate
+    if method in TURNS:
+        return (p.splits - 1) * cost.serial_hand_off_seconds
+    slices = (1 if method == "parallel" else p.splits) * p.tile_m * p.tile_n * each / p.cluster
+    return cost.slice_arrival_seconds + slices / cost.slice_rate
+
+
+def best_method(p: MatmulParameters, tiles: int, cost: MatmulCost) -> MatmulParameters:
+    """Return a split with the method by which its clusters wait the least."""
+    if p.splits == 1:
+        return p
+    without = {*(TURNS if p.moves_registers else ()), *(("two_kernel",) if p.joined else ())}
+    methods = [m for m in COMPARED_METHODS if m not in without]
+    method = min(methods, key=lambda m: _waiting_seconds(p, m, tiles, cost))
+    return p if method == p.split_method else replace(p, split_method=method)
+
+
+def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:
+    """Return an estimate with as many products as make it last as long as a kernel does.
+
+    The predicted time of a kernel knows of its memory and its epilogue, which are not to slow it
+    down once more.
+    """
+    others = together(estimate.parts(target))
+    rest = max(0.0, taken**OVERLAP - others**OVERLAP) ** (1 / OVERLAP)
+    if is_simt:
+        multiplied = rest * target.flops / 2 * target.issue
+        return replace(estimate, flops=estimate.flops + multiplied)
+    return replace(
+        estimate, tensor_flops=rest * target.half_flops * target.cost.matmul.sustained_reach
+    )

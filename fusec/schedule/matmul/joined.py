@@ -1,0 +1,121 @@
+"""Two products of one operand whose results are joined, in one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusec.index.domain import Refusal, find_domain
+from fusec.ir.graph import Fusion, Node, Output, needed_nodes
+from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.epilogue import find_epilogue
+from fusec.schedule.matmul.operands.operand import Operand
+from fusec.schedule.matmul.problem import Joined, Product, find_product
+from fusec.schedule.matmul.totals import Total, find_totals, without_totals
+
+BLOCK = 64
+"""Columns in a block of a tile of B that is not contiguous along K."""
+
+
+def find_products(fusion: Fusion) -> Product | Refusal:
+    """Return the product of a segment, or two that are joined, or why it is neither."""
+    totals = find_totals(fusion)
+    if not totals:
+        return _found(fusion)
+    found = _found(without_totals(fusion, totals))
+    if isinstance(found, Refusal):
+        return found
+    refusal = next((r for r in (_no_total(found, t) for t in totals) if r is not None), None)
+    if refusal is not None:
+        return refusal
+    kept = {o.value for o in fusion.outputs}
+    whole = found.epilogue.fusion
+    stored = tuple(o for o in whole.outputs if o.value in kept)
+    epilogue = replace(found.epilogue, fusion=replace(whole, outputs=stored))
+    return replace(found, epilogue=epilogue, totals=totals)
+
+
+def _no_total(product: Product, total: Total) -> Refusal | None:
+    """Return why a product's kernel cannot reduce its results tile by tile, or None."""
+    name = total.node.output.name
+    if product.joined is not None or product.cuts:
+        return Refusal("totals", f"`{name}` reduces results of a grouped or dual GEMM")
+    homes, sums = product.domain.homes, product.epilogue.sums
+    if homes[total.value] != homes[sums] or len(product.column_axes) != 1:
+        return Refusal("totals", f"`{total.value.name}` does not have the rows of the GEMM result")
+    if not total.along_row and total.lead != len(product.batch_axes):
+        return Refusal("totals", f"`{name}` reduces columns over axes other than the rows")
+    return None
+
+
+def _found(fusion: Fusion) -> Product | Refusal:
+    nodes = [n for n in fusion.nodes if n.op.family == "contraction"]
+    if len(nodes) != 2:
+        return find_product(fusion)
+    found: list[Product] = []
+    for node in nodes:
+        each = find_product(_alone(fusion, node))
+        if isinstance(each, Refusal):
+            return each
+        found.append(each)
+    first, second = found
+    apart = _apart(first, second)
+    if apart:
+        return Refusal("contraction", apart)
+    epilogue = find_epilogue(fusion, *nodes)
+    if isinstance(epilogue, Refusal):
+        return epilogue
+    domain = find_domain(epilogue.fusion, epilogue.sums)
+    if isinstance(domain, Refusal):
+        return domain
+    return replace(first, epilogue=epilogue, domain=domain, joined=Joined(nodes[1], second.b))
+
+
+def _alone(fusion: Fusion, node: Node) -> Fusion:
+    """Return the fusion of one product alone, whose result is the output."""
+    nodes = tuple(needed_nodes(fusion.nodes, node.outputs))
+    return replace(fusion, nodes=nodes, outputs=(Output(node.output),), pins=())
+
+
+def _apart(first: Product, second: Product) -> str:
+    """Return why two products do not go through one pipeline, empty where they do."""
+    names = f"`{first.node.output.name}` and `{second.node.output.name}`"
+    if first.groups is not None or second.groups is not None:
+        return f"{names} are grouped GEMMs, which have no dual GEMM kernel"
+    if first.a != second.a or first.k != second.k:
+        return f"{names} are two GEMMs without a common first operand"
+    if first.tf32 != second.tf32:
+        return f"{names} are two GEMMs, only one of them in TF32"
+    sides = [(p.batch_axes, p.row_axes, p.column_axes, p.node.output.type) for p in (first, second)]
+    if sides[0] != sides[1]:
+        return f"{names} are two GEMMs of different shapes or types"
+    if _layout(first.b) != _layout(second.b):
+        return f"`{first.b.buffer.name}` and `{second.b.buffer.name}` have different memory layouts"
+    return ""
+
+
+def _layout(operand: Operand) -> tuple[object, ...]:
+    """Return what the second operands of joined products have in common."""
+    batch = [atom for atom, _ in operand.batch.terms]
+    return (operand.k_major, operand.buffer.dtype, batch, operand.cut)
+
+
+def join_multiple(problem: Product, pair_rows: int) -> int:
+    """Return of what the columns of a tile of two joined products are a multiple."""
+    by = 16 if problem.b.k_major else 2 * BLOCK
+    return max(by, 16 * pair_rows) if pair_rows > 1 else by
+
+
+def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why a tile has not the columns of two products, or None."""
+    if problem.joined is None:
+        return None
+    if p.has_second:
+        because = "two-kernel split-K does not support a dual GEMM"
+        return Refusal("splits", because)
+    if p.kernel == "wgmma" and not p.staged:
+        return Refusal("staged", "a dual GEMM needs a staged epilogue")
+    by = join_multiple(problem, p.pair_rows)
+    if p.tile_n % by:
+        because = f"{p.tile_n} columns of a dual GEMM are not a multiple of {by}"
+        return Refusal("tile", because)
+    return None

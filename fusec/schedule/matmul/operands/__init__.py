@@ -1,0 +1,1 @@
+"""Operands of matrix products: where they lie in memory, and what scales them."""

@@ -1,0 +1,72 @@
+"""What a product takes at least that is summed in parts of K, as kernels of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.ir.dtype import F32
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.schedule.matmul.problem import Product
+from fusec.segment.price import elements
+from fusec.segment.protocol import Estimate
+from fusec.target import Target
+
+
+@dataclass(frozen=True)
+class InParts:
+    """A product to sum in parts of K.
+
+    segment: where its node stands; is_fed: whether Hopper's copies or a stream feed its kernels;
+    alone: whether no other kernel can add the parts.
+    """
+
+    node: Node
+    segment: Fusion
+    product: Product
+    is_fed: bool
+    alone: bool
+
+    def least_seconds(self, parts: int, target: Target) -> float:
+        """Return what kernels take at least that multiply so many parts, and add them."""
+        return self._multiplying(target) + self._adding(parts, target)
+
+    def _multiplying(self, target: Target) -> float:
+        """What is computed of an operand, beyond casts, is by a kernel in front."""
+        hints, taken, read = self.segment.hints, target.launch, 0
+        operands = self.product.a, self.product.b
+        for value, operand in zip(self.node.inputs, operands, strict=True):
+            source, stored = _source(self.segment, value)
+            read += stored
+            if source not in self.segment.input_of:
+                given = elements(operand.buffer, hints) * operand.buffer.dtype.size
+                moved = Estimate(
+                    bytes=given + stored, written=stored, efficiency=1, ctas=target.sms
+                )
+                taken += moved.seconds(target)
+        cost = target.cost.matmul
+        taken += cost.bound_bulk_start_seconds if self.is_fed else cost.bound_start_seconds
+        products = 2.0 * elements(self.node.output, hints) * self.product.k.evaluate(hints)
+        reading = read / (target.bandwidth * cost.bound_memory_reach)
+        return taken + max(reading, products / (target.half_flops * cost.bound_tensor_reach))
+
+    def _adding(self, parts: int, target: Target) -> float:
+        """What follows reads two parts at least, from L2."""
+        results = elements(self.node.output, self.segment.hints)
+        if not self.alone:
+            return 2 * results * F32.size / target.l2_bandwidth
+        best = max(rate for rates in target.rates.values() for rate in rates.values())
+        written = results * self.node.output.dtype.size
+        read = parts * results * F32.size
+        least = Estimate(bytes=read + written, written=written, efficiency=best, ctas=target.sms)
+        return least.seconds(target)
+
+
+def _source(segment: Fusion, value: Value) -> tuple[Value, int]:
+    """Return what a value that is only moved and cast is read from, and its least bytes."""
+    fewest = elements(value, segment.hints) * value.dtype.size
+    while (node := segment.producer.get(value)) is not None and len(node.inputs) == 1:
+        if not node.op.converts and node.op.access is None:
+            break
+        (value,) = node.inputs
+        fewest = min(fewest, elements(value, segment.hints) * value.dtype.size)
+    return value, fewest

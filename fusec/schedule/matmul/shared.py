@@ -1,0 +1,165 @@
+"""The dynamic shared memory of a matrix product's CTA: what lies where, as its kernel prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from fusec.kernel.sizes import Constants, Listing, Quantity
+from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.problem import Product
+from fusec.schedule.matmul.staged import StagedSlots, staged_columns
+from fusec.schedule.plan import Kernel
+
+PAD = 16
+"""Bytes behind a row of a tile, so that the rows of an ldmatrix are in all banks."""
+SUMS_PAD = 8
+"""Floats behind a row of sums: a quarter of the banks on, where the next row of a warp begins; with
+swapped operands it begins two rows on."""
+STAGED_PAD = 8
+"""Elements behind a staged row, or twice as many: an odd multiple of 8 from row to row, so that
+pairs of eight rows are in all banks (staged_rows.cuh)."""
+_ELEMENT = 2
+STAGE_BYTES = 128
+"""Bytes of a row of what is copied in bulk at once, which the swizzle spans."""
+_SUM = 4
+_BARRIER = 8
+_SLOT = 16
+
+
+@dataclass(frozen=True)
+class SharedLayout:
+    """Constants of the kernel: name, value, meaning; all but pitches are in bytes.
+
+    bytes: of shared memory in all.
+    """
+
+    constants: tuple[tuple[str, int, str], ...] = ()
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class MatmulKernel(Kernel):
+    """The launch of a matrix product and the layout of its shared memory.
+
+    once: whether A, and B, are read once and leave L2 first.
+    """
+
+    layout: SharedLayout = field(kw_only=True)
+    once: tuple[bool, bool] = (False, False)
+
+
+def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
+    """Return the layout."""
+    if p.kernel in ("simt", "vector"):
+        return SharedLayout()
+    if p.kernel == "mma":
+        listing = Listing(spelled=False)
+        return SharedLayout(bytes=_padded(p, problem, listing), constants=listing.values)
+    return swizzled_layout(p, problem)
+
+
+def spelled_layout(p: MatmulParameters, problem: Product) -> Constants:
+    """Return the constants of the layout as sums of those before them, and of the tile."""
+    listing = Listing(spelled=True)
+    if p.kernel == "mma":
+        _padded(p, problem, listing)
+    elif p.kernel not in ("simt", "vector"):
+        _swizzled(p, _kinds(problem), _slots(p, problem), listing)
+    return listing.constants
+
+
+def _padded(p: MatmulParameters, problem: Product, listing: Listing) -> int:
+    """List stages whose tiles have the contiguous axis as padded rows; return their bytes."""
+    size = _ELEMENT if problem.dtype is None else problem.dtype.size
+    depth, tiles = listing.named("kTileK", p.tile_k), list[Quantity]()
+    for operand, side, extent, meaning in (
+        (problem.a, "A", listing.named("kTileM", p.tile_m), "elements from row to row of A's tile"),
+        (problem.b, "B", listing.named("kTileN", p.tile_n), "and of B's"),
+    ):
+        rows, columns = (extent, depth) if operand.k_major else (depth, extent)
+        pitch = listing.add(f"k{side}Pitch", columns + PAD // size, meaning)
+        tiles.append(rows * pitch * size)
+    first = listing.add("kATileBytes", tiles[0], "A's tile of a stage; B's follows")
+    return p.stages * int(listing.add("kStageBytes", first + tiles[1], "a stage"))
+
+
+def stage_bytes(p: MatmulParameters, problem: Product) -> int:
+    """Return the bytes of A and B of a stage as TMA writes it."""
+    return sum(map(int, _stage(p, _kinds(problem), Listing(spelled=False))))
+
+
+def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
+    """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
+    return _layout(p, _kinds(problem), _slots(p, problem))
+
+
+def _slots(p: MatmulParameters, problem: Product) -> StagedSlots:
+    return problem.slots if p.staged else StagedSlots()
+
+
+def _kinds(problem: Product) -> tuple[tuple[bool, int, int], ...]:
+    """Return of A and of B whether it lies along K, the bytes of an element, elements in one."""
+    return tuple(
+        (o.k_major, o.buffer.dtype.size, 2 if o.packed else 1) for o in (problem.a, problem.b)
+    )
+
+
+def _stage(
+    p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...], listing: Listing
+) -> tuple[Quantity, ...]:
+    """Return the bytes of A and of B of a stage; across K they lie in blocks of 64 rows."""
+    depth, found = listing.named("kTileK", p.tile_k), list[Quantity]()
+    tiles = (("kTileM", p.tile_m), ("kTileN", p.tile_n))
+    for (name, extent), (along, size, packed) in zip(tiles, kinds, strict=True):
+        whole = extent if along else -(-extent // 64) * 64
+        rows = listing.named(name, extent) if whole == extent else whole
+        found.append(rows * depth * size // packed)
+    return tuple(found)
+
+
+@cache
+def _layout(
+    p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...], slots: StagedSlots
+) -> SharedLayout:
+    listing = Listing(spelled=False)
+    return SharedLayout(bytes=_swizzled(p, kinds, slots, listing), constants=listing.values)
+
+
+def _swizzled(
+    p: MatmulParameters,
+    kinds: tuple[tuple[bool, int, int], ...],
+    slots: StagedSlots,
+    listing: Listing,
+) -> int:
+    """List the layout of stages that TMA writes, and return its bytes."""
+    a_bytes, b_bytes = _stage(p, kinds, listing)
+    a_bytes = listing.add("kATileBytes", a_bytes, "A's tile of a stage; B's follows")
+    stage = listing.add("kStageBytes", a_bytes + b_bytes, "a stage")
+    stages = listing.named("kStages", p.stages)
+    at = stages * stage
+    if p.kernel == "split_k":
+        pad = SUMS_PAD // 2 if p.swapped else SUMS_PAD
+        meaning = "floats from row to row of the tile of sums"
+        pitch = listing.add("kSumsPitch", listing.named("kTileN", p.tile_n) + pad, meaning)
+        at = max(at, listing.named("kTileM", p.tile_m) * pitch * _SUM, key=int)
+    if p.staged:
+        width = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
+        held = 16 * p.row_blocks if slots.fetched else 16
+        rows = listing.add("kStagedRows", held, "rows of a warp that are staged at a time")
+        columns = listing.add("kStagedColumns", width, "columns of these")
+        pad = STAGED_PAD * (1 + width // STAGED_PAD % 2)
+        pitch = listing.add("kStagedPitch", columns + pad, "elements from one such row to the next")
+        warps = 4 * listing.named("kConsumers", p.consumers)
+        for number, size in enumerate(slots.sizes):
+            at = listing.add(f"kStaged{number}", at, f"rows of {8 * size} bits")
+            at = at + warps * rows * pitch * size
+    at = listing.add("kFull", at, "barriers, one per stage: its loads have landed")
+    at = listing.add("kEmpty", at + stages * _BARRIER, "barriers, one per stage: all have read it")
+    at = at + stages * _BARRIER
+    if p.splits > 1 and not p.has_second:
+        slot = ("kArrived", "slices before this CTA's")
+        if p.takes_turns:
+            slot = ("kTicket", "of the cluster, in its first CTA")
+        at = listing.add(slot[0], at, slot[1]) + _SLOT
+    return int(at)

@@ -1,0 +1,101 @@
+"""The tiles of products with one CTA per SM that are compared by price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fusec.schedule.matmul.choice import MULTICASTS, TURNED_ROWS, MatmulParameters, Sizes
+from fusec.schedule.matmul.cost.occupancy import clusters
+from fusec.schedule.matmul.joined import join_multiple
+from fusec.schedule.matmul.persistent import most_sums
+from fusec.schedule.matmul.problem import Product
+from fusec.target import Target
+
+PERSISTENT = (
+    (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
+    (128, 192, True), (64, 256, True), (128, 128, False), (128, 64, False),
+)  # fmt: skip
+"""Rows and columns of the tiles, and whether by ping-pong."""
+PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
+"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
+FITTED = ((128, False), (192, False), (256, False), (128, True), (64, True))
+"""Rows of tiles whose columns are fitted to a product's, and whether by ping-pong."""
+SWAPPED = ((256, False), (128, True), (128, False))
+"""Columns of tiles with swapped operands, whose rows are fitted to a product's."""
+MOST_SWAPPED = 2048
+"""Rows of a product of which a few more or less in each tile count."""
+LEAST_RESULTS, LEAST_COLUMNS = 96 * 128, 64
+"""Of a tile with fitted columns: stages of smaller ones take no less time (256 x 72, 128 x 96 and
+64 x 192 are the smallest that were measured)."""
+_BESIDE = 32
+"""Columns by which a stage seems wider than it is: what its time has beside their products."""
+
+
+def persistent_tiles(problem: Product, sizes: Sizes, target: Target) -> Iterator[MatmulParameters]:
+    """Yield the tiles, and what is shared and staged with each.
+
+    Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
+    without, there are fewer to compare.
+    """
+    narrow = problem.narrow is not None
+    can_stage = bool(problem.slots.sizes or problem.totals)
+    for multicast in MULTICASTS:
+        stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
+        tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
+        if not narrow:
+            for rows, ping_pong in FITTED:
+                tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
+                pair = replace(tile, multicast=multicast)
+                for in_parts in (False, True):
+                    columns = _fitted(pair, problem, sizes, target, in_parts=in_parts)
+                    tiles.append((rows, columns, ping_pong))
+        for rows, columns, ping_pong in dict.fromkeys(tiles):
+            for staged in stagings if can_stage else (False,):
+                yield MatmulParameters(
+                    "wgmma", rows, columns, 64, 2,
+                    ping_pong=ping_pong, multicast=multicast, staged=staged,
+                )  # fmt: skip
+        if sizes.m <= MOST_SWAPPED:
+            for columns, ping_pong in SWAPPED:
+                tile = MatmulParameters("wgmma", 80, columns, 64, 2, ping_pong=ping_pong)
+                pair = replace(tile, multicast=multicast)
+                yield replace(pair, tile_m=_fitted_rows(pair, problem, sizes, target))
+
+
+def _fitted(
+    tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target, *, in_parts: bool
+) -> int:
+    """Return the columns with which all waves of tiles are as full as can be.
+
+    in_parts: whether tiles that are fewer than SMs are divided along K.
+    """
+    by, products = 8 * tile.pair_rows, 1
+    if problem.joined is not None:
+        by, products = join_multiple(problem, tile.pair_rows), 2
+    most = min(256, 2 * most_sums(tile, problem) // tile.row_blocks) // by * by
+    rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
+    places = clusters(tile, target)
+
+    def seconds(columns: int) -> float:
+        tiles = rows * -(-sizes.n // (columns // products * tile.pair_columns))
+        parts = max(1, places // tiles) if in_parts else 1
+        return -(-tiles // places) * (columns + _BESIDE) / parts
+
+    least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))
+    return min(range(most, least - 1, -by), key=seconds)
+
+
+def _fitted_rows(tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target) -> int:
+    """Return the rows, with swapped operands, with which all waves are as full as can be."""
+    most = 2 * most_sums(tile, problem) // tile.row_blocks
+    by = 8 * tile.pair_columns
+    found = [r for r in TURNED_ROWS if LEAST_COLUMNS <= r <= most and r % by == 0]
+    columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.pair_columns))
+    places = clusters(tile, target)
+
+    def seconds(rows: int) -> int:
+        tiles = -(-sizes.m // (rows * tile.pair_rows))
+        return -(-columns * tiles // places) * (rows + _BESIDE)
+
+    return min(reversed(found), key=seconds)

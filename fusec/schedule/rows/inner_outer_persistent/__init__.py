@@ -1,0 +1,1 @@
+"""Rows and columns reduced in one reading."""

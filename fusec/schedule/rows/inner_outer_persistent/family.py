@@ -1,0 +1,279 @@
+"""Row kernels with column accumulators: rows and columns reduced in one reading of the inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from fusec.ir.dim import ceildiv, dim
+from fusec.ir.graph import Fusion, Input, Node, Output
+from fusec.kernel.ctext import TEMPLATE_NAMES
+from fusec.ops.names import fresh_name
+from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
+from fusec.schedule.common import (
+    access,
+    tensor_arguments,
+)
+from fusec.schedule.compile_time import build_time
+from fusec.schedule.family import Family
+from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, is_sum
+from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
+from fusec.schedule.pressure import Pressure, of_template
+from fusec.schedule.redefinitions import sums_of_few, variances_in_two_passes
+from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
+from fusec.schedule.requirements import columns_of_rows
+from fusec.schedule.rows.domain import PhasedPlan, lowered
+from fusec.schedule.rows.inner_outer_persistent.choice import (
+    OVERLAPPING,
+    FinishParameters,
+    InnerOuterParameters,
+    finish_of,
+    likeliest,
+    register_limit,
+    registers,
+    widest,
+)
+from fusec.schedule.rows.inner_outer_persistent.split import Split, split_of
+from fusec.schedule.rows.inner_outer_persistent.work import Work, work_of
+from fusec.schedule.rows.one_hot import sums_of_one_hot
+from fusec.schedule.rows.pressure import Loops, phased_pressure
+from fusec.schedule.rows.two_pass import names_of_sums
+from fusec.schedule.templates import Template
+from fusec.segment.price import traffic
+from fusec.segment.price import work as operations
+from fusec.segment.protocol import Estimate, Redefinition, Refusal
+from fusec.target import Target
+
+ROW_LOOP = 9
+"""Registers for the loop over rows: its bounds, the slot of the ring, the next row's place."""
+
+
+@dataclass(frozen=True)
+class InnerOuterPlan(PhasedPlan[Split, InnerOuterParameters]):
+    """A plan of a row kernel and a finish; work: what the row kernel does with each vector."""
+
+    work: Work = field(kw_only=True, compare=False, repr=False)
+
+
+class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
+    """Accepts reductions over rows, with or without reductions along them."""
+
+    name = "inner_outer_persistent"
+    templates: ClassVar = {
+        "inner_outer_persistent": Template("rows.inner_outer_persistent"),
+        "column_finish": Template("rows.column_finish", 18),
+    }
+    reach = ("inner_outer_persistent",)
+    vocabulary = TEMPLATE_NAMES
+
+    def problem(self, segment: Fusion) -> Split | Refusal:
+        """Return a segment split; sizes are put in, variances and unit reductions written out."""
+        return columns_of_rows(segment) or split_of(segment)
+
+    def likeliest(self, problem: Split, target: Target) -> InnerOuterParameters | Refusal:
+        """Return the parameters by registers and bytes in flight."""
+        return likeliest(problem, target)
+
+    def completed(self, problem: Split, parameters: InnerOuterParameters) -> InnerOuterParameters:
+        """Return parameters with the vectors of a thread, the blocks of a row, ranges of rows."""
+        p = parameters
+        vectors = -(-problem.bands.columns.value // p.vector_width)
+        parts = -(-vectors // p.threads_x)
+        chunks, tiles = (parts, 1) if problem.row_sums else (1, parts)
+        height = problem.bands.height.value
+        rows = -(-height // (p.ranges * p.threads_y)) * p.threads_y
+        ranges = -(-height // rows)
+        return replace(p, chunks=chunks, tiles=tiles, ranges=ranges, range_rows=rows)
+
+    def trouble(
+        self, problem: Split, parameters: InnerOuterParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        p = parameters
+        found = access_trouble(p.vector_width, widest(problem))
+        found = found or shape_trouble(p.threads_x, p.threads_y)
+        if found is not None:
+            return found
+        if problem.row_sums and p.threads_x > 32 and p.threads_y > 1:
+            # Those that have no row left do not wait for the others.
+            return Refusal(
+                "block", "rows of several warps are processed one at a time: threads_y must be 1"
+            )
+        if p.grid_reduce == "overlap" and target.capability < OVERLAPPING:
+            return Refusal(
+                "grid_reduce", f"{target.arch} does not support programmatic dependent launch"
+            )
+        threads = p.threads_x * p.threads_y
+        if threads * p.blocks > target.threads:
+            because = (
+                f"{p.blocks} blocks/SM need {threads * p.blocks} threads, the limit is "
+                f"{target.threads}"
+            )
+            return Refusal("blocks", because)
+        lowering = lowered(problem.main, problem.domain, problem.bands, p.vector_width)[0]
+        work = work_of(problem, lowering, p.vector_width)
+        elements = p.chunks * p.vector_width
+        needed = registers(problem, work, elements, p.constants, p.row)
+        most = min(MOST_THREAD_REGISTERS, register_limit(threads // 32 * p.blocks, target))
+        if needed > most:
+            return Refusal(
+                "registers", f"a thread needs about {needed} registers, the limit is {most}"
+            )
+        slots = p.stages * threads * elements * sum(i.dtype.size for i in work.ring)
+        if slots * p.blocks > target.shared:
+            room = target.shared
+            because = (
+                f"the shared-memory ring of {p.blocks} blocks needs {slots * p.blocks} bytes, the "
+                f"limit is {room}"
+            )
+            return Refusal("shared memory", because)
+        if (p.stages > 0 or p.row == "ring") and not slots:
+            return Refusal("stages", "no row is loaded by bulk copies: the ring has no stages")
+        sums = (n for s in problem.sets for n in s.nodes)
+        return shared_trouble(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
+
+    def plan(
+        self, problem: Split, parameters: InnerOuterParameters, target: Target
+    ) -> InnerOuterPlan:
+        """Return a plan of the row kernel and the finish of its column sets."""
+        width = parameters.vector_width
+        lowering, phases = lowered(problem.main, problem.domain, problem.bands, width)
+        work = work_of(problem, lowering, width)
+        ring = _ring(work, parameters)
+        partials = partials_of(problem, parameters.ranges)
+        shared = sum(s.bytes for s in ring)
+        kernels = (
+            _main(problem, parameters, partials, shared),
+            _finish(problem, parameters, partials),
+        )
+        return InnerOuterPlan(
+            self.name,
+            problem.fusion,
+            kernels,
+            parameters,
+            tuple(partials.values()),
+            (),
+            problem.specialised,
+            orders=_orders(problem, parameters),
+            problem=problem,
+            loops=problem.bands.variables(width),
+            lowering=lowering,
+            phases=phases,
+            staged=ring,
+            work=work,
+        )
+
+    def price(self, plan: InnerOuterPlan, target: Target) -> Estimate:
+        """Return a price: one reading of the inputs, and the partial sums written and read."""
+        split, parameters = plan.problem, plan.parameters
+        _, phases = lowered(split.main, split.domain, split.bands, 1)
+        flops, sfu = operations(split.main)
+        partials = sum(w.size.value * w.dtype.size for w in plan.workspaces)
+        return Estimate(
+            bytes=traffic(split.segment),
+            workspace_bytes=2 * partials,
+            flops=flops,
+            sfu=sfu,
+            efficiency=target.reach(self.name, access(parameters.vector_width)),
+            ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
+            kernels=2,
+            waits=finish_of(split, parameters.ranges).seconds(target),
+            build=build_time(phases, parameters.vector_width * parameters.chunks, target),
+        )
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        """Return variances in two passes, additions where sums are of few, and scatters where rows
+        have one element each.
+        """
+        two = variances_in_two_passes(segment)
+        return (*two, *sums_of_few(segment), *sums_of_one_hot(segment))
+
+    def pressure(self, plan: InnerOuterPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds: its part of a row, of column sums and of constants."""
+        if kernel.template != "inner_outer_persistent":
+            return of_template(kernel.template)
+        p, work = plan.parameters, plan.work
+        rows = work.kept if p.row == "ring" else (*work.ring, *work.kept)
+        fixed = {"values": work.constants, "vectors": work.vectors}.get(p.constants, ())
+        types = [i.dtype.compute if p.constants == "values" else i.dtype for i in fixed]
+        types += [i.dtype for i in rows]
+        types += [n.output.dtype.compute for s in plan.problem.sets for n in s.nodes]
+        held = phased_pressure(plan, Loops(p.vector_width, 1))
+        staged = p.chunks * sum(words(t, p.vector_width) for t in types)
+        return replace(held, own=ROW_LOOP, staged=staged, flight=0)
+
+
+def _orders(split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:
+    """Return the orders of a segment's sums, of its rows and of each column set."""
+    along = along_rows_in_turns(split.bands.columns, p.vector_width, p.threads_x)
+    known = {n.output.name: along for n in split.row_sums}
+    for shape in finish_of(split, p.ranges).shapes:
+        cut = split.bands.height.value if shape.ranges > p.ranges else 0
+        down = in_ranges(p.range_rows, p.threads_y, shape.ranges, shape.threads_y, cut)
+        known |= {n.output.name: down for n in split.sets[shape.column_set].nodes}
+    names = [n.output.name for n in split.segment.nodes if is_sum(n)]
+    sums = names_of_sums(split.segment)
+    found = {name: known.get(name, known.get(sums.get(name, ""))) for name in names}
+    return {name: order for name, order in found.items() if order is not None}
+
+
+def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:
+    """Return the partial sums of each column reduction: a row for each range of rows."""
+    taken = split.fusion.names
+    found: dict[Node, Workspace] = {}
+    for each in split.sets:
+        for node, total in each.sums.items():
+            name = fresh_name(taken, f"{node.output.name}_partials")
+            size = split.bands.columns * ranges * split.bands.groups
+            found[node] = Workspace(name, total.dtype, size)
+    return found
+
+
+def _ring(work: Work, p: InnerOuterParameters) -> tuple[Staged, ...]:
+    """Return the rows that copies bring, of each as many slots as stages."""
+    slots = p.stages * p.threads_x * p.threads_y * p.chunks * p.vector_width
+    return staged_in_turn((i, slots * i.dtype.size) for i in work.ring) if p.stages else ()
+
+
+def _main(
+    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace], shared: int
+) -> Kernel:
+    return Kernel(
+        name=f"{split.main.name}_inner_outer_persistent",
+        template="inner_outer_persistent",
+        grid=(split.bands.groups * parameters.ranges, dim(parameters.tiles), dim(1)),
+        block=(parameters.threads_x, parameters.threads_y, 1),
+        arguments=tensor_arguments(split.main, partials.values()),
+        shared_bytes=shared,
+        least_blocks=parameters.blocks,
+        followed=parameters.grid_reduce == "overlap",
+    )
+
+
+def _finish(
+    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
+) -> StepKernel[FinishParameters]:
+    chosen = finish_of(split, parameters.ranges)
+    inputs: dict[Input, None] = {}
+    outputs: list[Output] = []
+    workspaces: list[Workspace] = []
+    blocks = dim(0)
+    for shape in chosen.shapes:
+        each = split.sets[shape.column_set]
+        sums = set(each.sums.values())
+        inputs |= dict.fromkeys(i for i in each.finish.inputs if i.value not in sums)
+        outputs += each.finish.outputs
+        workspaces += [partials[n] for n in each.nodes]
+        blocks = blocks + each.bands.groups * ceildiv(each.bands.columns, shape.threads_x)
+    fusion = replace(split.fusion, inputs=tuple(inputs), outputs=tuple(outputs))
+    return StepKernel(
+        name=f"{fusion.name}_column_finish",
+        template="column_finish",
+        step=chosen,
+        grid=(blocks, dim(1), dim(1)),
+        block=(chosen.threads, 1, 1),
+        arguments=tensor_arguments(fusion, workspaces),
+        overlapped=parameters.grid_reduce == "overlap",
+    )

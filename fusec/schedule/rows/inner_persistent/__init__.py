@@ -1,0 +1,1 @@
+"""Rows that stay on chip between their phases."""

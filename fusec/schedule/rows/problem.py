@@ -1,0 +1,266 @@
+"""A segment as rows of columns to reduce, which may be read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusec.index.access import Facts, vector_base
+from fusec.index.domain import Domain, find_domain
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.graph import Fusion
+from fusec.ir.recent import Recent
+from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
+from fusec.schedule.common import dynamic_symbols, specialise
+from fusec.schedule.plan import Guard
+from fusec.schedule.problem import Problem, widest_vectors
+from fusec.schedule.registers import most_elements
+from fusec.schedule.rows.domain import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
+from fusec.schedule.rows.online import in_one_phase
+from fusec.schedule.rows.shifted import is_read_across, shifted_start
+from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
+from fusec.schedule.strides import in_order_of_memory, is_inner
+from fusec.segment.protocol import Refusal
+
+FEW = 4096
+"""Elements that a block reads one by one about as fast as by vectors."""
+NARROW = 4
+"""Bytes of accesses from which on only long rows are rather taken by shifted vectors."""
+LEAST_VECTORS = 64
+"""Vectors of a row beside which its ends, an element each of a few threads, are little."""
+LEAST_ROWS = 64
+"""Rows of columns that are reduced, beside which the first and the last are little."""
+LEAST_ACROSS = 6
+"""Vectors of columns that are reduced: the rest of the last one is less than narrow accesses cost.
+
+Sums of f16[291316, 121] over rows take 29 us on an H200, and 34 element by element.
+"""
+LEAST_VECTORS_OF_WORDS = 512
+"""The same where accesses would be of NARROW bytes: of softmax of f32 on an H200 rows of 755 reach
+0.94 of a copy so, of 2787 0.79, of 5135 0.62."""
+LEAST_VECTORS_OF_SUMS = 192
+"""The same of rows that are only read: sums of f32 rows of 1503 take 37 us so, else 51."""
+_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
+
+
+@dataclass(frozen=True, eq=False)
+class RowsProblem(Problem):
+    """A segment as rows of columns to reduce.
+
+    inner: whether the columns run along memory; stores: whether what is stored runs along it, too.
+    """
+
+    domain: Domain
+    rows: Rows
+    inner: bool
+    stores: bool
+
+    def loops(
+        self, width: int, shifted: bool = False
+    ) -> tuple[Lowering, Phases, tuple[Var, Var, Var]]:
+        """Return the values in the loops over rows and vectors of a width, their phases, and the
+        loop variables: row, chunk and lane. Where columns are not contiguous, the rows are
+        what is reduced.
+        """
+        if self.inner:
+            about = self.fusion, self.domain, self.rows, width, shifted
+            return *lowered(*about), self.rows.variables(width, shifted)
+        binding, variables = bind_outer(self.rows, width)
+
+        def found() -> tuple[Lowering, Phases]:
+            lowering = Lowering(self.fusion, self.domain, binding)
+            return lowering, phases_of(self.fusion, lowering, variables)
+
+        return *_RECENT.of(self.fusion, (id(self.domain), self.rows, width), found), variables
+
+    def is_whole(self, load: Instance, width: int, start: Index | None = None) -> bool:
+        """Return whether a load's elements of a vector of columns are one access.
+
+        start: of vectors that are shifted, where each begins.
+        """
+        assert load.address is not None
+        lane = self.rows.variables(width)[2]
+        facts = Facts(self.hints, start)
+        return width == 1 or (
+            vector_base(load.address, load.conditions, lane, width, facts) is not None
+        )
+
+    def block_trouble(
+        self, width: int, threads_x: int, threads_y: int, shifted: bool = False, widest: int = 0
+    ) -> Refusal | None:
+        """Return why no block of such threads, with vectors of a width, reduces the rows.
+
+        widest: the widest vectors of rows that lie elsewhere than in memory.
+        """
+        if shifted and (width == 1 or (self.inner and threads_x < 2 * width)):
+            because = (
+                f"the ends of rows need one thread per element with unaligned vectors of {width}"
+            )
+            return Refusal("access", because)
+        widest = widest or (self.shifted if shifted else self.vectors[0])
+        found = access_trouble(width, widest) or shape_trouble(threads_x, threads_y)
+        if found is not None or self.inner:
+            return found
+        reduced = (n for n in self.fusion.nodes if n in self.domain.reduced)
+        return shared_trouble(column_sums(reduced, width, threads_x, threads_y))
+
+    @cached_property
+    def vectors(self) -> tuple[int, tuple[Guard, ...]]:
+        """Return the widest vectors along memory, and the guards that they need.
+
+        Few elements of any number are taken one by one, which needs none.
+        """
+        length = self.rows.columns
+        if self.inner and not length.is_const and length.evaluate(self.hints) <= FEW:
+            return 1, ()
+        return widest_vectors(self, self.domain, self.rows, inner=self.inner, stores=self.stores)
+
+    @cached_property
+    def shifted(self) -> int:
+        """Return the widest vectors of rows that begin anywhere, 1 where these cannot be shifted.
+
+        None are shifted of rows that are whole vectors as they are.
+        """
+        tensors = [i.value for i in self.fusion.inputs] + [o.value for o in self.fusion.outputs]
+        smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
+        width = min(16 // smallest, most_elements(self.fusion))
+        if not self.inner:
+            loops = self.loops(width)
+            fits = width > self.vectors[0] and is_read_across(self.fusion, loops[0], *loops[2])
+            return width if fits else 1
+        if not self.rows.columns.is_const or self.rows.columns.value < width:
+            return 1
+        return width if width > self.vectors[0] and self.start(width) is not None else 1
+
+    def start(self, width: int) -> Index | None:
+        """Return the address at which shifted vectors begin, or None where they cannot be."""
+        lowering, phases, loops = self.loops(width, True)
+        return shifted_start(self.fusion, lowering, phases, loops, stores=self.stores)
+
+    def takes_shifted(self) -> bool:
+        """Return whether shifted vectors are worth their ends: of long rows of narrow accesses."""
+        tensors = [i.value for i in self.fusion.inputs] + [o.value for o in self.fusion.outputs]
+        smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
+        if self.shifted == 1:
+            return False
+        narrow = self.vectors[0] * smallest
+        if not self.inner:
+            columns = self.rows.rows.evaluate(self.hints)
+            enough = self.rows.columns.evaluate(self.hints) >= LEAST_ROWS
+            return enough and narrow <= NARROW and columns >= LEAST_ACROSS * self.shifted
+        columns = self.rows.columns.value
+        of_words = LEAST_VECTORS_OF_WORDS if self.stores else LEAST_VECTORS_OF_SUMS
+        least = LEAST_VECTORS if narrow < NARROW else of_words
+        return narrow <= NARROW and columns >= least * self.shifted
+
+    @cached_property
+    def online(self) -> RowsProblem | None:
+        """Return the problem with maxima and sums of exponentials less them in one phase each."""
+        fusion = in_one_phase(self.fusion)
+        if fusion is self.fusion:
+            return None
+        found = as_rows(self.segment, fusion, stores=self.stores, inner=self.inner)
+        return None if isinstance(found, Refusal) else found
+
+    def rereading_trouble(self, *, on_chip: bool) -> Refusal | None:
+        """Return why a kernel must not read its rows again after their reductions, or need not.
+
+        on_chip: whether it reads from memory once only.
+        """
+        lowering, phases, (row, chunk, lane) = self.loops(1)
+        found = self.hazard(on_chip=on_chip)
+        if found is not None:
+            return found
+        swept = {chunk, lane} if self.inner else {row}
+        if not any(i.variables & swept for loads in phases.loads[1:] for i in loads):
+            return Refusal("persistence", "no tensor is reused after the reduction")
+        if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
+            return Refusal("conditions", "a reduction reads only a part of the domain")
+        return None
+
+    def hazard(self, *, on_chip: bool) -> Refusal | None:
+        """Return why an output must not be written in place, or None.
+
+        Values of columns are computed by all threads behind the reduction: no barrier follows.
+        """
+        lowering, phases, _ = self.loops(1)
+        return in_place_hazard(
+            self.fusion, lowering, phases=phases, on_chip=on_chip, by_all=not self.inner
+        )
+
+    def repeated_work(self, phases: Phases) -> tuple[float, float]:
+        """Return the operations that later phases do again for all elements, and special ones."""
+        elements = product(a.extent for a in self.domain.axes).evaluate(self.hints)
+        return elements * phases.repeated[0], elements * phases.repeated[1]
+
+
+def with_any_rows(
+    problem: RowsProblem,
+    make: Callable[[Fusion], RowsProblem | Refusal],
+    *,
+    any_length: bool = False,
+) -> RowsProblem:
+    """Return the problem with further sizes left to run time: of rows, and `any_length` of columns.
+
+    make: the problem of a fusion with some sizes put in.
+    """
+    symbolic = find_domain(problem.segment)
+    if isinstance(symbolic, Refusal):
+        return problem
+    fixed = () if any_length else tuple(a.extent for a in symbolic.reduced_axes)
+    if not problem.inner or not any_length:
+        fixed += innermost(symbolic.reference.shape)
+
+    def loops(found: RowsProblem) -> Loops:
+        width = found.vectors[0]
+        widths = () if any_length and found.inner else (width, found.shifted)
+        lowering, _, (row, chunk, lane) = found.loops(width)
+        if found.inner:
+            return Loops(lowering, frozenset({chunk, lane}), widths=widths)
+        return Loops(lowering, frozenset({row, chunk, lane}), frozenset({row}), widths)
+
+    return with_run_time_sizes(problem, make, loops, fixed)
+
+
+def with_columns(segment: Fusion) -> Fusion | Refusal:
+    """Return the segment with the sizes of what is reduced put in, and all that are inside."""
+    domain = find_domain(segment)
+    if isinstance(domain, Refusal):
+        return domain
+    reduced = frozenset[str]().union(*(a.extent.symbols for a in domain.reduced_axes))
+    return specialise(segment, dynamic_symbols(segment) - reduced)[0]
+
+
+def as_rows(
+    segment: Fusion, fusion: Fusion, *, stores: bool = False, inner: bool | None = None
+) -> RowsProblem | Refusal:
+    """Return a segment, written as a fusion, as rows.
+
+    stores: whether elements are stored; inner: as which the columns are taken, wherever they lie.
+    """
+    domain = find_domain(fusion)
+    if isinstance(domain, Refusal):
+        return domain
+    rows = rows_of(domain)
+    if isinstance(rows, Refusal):
+        return rows
+    inner = is_inner(fusion, domain, rows) if inner is None else inner
+    rows = rows if inner else in_order_of_memory(fusion, domain, rows)
+    return RowsProblem(segment, fusion, domain, rows, inner, stores=stores or not inner)
+
+
+def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var, Var]]:
+    """Bind the axes of an outer reduction to loop variables: row (reduced), chunk, lane (kept)."""
+    row = Var("row", rows.columns)
+    chunk, lane = Var("chunk", ceildiv(rows.rows, width)), Var("v", dim(width))
+    column = of_var(chunk) * width + of_var(lane)
+    at_row = delinearize(of_var(row), (a.extent for a in rows.reduced))
+    at_column = delinearize(column, (a.extent for a in rows.kept))
+    binding = {
+        **dict(zip(rows.reduced, at_row, strict=True)),
+        **dict(zip(rows.kept, at_column, strict=True)),
+    }
+    return binding, (row, chunk, lane)

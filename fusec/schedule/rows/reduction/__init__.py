@@ -1,0 +1,1 @@
+"""Reductions whose input is read once."""

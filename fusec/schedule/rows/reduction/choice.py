@@ -1,0 +1,358 @@
+"""Chooses the shape of blocks that reduce rows or columns, and how many share a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from fusec.ir.dim import Dim, ceildiv
+from fusec.ir.roles import Combine
+from fusec.schedule.common import access
+from fusec.schedule.grid_methods import BULK, PARTIALS, REDUCTION_METHODS, GridMethod
+from fusec.schedule.registers import partial_words
+from fusec.schedule.rows.problem import RowsProblem
+from fusec.schedule.rows.reduction.grid import Sharing, fan_of, quickest
+from fusec.schedule.rows.reduction.rows import UNROLLED, rows_at_once, threads_of_row
+from fusec.schedule.rows.tiles import TILE_ROWS, shape_of
+from fusec.schedule.space import (
+    COUNTS,
+    THREADS,
+    WIDTHS,
+    Field,
+    Parameters,
+    power_above,
+    power_below,
+)
+from fusec.segment.price import traffic
+from fusec.target import Target
+
+MIN_VECTORS_PER_SPLIT = 512
+"""Vectors of the reduced axes below which a further block does not pay for its partial result."""
+MOST_UNROLLED = 16
+FLIGHT = 64
+"""Bytes that a thread has on their way with UNROLLED of the widest vectors."""
+THREADS_PER_SM = 1024
+"""Threads with FLIGHT bytes each on their way that keep an SM's part of the memory busy."""
+STATE_WORDS = 8
+"""Words of the partial results of a thread's columns, where one has several: of 8 columns with a
+mean and a variance each it has too few neighbours.
+
+Those of 200704 x 256 halves take 47 us on an H200 by 2 columns and 56 by 8; the maxima and sums of
+exponentials of 1889 x 45288 halves 65 us by 4 and 83 by 8.
+"""
+THREADS_OF_MOMENTS = 2048
+"""The same of rows whose Welford states divide for each vector, as one thread waits for that."""
+RUN = 128
+"""Bytes of columns of a row that a block reads at least: two blocks read a sector at each end."""
+BLOCK = 256
+"""Threads of a block that reduces columns where they are many."""
+LARGER_BLOCKS = (512, 1024)
+LARGER = 0.03
+"""The part of its time that a block of more threads has to save: fewer of them balance worse."""
+ROWS_OF_A_THREAD = 8
+"""Rows below which a thread does not pay for its part of what rows of threads combine."""
+STREAMED = 3
+"""Times the bytes of L2 up to which what is read is rather the first to leave it.
+
+Else what others have written has to leave for it: sums of 65 to 190 MB take 3 us less on an H200
+where 60 MB wait in L2 to be written back. Of more bytes that is little, and neighbours that share
+sectors find them gone. What L2 holds is better found there by the next kernel.
+"""
+FEW_ROWS = 16
+"""Rows that one thread takes, and whose number the kernel knows, where columns fill the GPU."""
+
+
+@dataclass(frozen=True)
+class ReductionParameters(Parameters):
+    """The choices of a reduction kernel; inner: whether it is over the contiguous axis."""
+
+    inner: bool
+    vector_width: int
+    threads_x: int
+    threads_y: int
+    splits: int
+    grid_reduce: str
+    wide_index: bool
+    unrolled: int = UNROLLED
+    shifted: bool = False
+    tile_rows: int = 0
+    streaming: bool = False
+    partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
+    free: ClassVar = (
+        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        Field("threads_x", THREADS, "threads along the contiguous dim"),
+        Field(
+            "threads_y",
+            THREADS,
+            "rows per block if the reduction is over the contiguous dim, else rows at a time",
+        ),
+        Field(
+            "unrolled",
+            (1, 2, UNROLLED, 8, MOST_UNROLLED),
+            "rows that a thread loads before it uses them, if the kept dims are contiguous",
+        ),
+        Field("splits", COUNTS, "blocks that share one result"),
+        Field(
+            "grid_reduce",
+            tuple(REDUCTION_METHODS),
+            "how these blocks combine their partial results (`docs/grid-reduce.md`)",
+        ),
+        Field(
+            "shifted",
+            (False, True),
+            "whether vector loads start at aligned addresses, wherever rows begin",
+        ),
+        Field(
+            "tile_rows",
+            TILE_ROWS,
+            "rows of a block that are staged in shared memory together; 0: none",
+        ),
+        Field("streaming", (False, True), "whether inputs are evicted from L2 first"),
+        Field(
+            "partials",
+            PARTIALS,
+            "type of partial results in the workspace: `f32` (f64 for f64), or `half`, the "
+            "16-bit type of the result",
+        ),
+    )
+
+    @property
+    def fan(self) -> int:
+        """Return of how many blocks one combines the partial results."""
+        return fan_of(self.grid_reduce, self.splits)
+
+    @property
+    def method(self) -> GridMethod:
+        """Return how blocks combine their partial results."""
+        return REDUCTION_METHODS[self.grid_reduce]
+
+    @property
+    def shares_memory(self) -> bool:
+        """Return whether the blocks of a result combine their parts in one place of memory."""
+        return self.method.takes_turns or self.method.in_memory
+
+    @property
+    def in_bulk(self) -> bool:
+        """Return whether they do so by reducing bulk copies."""
+        return self.method.instruction == BULK
+
+    @property
+    def turns(self) -> bool:
+        """Return whether they do so one after the other."""
+        return self.method.takes_turns
+
+    @property
+    def requested(self) -> frozenset[str]:
+        """Return the fields whose values only a schedule of the user's selects."""
+        fields = [("grid_reduce", self.method.on_request), ("partials", self.partials == "half")]
+        return frozenset(name for name, asked in fields if asked)
+
+    @property
+    def block_results(self) -> int:
+        """Return the results of a block."""
+        return self.threads_y if self.inner else self.threads_x * self.vector_width
+
+    @property
+    def side_by_side(self) -> int:
+        """Return how many threads take partial results of one column side by side."""
+        return self.threads_x if self.inner else self.threads_y
+
+
+def likeliest(
+    problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
+) -> ReductionParameters:
+    """Return the parameters of a reduction kernel.
+
+    resident: how many blocks of a kernel an SM holds.
+    """
+    tiles = of_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
+    if tiles is not None:
+        return tiles
+    found = by_rows(problem, target, resident)
+    most = STREAMED * target.l2
+    return replace(found, streaming=target.l2 < traffic(problem.segment) <= most)
+
+
+def by_rows(
+    problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
+) -> ReductionParameters:
+    """Return the parameters of a kernel that takes rows, or columns, by themselves."""
+    whole = _of_rows(problem) if problem.inner else _of_columns(problem, target)
+    blocks = blocks_of(problem, whole).evaluate(problem.hints)
+    if _most(problem, whole) <= 1:
+        return whole
+    alone = blocks >= _busy(problem, whole) * target.sms
+    if problem.inner and alone:
+        return whole
+    best, least = _shared(problem, whole, target, resident(whole), alone=alone)
+    if problem.inner or (best.splits == 1 and not alone) or _has_moments(problem):
+        return best
+    for threads in LARGER_BLOCKS:
+        larger = replace(whole, threads_y=threads // whole.threads_x)
+        block = larger.vector_width, larger.threads_x, larger.threads_y
+        fits = problem.block_trouble(*block, larger.shifted)
+        if fits is None and _most(problem, larger) > 1:
+            found, seconds = _shared(problem, larger, target, resident(larger), alone=alone)
+            if seconds < least * (1 - LARGER):
+                best, least = found, seconds
+    return best
+
+
+def _of_rows(problem: RowsProblem) -> ReductionParameters:
+    """Return threads by the length of a row, and rows for the rest of a block."""
+    shifted = problem.takes_shifted()
+    width = problem.shifted if shifted else problem.vectors[0]
+    results, length = _extents(problem)
+    threads = max(2 * width if shifted else 1, threads_of_row(-(-length // width)))
+    at_once = max(1, 32 // threads, min(BLOCK // threads, power_below(results)))
+    return ReductionParameters(
+        True, width, threads, at_once, 1, "last_block", problem.wide, shifted=shifted
+    )
+
+
+def of_tiles(
+    problem: RowsProblem, target: Target, *, shifted: bool | None = None
+) -> ReductionParameters | None:
+    """Return tiles of rows, None where there are none.
+
+    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    """
+    width = problem.vectors[0]
+    shape = shape_of(problem, width, target.sms, shifted=shifted) if problem.inner else None
+    if shape is None:
+        return None
+    return ReductionParameters(
+        True,
+        width,
+        shape.threads_x,
+        shape.threads_y,
+        1,
+        "last_block",
+        problem.wide,
+        tile_rows=shape.rows,
+    )
+
+
+def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
+    """Return threads for whole sectors of columns and for rows side by side.
+
+    Fewer of these, down to one, where there are few rows and enough columns for all SMs.
+    """
+    shifted = problem.takes_shifted() and not _has_moments(problem)
+    width = problem.shifted if shifted else problem.vectors[0]
+    states = max(partial_words(n) for n in problem.fusion.nodes if n in problem.domain.reduced)
+    if states > 1:
+        width = min(width, power_below(STATE_WORDS // states))
+    results, length = _extents(problem)
+    vectors = -(-results // width)
+    threads = min(32, power_above(vectors))
+    each = width * _row(problem)
+    wide = min(BLOCK, RUN // each)
+    busy = wide * THREADS_PER_SM // BLOCK * target.sms
+    if wide > threads and vectors >= busy and rows_at_once(problem.rows, BLOCK // wide, each):
+        threads = wide
+    unrolled = _unrolled(problem, width)
+    about = False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled
+    whole = ReductionParameters(*about, shifted)
+    side_by_side = power_below(length // ROWS_OF_A_THREAD)
+    busy = THREADS_PER_SM * target.sms
+    if side_by_side < whole.threads_y and vectors * side_by_side >= busy:
+        return replace(whole, threads_x=BLOCK // side_by_side, threads_y=side_by_side)
+    return whole
+
+
+def _unrolled(problem: RowsProblem, width: int) -> int:
+    """Return how many rows a thread loads at a time: of narrow accesses more than of vectors."""
+    if _has_moments(problem):
+        return UNROLLED
+    rows = min(MOST_UNROLLED // width, FLIGHT // (width * _row(problem)))
+    return max(UNROLLED, power_below(rows))
+
+
+def _shared(
+    problem: RowsProblem,
+    whole: ReductionParameters,
+    target: Target,
+    resident: int,
+    *,
+    alone: bool,
+) -> tuple[ReductionParameters, float]:
+    """Return a kernel whose results as many blocks share as is best, and about its seconds.
+
+    alone: whether there are enough results for each block to have its own.
+    """
+    _, length = _extents(problem)
+    read = traffic(problem.segment) / target.bandwidth
+    rows = whole.threads_x * whole.vector_width if problem.inner else whole.threads_y
+    vain = rows if problem.inner else rows + _partial_rows(problem)
+    cost, step = target.cost.grid_reduce, step_of(problem, whole, target)
+    sharing = Sharing(
+        blocks=max(1, blocks_of(problem, whole).evaluate(problem.hints)),
+        busy=min(resident, _busy(problem, whole)),
+        resident=resident,
+        sms=target.sms,
+        draw=target.draw,
+        stream=read / target.reach("reduction", access(whole.vector_width)),
+        vain=vain / length,
+        threads=whole.side_by_side,
+        step=step,
+        cost=cost,
+    )
+    splits = 1 if alone else sharing.splits(_most(problem, whole))
+    method = quickest(splits, whole.side_by_side, step, cost)
+    return replace(whole, splits=splits, grid_reduce=method), sharing.seconds(splits)
+
+
+def _most(problem: RowsProblem, whole: ReductionParameters) -> int:
+    """Return the blocks for a result beyond which each has too little to do."""
+    _, length = _extents(problem)
+    if problem.inner:
+        return -(-length // whole.vector_width) // MIN_VECTORS_PER_SPLIT
+    return length // (ROWS_OF_A_THREAD * whole.threads_y)
+
+
+def _busy(problem: RowsProblem, whole: ReductionParameters) -> int:
+    """Return the blocks that keep an SM busy."""
+    threads = whole.threads_x * whole.threads_y
+    if problem.inner or _has_moments(problem):
+        wanted = THREADS_OF_MOMENTS if _has_moments(problem) else THREADS_PER_SM
+        return max(1, wanted // threads)
+    flight = whole.unrolled * whole.vector_width * _row(problem)
+    return max(1, THREADS_PER_SM * FLIGHT // (min(FLIGHT, max(FLIGHT // 2, flight)) * threads))
+
+
+def _extents(problem: RowsProblem) -> tuple[int, int]:
+    """Return the results and the elements that each is made of, at hint sizes."""
+    rows, hints = problem.rows, problem.hints
+    return max(1, rows.rows.evaluate(hints)), max(1, rows.columns.evaluate(hints))
+
+
+def _has_moments(problem: RowsProblem) -> bool:
+    return any(n.op.combine is Combine.MOMENTS for n in problem.fusion.nodes)
+
+
+def _row(problem: RowsProblem) -> int:
+    """Return the bytes of the inputs for one element of a row."""
+    return max(1, sum(i.value.dtype.size for i in problem.fusion.inputs if i.value.rank))
+
+
+def _partial_rows(problem: RowsProblem) -> float:
+    """Return how many rows of the inputs have the bytes of a partial result, written and read."""
+    nodes = (n for n in problem.fusion.nodes if n in problem.domain.reduced)
+    return 8 * sum(partial_words(n) for n in nodes) / _row(problem)
+
+
+def step_of(problem: RowsProblem, parameters: ReductionParameters, target: Target) -> float:
+    """Return the seconds in which a thread takes one partial result of each of its columns."""
+    states = 1 if parameters.inner else parameters.vector_width
+    cost = target.cost.grid_reduce
+    return cost.moments_part_seconds * states if _has_moments(problem) else cost.part_seconds
+
+
+def blocks_of(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
+    """Return the blocks that have results of their own."""
+    rows = problem.rows
+    if parameters.inner:
+        return ceildiv(rows.rows, parameters.tile_rows or parameters.threads_y)
+    return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)

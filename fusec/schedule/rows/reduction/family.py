@@ -1,0 +1,350 @@
+"""Reductions whose input is read once: over inner axes, outer axes, a mixture, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.annotations import Setting
+from fusec.ir.dim import dim, product
+from fusec.ir.expression import Var, index
+from fusec.ir.graph import Fusion, Value
+from fusec.ir.roles import Combine
+from fusec.kernel.ctext import TEMPLATE_NAMES
+from fusec.schedule.common import (
+    access,
+    is_empty,
+    tensor_arguments,
+)
+from fusec.schedule.compile_time import build_time
+from fusec.schedule.family import Family
+from fusec.schedule.orders import of_all
+from fusec.schedule.plan import Guard, Kernel
+from fusec.schedule.pressure import Pressure, occupancy
+from fusec.schedule.redefinitions import exponentials_online, sums_of_few, variances_read_twice
+from fusec.schedule.registers import blocks_beside_doubles
+from fusec.schedule.requirements import memory_bound
+from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
+from fusec.schedule.rows.in_steps import outside_first, reach_of_pieces, shared_first
+from fusec.schedule.rows.one_hot import sums_of_one_hot
+from fusec.schedule.rows.online import in_one_phase
+from fusec.schedule.rows.pressure import Loops, phased_pressure
+from fusec.schedule.rows.problem import RowsProblem, as_rows, with_any_rows, with_columns
+from fusec.schedule.rows.reduction.choice import (
+    FEW_ROWS,
+    ReductionParameters,
+    blocks_of,
+    by_rows,
+    likeliest,
+    of_tiles,
+    step_of,
+)
+from fusec.schedule.rows.reduction.grid import seconds
+from fusec.schedule.rows.reduction.rows import UNROLLED, is_at_once, rows_at_once
+from fusec.schedule.rows.reduction.shared import method_trouble, order_of, workspaces_of
+from fusec.schedule.rows.tiles import tile_bytes, tile_trouble
+from fusec.schedule.templates import Template
+from fusec.segment.price import SECTOR, traffic, work
+from fusec.segment.protocol import Estimate, Redefinition, Refusal
+from fusec.target import Target
+
+TURN_REGISTERS = 7
+"""Registers of a block's turn, which it takes before its loop.
+
+By the layer norms of examples/grid_reduce (NVRTC 13.0, sm_90a): bound to 32 registers they spill 16
+and 20 bytes, and without bounds none.
+"""
+ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
+
+
+class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
+    """Accepts reductions over the same axes that do not depend on one another."""
+
+    name = "reduction"
+    templates: ClassVar = {
+        "reduction_inner": Template("rows.reduction"),
+        "reduction_outer": Template("rows.reduction"),
+    }
+    reach = ("reduction", "inner_persistent")
+    vocabulary = TEMPLATE_NAMES
+
+    def problem(self, segment: Fusion) -> RowsProblem | Refusal:
+        """Return the segment along the axis that runs along memory in its largest input."""
+        fusion = memory_bound(segment) or with_columns(segment)
+        found = fusion if isinstance(fusion, Refusal) else as_rows(segment, in_one_phase(fusion))
+        return found if isinstance(found, Refusal) else _trouble(found) or found
+
+    def general(self, problem: RowsProblem) -> RowsProblem:
+        """Return the problem for any number of rows.
+
+        All of a tensor, or its outer axes, are summed in a loop of any length.
+        """
+        segment, inner = problem.segment, problem.inner
+        few = not inner and problem.rows.columns.evaluate(problem.hints) <= FEW_ROWS
+
+        def made(fusion: Fusion) -> RowsProblem | Refusal:
+            found = as_rows(segment, in_one_phase(fusion), inner=inner)
+            return found if isinstance(found, Refusal) else _trouble(found) or found
+
+        return with_any_rows(problem, made, any_length=not (inner or few) or not problem.rows.kept)
+
+    def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
+        """Return the parameters: threads by row length, splits that fill the SMs."""
+        return likeliest(problem, target, self._resident_with(problem, target))
+
+    def _resident_with(
+        self, problem: RowsProblem, target: Target
+    ) -> Callable[[ReductionParameters], int]:
+        """Return a function that tells how many blocks an SM holds of the kernel of parameters."""
+
+        def resident(parameters: ReductionParameters) -> int:
+            return self._resident(self.plan(problem, parameters, target), target)
+
+        return resident
+
+    def candidates(
+        self,
+        problem: RowsProblem,
+        likeliest: ReductionParameters,
+        target: Target,
+        settings: Mapping[str, Setting],
+    ) -> Iterator[ReductionParameters]:
+        """Yield parameters that may be legal: of tiles where they are set, else beside them."""
+        if settings.get("tile_rows", 0):
+            tiles = likeliest if likeliest.tile_rows else of_tiles(problem, target)
+            likeliest = tiles or likeliest
+        elif likeliest.tile_rows:
+            tried = replace(likeliest, **settings)
+            if "tile_rows" in settings or self.legal(problem, tried, target) is not None:
+                likeliest = by_rows(problem, target, self._resident_with(problem, target))
+        yield from super().candidates(problem, likeliest, target, settings)
+
+    def _resident(self, plan: ReductionPlan, target: Target) -> int:
+        """Return how many blocks of a plan's kernel an SM holds, as far as the plan tells."""
+        (kernel,) = plan.kernels
+        return max(1, occupancy(kernel, self.pressure(plan, kernel), target).blocks)
+
+    def trouble(
+        self, problem: RowsProblem, parameters: ReductionParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        p = parameters
+        if p.inner and p.unrolled != UNROLLED:
+            return Refusal("unrolled", "rows_at_once applies to column reductions only")
+        found = method_trouble(problem, p, target)
+        if found is not None:
+            return found
+        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
+        if found is not None or not p.tile_rows:
+            return found
+        if p.splits > 1 or p.shifted:
+            return Refusal("tile_rows", "tiled rows do not support splits or unaligned vectors")
+        if p.streaming:
+            return Refusal("streaming", "tiled rows use bulk copies, not loads")
+        about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
+        return tile_trouble(problem, *about, target.shared)
+
+    def plan(
+        self, problem: RowsProblem, parameters: ReductionParameters, target: Target
+    ) -> ReductionPlan:
+        """Return a plan of one kernel."""
+        fusion = problem.fusion
+        workspaces = workspaces_of(problem, parameters) if parameters.splits > 1 else ()
+        kernel = Kernel(
+            name=f"{fusion.name}_reduction",
+            template="reduction_inner" if parameters.inner else "reduction_outer",
+            grid=(blocks_of(problem, parameters), dim(parameters.splits), dim(1)),
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion, workspaces),
+            shared_bytes=tile_bytes(problem, parameters.vector_width, parameters.tile_rows),
+            least_blocks=blocks_beside_doubles(
+                fusion,
+                problem.domain,
+                problem.rows.reduced,
+                parameters.vector_width,
+                parameters.threads_x * parameters.threads_y,
+            ),
+        )
+        lowering, phases, loops = problem.loops(parameters.vector_width, parameters.shifted)
+        plan = PhasedPlan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            workspaces,
+            (*_not_empty(problem.rows), *problem.index[1], *problem.vectors[1]),
+            problem.specialised,
+            orders=of_all(problem.segment, order_of(problem, parameters)),
+            problem=problem,
+            loops=loops,
+            lowering=lowering,
+            phases=phases,
+            staged=(),
+        )
+        across = parameters.shifted and not parameters.inner
+        return self._filling(plan, target) if parameters.splits > 1 or across else plan
+
+    def _filling(self, plan: ReductionPlan, target: Target) -> ReductionPlan:
+        """Return a plan whose kernel has the blocks on an SM that its splits were chosen for.
+
+        Where these are likely to make it spill it has what the assembler gives it.
+        """
+        (kernel,) = plan.kernels
+        blocks = kernel.least_blocks or self._resident(plan, target)
+        bound = replace(kernel, least_blocks=blocks)
+        if occupancy(bound, self.pressure(plan, kernel), target).spills:
+            return plan
+        return replace(plan, kernels=(bound,))
+
+    def price(self, plan: ReductionPlan, target: Target) -> Estimate:
+        """Return a price: the inputs once, and partial results where blocks share a result."""
+        problem, parameters = plan.problem, plan.parameters
+        fusion, rows = problem.fusion, problem.rows
+        _, phases = lowered(fusion, problem.domain, rows, 1)
+        results = rows.rows.evaluate(fusion.hints) * len(fusion.outputs)
+        blocks = plan.kernels[0].grid[0].evaluate(fusion.hints) * parameters.splits
+        flops, sfu = work(fusion)
+        by_vectors = parameters.inner and parameters.vector_width > 1
+        cost = target.cost.rows
+        pushing = cost.moments_vector_operations if by_vectors else cost.moments_operations
+        flops += pushing * sum(_variance_elements(fusion))
+        efficiency = target.reach(self.name, access(parameters.vector_width))
+        if parameters.tile_rows:
+            efficiency = cost.tile_share * target.reach(self.name, "vector")
+        elif parameters.inner:
+            efficiency = reach_of_pieces(problem, efficiency, target)
+        return Estimate(
+            bytes=traffic(problem.segment) + _apart(plan),
+            workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
+            flops=flops,
+            sfu=sfu,
+            efficiency=efficiency,
+            ctas=max(1, blocks),
+            waits=seconds(
+                parameters.grid_reduce,
+                parameters.splits,
+                parameters.side_by_side,
+                step_of(problem, parameters, target),
+                target.cost.grid_reduce,
+            ),
+            build=build_time(
+                phases,
+                parameters.unrolled * parameters.vector_width,
+                target,
+                1 if parameters.inner else parameters.vector_width,
+            ),
+            kernels=0 if is_empty(fusion) and not results else 1,
+        )
+
+    def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds of the vectors that its loop takes at a time."""
+        p = plan.parameters
+        together = max(p.unrolled, at_once(plan))
+        loops = Loops(p.vector_width, together, outer=not p.inner, shifted=p.shifted)
+        found = phased_pressure(plan, loops)
+        return replace(found, own=found.own + TURN_REGISTERS) if p.turns else found
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        """Return sums of exponentials in one reading with their maximum, others in two steps,
+        variances in two passes, additions where sums are of few, and scatters where rows have one
+        element each.
+        """
+        online, outside = exponentials_online(segment), outside_first(segment, fusion)
+        added = (*sums_of_few(segment), *sums_of_one_hot(segment))
+        two = variances_read_twice(segment)
+        return (*online, *two, *added, *(outside or shared_first(segment, fusion)))
+
+
+def _apart(plan: ReductionPlan) -> int:
+    """Return the bytes of sectors that results fill in part, whose neighbours are stored apart."""
+    row, chunk, lane = plan.loops
+    inner = plan.parameters.inner
+    neighbour = row if inner else lane if plan.parameters.vector_width > 1 else chunk
+    first, found = {v: index(0) for v in plan.loops}, 0
+    for output in plan.fusion.outputs:
+        address = plan.lowering.address(output.value, plan.fusion.effects.strides(output.value))
+        if address.variables & ({chunk, lane} if inner else {row}):
+            continue  # an element beside the results
+        places = (address.substitute({**first, neighbour: index(k)}) for k in (0, 1))
+        low, high = (place.constant.evaluate(plan.fusion.hints) for place in places)
+        size = output.value.dtype.size
+        reach = min(SECTOR, max(1, abs(high - low)) * size)
+        found += product(output.value.shape).evaluate(plan.fusion.hints) * (reach - size)
+    return found
+
+
+def loaded_once(plan: ReductionPlan) -> frozenset[Instance]:
+    """Return the loads of which every element is read by one thread, and nothing else."""
+    row, chunk, _ = plan.loops
+    written = plan.fusion.effects.overwritten
+    return frozenset(
+        i
+        for i in plan.phases.loads[0]
+        if {row, chunk} <= i.variables and not i.gathered and i.name not in written
+    )
+
+
+def at_once(plan: ReductionPlan) -> int:
+    """Return how many vectors a thread loads together that has no loop, 0 where it has one."""
+    p, rows = plan.parameters, plan.problem.rows
+    if p.splits > 1 or (p.shifted and not p.inner):
+        return 0
+    if not p.inner:
+        size = sum(i.dtype.size * p.vector_width for i in plan.phases.loads[0])
+        return rows_at_once(rows, p.threads_y, size)
+    step = p.vector_width * p.threads_x
+    return -(-rows.columns.value // step) if p.tile_rows or is_at_once(rows, step) else 0
+
+
+def _trouble(problem: RowsProblem) -> Refusal | None:
+    """Return why one sweep over the columns does not do, or None."""
+    fusion, rows = problem.fusion, problem.rows
+    lowering, phases = lowered(fusion, problem.domain, rows, 1)
+    _, chunk, _ = rows.variables(1)
+    if any(phases.reductions[1:]):
+        return Refusal("depth", "a reduction reads the result of another one")
+    if any(phases.loads[1:]) or any(
+        lowering.at_home(o.value).depth and chunk in _home(lowering, o.value)
+        for o in fusion.outputs
+    ):
+        return Refusal("persistence", "an element is read or written after the reduction")
+    unwritten = _without_loop(fusion, lowering, rows)
+    if unwritten is not None:
+        return Refusal("empty", f"there is no reduction besides elements of `{unwritten.name}`")
+    if any(lowering.home(n.inputs[0])[1] for n in phases.reductions[0]):
+        return Refusal("conditions", "a reduction reads only a part of the domain")
+    return in_place_hazard(fusion, lowering, on_chip=False)
+
+
+def _not_empty(rows: Rows) -> tuple[Guard, ...]:
+    """Return the guards that keep a sum of any length from being one of nothing."""
+    if rows.columns.is_const:
+        return ()
+    return (Guard(rows.columns * -1, "<=", -1, "nothing would be reduced"),)
+
+
+def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | None:
+    """Return an output whose elements a loop would write that has no turn, if there is one."""
+    hints = fusion.hints
+    if rows.rows.evaluate(hints) and rows.columns.evaluate(hints):
+        return None
+    for output in fusion.outputs:
+        turns = rows.rows if lowering.at_home(output.value).depth else rows.rows * rows.columns
+        if not turns.evaluate(hints) and product(output.value.shape).evaluate(hints):
+            return output.value
+    return None
+
+
+def _variance_elements(fusion: Fusion) -> Iterator[int]:
+    """Yield how many elements each variance of a fusion is of."""
+    for node in fusion.nodes:
+        if node.op.combine is Combine.MOMENTS:
+            yield product(node.inputs[0].shape).evaluate(fusion.hints)
+
+
+def _home(lowering: Lowering, value: Value) -> frozenset[Var]:
+    return frozenset[Var]().union(*(c.variables for c in lowering.home(value)[0]))

@@ -1,0 +1,68 @@
+"""Elementwise outputs beside a scatter: blocks of its kernel of their own compute them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fusec.index.access import Facts, access_class
+from fusec.index.domain import Domain, find_domain
+from fusec.index.instances import Lowering
+from fusec.ir.dim import product
+from fusec.ir.expression import Var
+from fusec.ir.graph import Fusion, Output
+from fusec.schedule.common import INT32_MAX
+from fusec.schedule.pointwise.choice import accesses, bind, lowered_flat
+from fusec.schedule.sort.parts import needed
+from fusec.segment.protocol import Refusal
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """Outputs of one domain, of known sizes, in one flat loop by vectors of `width` elements."""
+
+    fusion: Fusion
+    domain: Domain
+    width: int
+
+    @property
+    def elements(self) -> int:
+        """Return the number of elements."""
+        return product(a.extent for a in self.domain.axes).value
+
+    @property
+    def loops(self) -> tuple[Var, Var, Var]:
+        """Return the loop variables: none of rows, vectors, elements."""
+        return bind(self.domain, 0, self.width)[1]
+
+    @property
+    def lowering(self) -> Lowering:
+        """Return the values in the loop."""
+        return lowered_flat(self.fusion, self.domain, 0, self.width)
+
+
+def beside(fusion: Fusion, outputs: tuple[Output, ...]) -> Beside | Refusal:
+    """Return some outputs of a fusion with known sizes, or why no flat loop computes them."""
+    if any(o.alias is not None for o in outputs):
+        return Refusal("in_place", "a fused pointwise output of a scatter must have its own memory")
+    part = needed(fusion, outputs)
+    read = {v for n in part.nodes for v in n.inputs} | {o.value for o in part.outputs}
+    part = replace(part, inputs=fusion.effects.inputs_for(read, outputs))
+    domain = find_domain(part)
+    if isinstance(domain, Refusal):
+        return domain
+    flat = Beside(part, domain, 1)
+    if not 0 < flat.elements <= INT32_MAX // 2:
+        return Refusal("size", f"{flat.elements} elements are computed in addition to the scatter")
+    size = min(v.dtype.size for v in (*(i.value for i in part.inputs), *(o.value for o in outputs)))
+    wider = (replace(flat, width=w) for w in (8, 4, 2) if w * size <= 16)
+    return next((b for b in wider if _has_vectors(b)), flat)
+
+
+def _has_vectors(part: Beside) -> bool:
+    """Return whether vectors are whole accesses, and all elements lie in them."""
+    if part.elements % part.width:
+        return False
+    facts, lane = Facts(part.fusion.hints), part.loops[2]
+    found = accesses(part.fusion, part.lowering)
+    kinds = {access_class(a.address, a.conditions, lane, part.width, facts) for a in found}
+    return "scalar" not in kinds and not facts.assumed

@@ -1,0 +1,1 @@
+"""Schedules that users or measurements set, and what may be set."""

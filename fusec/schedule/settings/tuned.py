@@ -1,0 +1,103 @@
+"""Schedules that were measured, in the place of those that price chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fusec.ir.annotations import Setting
+from fusec.schedule.plan import KernelPlan
+from fusec.schedule.registry import PlanningScheduler, find_scheduler
+from fusec.schedule.settings.overrides import as_stored
+from fusec.schedule.space import Parameters
+from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.segmented import Segment, SegmentedFusion
+from fusec.target import Target
+from fusec.tuned import Found, Store, Tuned, find, key_of
+
+MOST_APART = 4.0
+"""Doublings of extents, in all, beyond which a measured schedule says nothing of a segment."""
+DEARER = 1.05
+"""How many times the predicted time of the first plan one measured at other sizes may have."""
+
+
+def with_tuned(
+    segmented: SegmentedFusion, target: Target, stores: Sequence[Store]
+) -> SegmentedFusion:
+    """Return the segments with measured schedules, but for those of which the user sets a field.
+
+    A record counts at the sizes at which it was measured, else at the nearest ones where it is
+    legal and priced like the first plan; never when a template of its kernels has changed.
+    """
+    if not stores:
+        return segmented
+    segments = tuple(_tuned(s, target, stores) for s in segmented.segments)
+    changed = any(s.tuned is not None for s in segments)
+    return replace(segmented, segments=segments) if changed else segmented
+
+
+def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment:
+    if segment.overrides or segment.estimate is None:
+        return segment
+    scheduler = find_scheduler(segment.scheduler)
+    for found in find(stores, segment.scheduler, key_of(segment.fusion)):
+        if found.apart > MOST_APART:
+            break
+        if not found.entry.is_current:
+            continue
+        offer = _offer(segment, found, scheduler, target)
+        if offer is not None:
+            plan, price = offer
+            about = found.entry, found.apart == 0, found.source
+            tuned = Tuned(*about, _reordered(segment, plan, scheduler, target))
+            return replace(segment, tuned=tuned, estimate=as_stored(segment, price))
+    return segment
+
+
+def _offer(
+    segment: Segment, found: Found, scheduler: PlanningScheduler, target: Target
+) -> tuple[KernelPlan, Estimate] | None:
+    """Return a segment's plan with a record and its price, or None where it is not to be used."""
+    settings = found.entry.parameters
+    if not are_fields(settings, segment, scheduler, target):
+        return None
+    offer = scheduler.offer(segment.fusion, target, settings)
+    if isinstance(offer, Refusal) or is_requested(offer[0]):
+        return None
+    first, price = segment.estimate, offer[1]
+    if first is not None and found.apart and price.seconds(target) > DEARER * first.seconds(target):
+        return None
+    return offer
+
+
+def is_requested(plan: KernelPlan) -> bool:
+    """Return whether a plan has values that only a schedule of the user's selects."""
+    return isinstance(plan.parameters, Parameters) and bool(plan.parameters.requested)
+
+
+def _reordered(
+    segment: Segment, plan: KernelPlan, scheduler: PlanningScheduler, target: Target
+) -> tuple[str, ...]:
+    """Return the sums that a plan adds in another order than the one that is built untuned."""
+    untuned = scheduler.offer(segment.fusion, target)
+    if isinstance(untuned, Refusal):
+        return ()
+    sizes = segment.fusion.hints
+    orders = (
+        {name: order.at(sizes) for name, order in p.orders.items()} for p in (plan, untuned[0])
+    )
+    tuned, default = orders
+    return tuple(name for name, order in tuned.items() if order != default.get(name))
+
+
+def are_fields(
+    settings: Mapping[str, Setting],
+    segment: Segment,
+    scheduler: PlanningScheduler,
+    target: Target,
+) -> bool:
+    """Return whether each setting is a free field of the segment's record, and of its kind."""
+    values = {f.name: f.values for f in scheduler.free(segment.fusion, target)}
+    return all(
+        name in values and type(value) is type(values[name][0]) for name, value in settings.items()
+    )
