@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from numbers import Integral
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
+
+import numpy as np
 
 from fusec.diagnostics import FusecError
 from fusec.options import (
@@ -46,7 +47,7 @@ class Options(TypedDict, total=False):
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "target": (lambda v: v is None or isinstance(v, str), "the name of an architecture"),
     "sizes": (
-        lambda v: v is None or (isinstance(v, Mapping) and all(map(_is_int, v.values()))),
+        lambda v: v is None or _is_dict(v, _is_int),
         "a dict of integers by the names of dims",
     ),
     "schedule": (lambda v: v is None or isinstance(v, (str, os.PathLike)), "the path of a file"),
@@ -64,7 +65,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "should_merge": (lambda v: v is None or callable(v), "a function of two fusions"),
     "segments": (
-        lambda v: isinstance(v, Mapping) and all(map(_is_names, v.values())),
+        lambda v: _is_dict(v, _is_names),
         "a dict of lists of values by the names of segments",
     ),
 }
@@ -72,13 +73,20 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_dict(value: Any, fits: Callable[[Any], bool]) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    given = cast("Mapping[Any, Any]", value)
+    return all(isinstance(name, str) and fits(each) for name, each in given.items())
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, Collection) and all(
-        isinstance(each, str) for each in (value if not isinstance(value, str) else [0])
-    )
+    if isinstance(value, str) or not isinstance(value, Collection):
+        return False
+    return all(isinstance(each, str) for each in cast("Collection[Any]", value))
 
 
 def _check_kind(caller: str, name: str, value: Any) -> None:

@@ -111,9 +111,9 @@ class LayerCalls(Rewriting):
     ) -> list[Name]:
         """Return the names of a layer's weights; those to declare are added to `found`."""
         dtype = type.dtype if type is not None and type.dtype.is_float else "f32"
-        known_last = type is not None and type.shape
-        last = type.shape[-1] if type is not None and known_last else "N" if found.missing else "K"
-        out = "N" if known_last else "M"
+        shape = () if type is None else type.shape or ()
+        last = f"{shape[-1]}" if shape else "N" if found.missing else "K"
+        out = "N" if shape else "M"
         shapes = {"weight": f"[{out}, {last}]", "bias": f"[{out}]"}
         if module == "Embedding":
             shapes = {"weight": "[V, H]"}

@@ -56,6 +56,8 @@ READ = {
     "y = fd.ops.rearrange(x, 'b s (n d) -> b n s d', n=4)":
         "y = fd.ops.permute(fd.ops.reshape(x, [4, 8, 4, 4]), [0, 2, 1, 3])",
     "y = fd.ops.reduce(x, '... h -> ...', 'max')": "y = fd.ops.max(x, [2])",
+    "y = x + fd.ops.zeros(4, 8, 16)": "y = x + fd.ops.zeros([4, 8, 16])",
+    "y = x.data * 2": "y = x * 2",
     "y = fd.ops.view(x, [4, -1])": "y = fd.ops.reshape(x, [4, -1])",
 }  # fmt: skip
 MENDED = {
@@ -90,6 +92,7 @@ TOLD = {
     "y = float(g) * x": "a scalar of the fusion is used as it is",
     "y = fd.ops.rearrange(x, 'b s (n d) -> b n s d')": "give one of them, as in `n=4`",
     "from einops import rearrange; y = rearrange(x, 'b s h -> b h s')": "`fd.ops.rearrange`",
+    "fd.output(x)": "did you mean `add_output`?",
     "y = ops.relu(x)": "operations are methods of `fd.ops`",
     "y = relu(x)": "write `fd.ops.relu(...)`",
     "y = [t for t in x][0]": "`fd.ops.unbind(x, dim)`",

@@ -100,6 +100,8 @@ LINES = {
     "y, u, v = chunk(r, 4, -1)": "write `y, u, v, _ = chunk(r, 4, -1)`",
     "y, u, v, o = chunk(r, 2, -1)": "write `y, u, v, o = chunk(r, 4, -1)`",
     "y = x.to(input_dtype)": "as in `x.to(h.dtype)`",
+    "y, u = torch.max(x, dim=1)": "write `y = max(x, dim=1)` and `u = argmax(x, dim=1)`",
+    "y = einsum('hh->h', W)": "keeps the diagonal of `x`",
     "y = exp(*x)": "write `y = exp(x)`",
     "y = exp(x r)": "an operator is missing, as in `x * r`",
     "y = std::exp(x)": "write `exp`",

@@ -45,6 +45,14 @@ OPERATIONS = frozenset(_OPERATIONS.split())
 """Operations of nvFuser that fusec may lack; asked only for names outside its own table."""
 
 
+_MEANT = {
+    "op": "ops", "operations": "ops", "output": "add_output", "add_outputs": "add_output",
+    "outputs": "add_output", "add_input": "define_tensor", "input": "define_tensor",
+    "tensor": "define_tensor", "scalar": "define_scalar",
+}  # fmt: skip
+"""What other builders of graphs call the methods of a definition."""
+
+
 class MissingName(FusecError, AttributeError):
     """A name that does not exist, so that `hasattr` answers False."""
 
@@ -126,7 +134,7 @@ def refuse(
             span=span,
             help="`fusec dump` shows kernels, graphs and parameters",
         )
-    close = "ops" if name in ("op", "operations") else nearest(name, known)
+    close = _MEANT.get(name) or nearest(name, known)
     return MissingName(
         f"{owner} has no `{name}`",
         span=span,

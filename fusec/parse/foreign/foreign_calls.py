@@ -173,6 +173,9 @@ class ForeignCalls(LayerCalls):
             return self._method(entry, tree, called)
         if entry is None:
             return error
+        names = () if self.line is None or self.line.tree is not tree else self.line.names
+        if entry.name in PAIRS and len(names) == 2 and len(tree.arguments) > 1:
+            return self.of_pair(tree, TABLE[entry.name])
         return self._misfit(entry, called) or not_ours(
             name, entry, self._written(entry, tree, called)
         )
