@@ -263,6 +263,10 @@ def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
         size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
         near = nearest(load.address, domain.axes, load.dtype.size, fusion.hints)
         for axis in domain.axes:
-            if axis in near and (best is None or size > best[0]):
+            # Where places along a kept axis are apart, reading along the reduced one is no worse.
+            beside = axis in near and (
+                axis in domain.reduced_axes or load.address.coefficient(axis) in (1, -1)
+            )
+            if beside and (best is None or size > best[0]):
                 best = (size, axis)
     return None if best is None else best[1]
