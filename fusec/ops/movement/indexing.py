@@ -120,7 +120,8 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
         raise FusecError(
             f"the index of `{name}` has {len(index)} dims, expected at most 1",
             notes=[described(operands)],
-            help="`take_along_axis` and `gather` take an index of the tensor's rank",
+            help="`x[i]` takes an index of any rank, `take_along_axis` and `gather` one of the "
+            "tensor's rank",
         )
     count = index[0] if index else dim(1)
     return (Type(dtype_of(operands[0]), (*shape[:axis], count, *shape[axis + 1 :])),)

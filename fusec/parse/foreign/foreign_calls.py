@@ -131,7 +131,10 @@ class ForeignCalls(LayerCalls):
         if second is None or third is not None:
             return tree
         made = self._made_of(entry, tree)
-        return made if made is not None and made.name.text == op.name else tree
+        if made is None or made.name.text != op.name:
+            return tree
+        self._said.append((made, tree))
+        return made
 
     def _made_of(self, entry: Entry, tree: CallTree) -> CallTree | None:
         try:
