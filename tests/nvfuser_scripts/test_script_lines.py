@@ -78,6 +78,7 @@ MENDED = {
     "y = max(x, r)": "y = fd.ops.maximum(x, r)",
     "y = sum(x)": "y = fd.ops.sum(x)",
     "y = 0 < x < 1": "(0 < x) & (x < 1)",
+    "y = fd.ops.index_select(x, ids, 1)": "x[:, ids]",
     "y = fd.ops.layernorm(x, w)": "y = fd.ops.layer_norm(x, [fd.ops.size(x, -1)], w)",
     "y = x[m]": "fd.ops.where(m[..., None], x, 0)",
     "y = fd.ops.cast(x, bf16)": "DataType.BFloat16",
