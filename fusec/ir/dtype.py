@@ -175,7 +175,8 @@ def find(name: str) -> DType:
 
     names = [*DTYPES, *_ALIASES]
     begun = [n for n in names if n.startswith(name) and len(name) > 2]
-    close = begun or difflib.get_close_matches(name, names, n=1)
+    alike = difflib.get_close_matches(name, names, n=3)
+    close = begun or sorted(alike, key=lambda n: n[0] != name[:1])
     nearest = find(close[0]).name if close else ""
     help = f"did you mean `{nearest}`?" if close else "one of " + ", ".join(DTYPES)
     if name in ("fp8", "f8", "float8"):

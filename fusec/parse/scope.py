@@ -173,5 +173,8 @@ class Scope:
         if help is None and name in ops.TABLE:
             help = f"`{name}` is an operation: call it, as in `{name}(x)`"
         if help is None:
-            help = "declare inputs under `inputs:` and sizes under `dims:`"
+            kind = "f32 = 1e-5" if "eps" in name else "f32[...]"
+            help = (
+                f"declare inputs under `inputs:`, as in `{name}: {kind}`, and sizes under `dims:`"
+            )
         return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)

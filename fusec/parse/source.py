@@ -96,6 +96,8 @@ def source_of_file(path: str | os.PathLike[str]) -> Source:
         name, data = "<stdin>", read_standard_input(_WHAT, TEXT_BYTES)
     else:
         data = _bytes_of(name)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FusecError(f"`{name}` is UTF-16 text", help="save it as UTF-8")
     if b"\0" in data[:4096]:
         raise FusecError(f"`{name}` is a binary file, not a fusion file")
     try:

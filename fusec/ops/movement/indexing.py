@@ -88,12 +88,22 @@ def same_rank(name: str, operands: Operands, axis: int) -> int:
 def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
     """Return the call with an index for each row of the tensor, if that is what the index has."""
     tensor, index = operands[0].shape, operands[1].shape
+    of_rows = len(index) == 1 and [len(o.shape) for o in operands[2:]] == [len(tensor)]
+    if name == "scatter_add" and of_rows and operands[2].shape[axis] == index[0]:
+        text = f"index_add({{arg}}, {{index}}, {{src}}, {axis})"
+        return Instead(text, why="`index_add` adds slices at a 1-dim index")
     if any(o.shape for o in operands[2:]):
         return None  # a source in the shape of the index
     if (*tensor[:axis], *tensor[axis + 1 :]) != tuple(index):
         return None
     why = f"`{name}` takes an index of the tensor's rank"
     return Instead(arguments={"index": f"unsqueeze({{index}}, {axis})"}, why=why)
+
+
+def _as_subscript(axis: int) -> Instead:
+    """Return an index of several dims as a subscript, which files and scripts have."""
+    keys = ":, " * axis
+    return Instead(f"{{arg}}[{keys}{{index}}]", why="a subscript takes an index of any rank")
 
 
 def fits_inside(name: str, operands: Operands, axis: int, outer: int, inner: int) -> None:
@@ -120,7 +130,9 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
         raise FusecError(
             f"the index of `{name}` has {len(index)} dims, expected at most 1",
             notes=[described(operands)],
-            help="`take_along_axis` and `gather` take an index of the tensor's rank",
+            help="`x[i]` takes an index of any rank, `take_along_axis` and `gather` one of the "
+            "tensor's rank",
+            instead=_as_subscript(axis),
         )
     count = index[0] if index else dim(1)
     return (Type(dtype_of(operands[0]), (*shape[:axis], count, *shape[axis + 1 :])),)

@@ -9,7 +9,7 @@ from fusec.ir.dtype import find as find_dtype
 from fusec.ops import TABLE
 from fusec.ops.frameworks import find_bare
 from fusec.parse.dsl.datatype import of_dtype
-from fusec.parse.dsl.written import written_call
+from fusec.parse.dsl.written import written_call, written_operator
 
 _IMPORTS = {
     "torch": "import torch", "F": "import torch.nn.functional as F", "nn": "import torch.nn as nn",
@@ -29,6 +29,8 @@ def way_out(error: Exception, span: Span) -> str | None:
         return _imported(str(error.name))
     if not isinstance(error, TypeError):
         return None
+    if "unsupported operand" in str(error) and "'Dim'" in str(error):
+        return written_operator(span)
     if str(error) == "'Tensor' object is not iterable" and "sum(" not in span.text:
         return "`fd.ops.unbind(x, dim)` returns the parts along a dim of constant extent"
     said = span.text[span.column - 1 : span.column - 1 + span.width]
