@@ -1,7 +1,7 @@
 """Fusions of one access pattern or operation each, at sizes that fill a GPU.
 
 What they take was measured (benchmarks/results/predictions.json) and is predicted within a factor
-of two: tests/schedule/test_predictions.py.
+of two: tests/schedule/test_measured_patterns.py.
 """
 
 from __future__ import annotations

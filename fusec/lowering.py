@@ -245,14 +245,14 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.schedule.settings.overrides import with_overrides
     from fusec.schedule.settings.tuned import with_tuned
     from fusec.segment.offers import Offers
-    from fusec.segment.redefine import redefine, with_cheaper_plans
+    from fusec.segment.redefine import plan_definitions, redefine
     from fusec.segment.repeat import segment_blocks
     from fusec.segment.search import segment as search
     from fusec.tuned import store_for
 
     gpu = target.find(options.target, options.rates)
     all = (*schedulers(), *host_schedulers())
-    offers = Offers(all, gpu)
+    offers, plans = Offers(all, gpu), plan_definitions(all, gpu)
     should_merge = _should_merge(options)
     whole = should_merge is None and fusion.boundaries != "explicit"
 
@@ -266,14 +266,15 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
             rematerialise=not options.as_written,
             copies=not options.as_written,
             resume=resume if whole else None,
+            keep_schedulers="keep_schedulers" in asked_for(options),
         )
 
     def redefined(part: Fusion) -> SegmentedFusion:
         when = "never" if options.as_written else options.redefine
-        return redefine(part, searched, all, gpu, when, left_out(options)[2])
+        return redefine(part, searched, all, gpu, when, left_out(options)[2], plans)
 
     def resumed(part: Fusion, resume: Resume) -> SegmentedFusion:
-        return with_cheaper_plans(searched(part, resume), part, all, gpu, [])
+        return plans.with_cheaper(searched(part, resume), bool(part.schedules), [])
 
     found = segment_blocks(fusion, redefined, resumed) if whole else None
     found = found or redefined(fusion)

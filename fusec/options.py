@@ -75,8 +75,9 @@ DUMP_STYLES = ("2024", "head", "json", "dot", "mermaid")
 ASKED = {
     "assign_streams": "assigns independent segments to several streams",
     "reuse_in_place": "writes results in place of tensors that are read for the last time",
+    "keep_schedulers": "moves values between segments only where each keeps its scheduler",
 }
-"""Passes that run only where they are asked for: no GPU has measured what they gain."""
+"""Passes and modes that run only where they are asked for: no GPU has measured what they gain."""
 
 PEER_READS = "peer_reads"
 """The name of what is done instead of an all-reduce where it is cheaper; also of --without."""

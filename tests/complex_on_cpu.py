@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,16 @@ def fusion_of(inputs: str, ops: str, outputs: str, dims: str = "{B: 3, H: 10}") 
     )
 
 
+@lru_cache(1)
+def _planned(fusion: Fusion) -> driver.Compilation:
+    return driver.plan(fusion, OPTIONS)
+
+
 def run_on_cpu(
     fusion: Fusion, inputs: Mapping[str, Any] | None = None, seed: int = 0
 ) -> tuple[dict[str, np.ndarray], Verdict, driver.Compilation]:
     """Return the outputs of the kernels, how they compare with the reference, and the plans."""
-    planned = driver.plan(fusion, OPTIONS)
+    planned = _planned(fusion)
     program = from_json(to_json(planned.host))
     sizes = choose_sizes(fusion)
     given = {**random_inputs(fusion, sizes, seed), **(inputs or {})}

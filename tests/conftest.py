@@ -114,7 +114,11 @@ def _begins_behind() -> bool:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Any:
-    """Turn the order of files around in a process that begins behind."""
+    """Turn the order of files around in a process that begins behind.
+
+    Until all tests are collected nothing is looked for that goes: modules and items stay.
+    """
+    gc.disable()
     outcome = yield
     if _begins_behind() and isinstance(collector, (pytest.Session, pytest.Dir)):
         outcome.get_result().result.reverse()
@@ -126,8 +130,8 @@ def pytest_collection_finish() -> None:
     from fusec.cli import COLLECT_EVERY
 
     gc.set_threshold(COLLECT_EVERY)
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 VARIANTS: dict[str, dict[str, int]] = json.loads(

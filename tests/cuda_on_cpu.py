@@ -44,12 +44,14 @@ from fusec.schedule.plan import (
     TensorMapArgument,
 )
 
+COMMON = ("-std=c++17", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics")
 FLAGS = (
-    *("-std=c++17", "-Og", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics"),
+    *(*COMMON, "-Og"),  # of a kernel, which runs for less time than it is compiled
     # An index beyond a thread's own array is a trap, and so is a word beyond its own variable.
     *("-fsanitize=bounds,object-size", "-fsanitize-undefined-trap-on-error"),
     "-ftrivial-auto-var-init=pattern",
 )
+LIBRARY = (*COMMON, "-O3")
 # Every load and store of a kernel calls read_of or note_write (memory_on_cpu.cpp).
 ACCESSES = (
     "-fsanitize=kernel-address",
@@ -255,7 +257,7 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
     texts = {name: (FOLDER / name).read_text() for name in (*HEADERS, *SOURCES)}
     version = subprocess.run([compiler, "--version"], check=True, capture_output=True).stdout
     kept = Path(os.environ.get(KEPT) or shared_folder())
-    digest = sha256(repr((texts, flags, version, kept)).encode()).hexdigest()[:12]
+    digest = sha256(repr((texts, flags, LIBRARY, version, kept)).encode()).hexdigest()[:12]
     folder = kept / f"cuda_on_cpu_{digest}"
     header, shared = folder / HEADERS[0], folder / SHARED_LIBRARY
     with FileLock(f"{folder}.lock"):
@@ -270,8 +272,8 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
         whole = folder / "whole.cpp"
         whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
         built = folder / "whole.so"  # under its name when it is whole
-        options = ("-O2", f"-I{folder}", "-shared", "-Wl,-Bsymbolic", "-o", str(built))
-        subprocess.run([compiler, *FLAGS, str(whole), *options], check=True)
+        options = (*LIBRARY, f"-I{folder}", "-shared", "-Wl,-Bsymbolic", "-o", str(built))
+        subprocess.run([compiler, str(whole), *options], check=True)
         built.rename(shared)
     return header, shared
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from math import log2, prod
 
@@ -88,11 +88,6 @@ def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
         # What a size is computed from costs nothing; a composite's nodes stand where it does.
         if node.span is not None and node.op.family != "scalar":
             calls.setdefault(node.span, []).append(node)
-    read = {
-        (n.span.file, n.span.line)
-        for n in fusion.nodes
-        if n.span is not None and any(v in outputs or v in fusion.users for v in n.outputs)
-    }
     for span, nodes in calls.items():
         own = {*nodes}
         loose = [v for n in nodes for v in n.outputs if v not in outputs and v not in fusion.users]
@@ -102,9 +97,8 @@ def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
             for v in n.outputs
         )
         named = _names_before(span)
-        if not used and not named and (span.file, span.line) in read:
-            continue  # a part of a line that gives a shape or a type to the rest
-        if not used:
+        is_part = not named and _is_used_around(span, calls, outputs, fusion)
+        if not used and not is_part:
             what = ", ".join(f"`{name}`" for name in named) or f"a result of `{nodes[-1].op.name}`"
             verb = "are" if len(named) > 1 else "is"
             meant = _meant_output(fusion, list(named))
@@ -115,6 +109,14 @@ def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
                 place = replace(span, column=named[value.name] + 1, width=len(value.name))
                 message = f"`{value.name}` is not used"
                 yield warning(message, span=place, help="write `_` for an unused result")
+
+
+def _is_used_around(
+    span: Span, calls: Mapping[Span, Sequence[Node]], outputs: Set[Value], fusion: Fusion
+) -> bool:
+    """Return whether a call stands in the line of another one that is used, as for its shape."""
+    others = (n for s, ns in calls.items() if s != span and s.line == span.line for n in ns)
+    return any(v in outputs or v in fusion.users for n in others for v in n.outputs)
 
 
 def _meant_output(fusion: Fusion, names: Sequence[str]) -> str | None:

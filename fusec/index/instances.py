@@ -203,17 +203,18 @@ class Lowering:
         """
         where = where if coordinates else ()
         key = (value, coordinates, where)
-        if key not in self.made:
+        made = self.made.get(key)
+        if made is None:
             if len(self.made) > self.most:
                 message = f"`{value.name}` is read at too many index maps for one kernel"
                 raise Unsupported(message, span=None)
-            self.made[key] = self._make(value, coordinates, where)
-        return self.made[key]
+            made = self.made[key] = self._make(value, coordinates, where)
+        return made
 
     def _make(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
         if value.dim is not None:
             return Instance("dim", value.dtype, value.name, value=value, dim=value.dim)
-        if any(e == 0 for e in value.shape) and not any(c.loaded for c in at):
+        if value.is_empty and not any(c.loaded for c in at):
             # There is no element: what stands for one must not be read ahead of an empty loop.
             return Instance(
                 "constant", value.dtype, "", constant=False if value.dtype == BOOL else 0

@@ -35,7 +35,7 @@ def pull_elementwise(operand: Operand, at: Coordinates) -> Coordinates:
     """Return an elementwise operand's coordinates: 0 at dims of extent 1, () for a scalar."""
     if not isinstance(operand, Value) or not operand.shape:
         return ()  # among them the 0-dim seed of a random tensor
-    return _at_shape(operand.shape, at)
+    return _at_shape(operand.shape, at) if operand.has_unit_extent else at
 
 
 @lru_cache(KEPT)

@@ -179,12 +179,16 @@ class Index:
         )
 
     def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+    @cached_property
+    def _text(self) -> str:
         parts = [(str(a) if c == 1 else f"{_atom_factor(a)} * {_factor(c)}") for a, c in self.terms]
         if not parts or self.constant != 0:
             parts.append(str(self.constant))
         return " + ".join(parts)
-
-    __repr__ = __str__
 
 
 def _atom_factor(atom: Atom) -> str:

@@ -66,6 +66,16 @@ class Value:
         """Return whether this is a scalar, not a tensor."""
         return self.type.shape is None
 
+    @cached_property
+    def is_empty(self) -> bool:
+        """Return whether an extent is 0, so that there are no elements."""
+        return any(e == 0 for e in self.shape)
+
+    @cached_property
+    def has_unit_extent(self) -> bool:
+        """Return whether an extent is 1."""
+        return any(e == 1 for e in self.shape)
+
     @property
     def dim(self) -> Dim | None:
         """Return the value of an integer scalar that is known from sizes."""
@@ -359,11 +369,14 @@ class Fusion:
             self, nodes=tuple(nodes), outputs=self.outputs if outputs is None else tuple(outputs)
         )
 
-    def structure(self) -> tuple[Any, ...]:
-        """Return what counts for equality: values and symbols are numbered by first use."""
+    def structure(self, *, offsets: bool = True) -> tuple[Any, ...]:
+        """Return what counts for equality: values and symbols are numbered by first use.
+
+        offsets: whether literals count that only select random numbers.
+        """
         from fusec.ir.structure import structure_of
 
-        return structure_of(self)
+        return structure_of(self, offsets=offsets)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fusion) and self.structure() == other.structure()

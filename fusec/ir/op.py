@@ -128,6 +128,8 @@ class OpDef:
     extents: the attribute that holds the extents of the result, if there is one.
     combine: what is made of the elements that meet: in a reduction, a scan, a scatter, a product.
     lookup: the operand of integers that says where elements lie.
+    generator: the operands that select a sequence of random numbers, by name: no cost, no schedule
+        and no legality depends on their values.
     product: of a contraction, how its factors lie.
     text: how nvFuser's dumps print it.
     between: where the results between an operand's ends may differ more than at these, and by how
@@ -179,6 +181,7 @@ class OpDef:
     extents: str = ""
     combine: Combine | None = None
     lookup: Lookup | None = None
+    generator: tuple[str, ...] = ()
     product: Product | None = None
     text: Text = BY_NAME
     between: Between | None = None

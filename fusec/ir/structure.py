@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Any
 
 from fusec.ir.graph import Const, Fusion, Input, Node, Value
 
 
-def structure_of(fusion: Fusion) -> tuple[Any, ...]:
+def structure_of(fusion: Fusion, *, offsets: bool = True) -> tuple[Any, ...]:
     """Return a hashable form of the graph in which names of values do not occur.
 
     Nodes come in canonical order, so that independent nodes may stand in any order; nodes without
-    use do not count.
+    use do not count. offsets: whether literals count that only select random numbers; without
+    them, layers that differ in the offsets of their dropout have one structure.
     """
+    free = frozenset[Node]() if offsets else selecting(fusion)
     number: dict[Value, int] = {i.value: k for k, i in enumerate(fusion.inputs)}
     nodes: list[Hashable] = []
     for node in fusion.canonical_order:
-        operands = tuple(_operand(o, number) for o in node.operands)
+        operands = tuple(
+            number[o] if isinstance(o, Value) else kind
+            for o, kind in zip(node.operands, literal_kinds(node, free), strict=True)
+        )
         nodes.append((node.kind, operands))
         for result in node.outputs:
             number[result] = len(number)
@@ -49,8 +54,52 @@ def structure_of(fusion: Fusion) -> tuple[Any, ...]:
     )
 
 
-def _operand(operand: Value | Const, number: dict[Value, int]) -> Hashable:
-    return number[operand] if isinstance(operand, Value) else constant_kind(operand)
+def literal_kinds(node: Node, free: Collection[Node]) -> tuple[Hashable, ...]:
+    """Return what counts of each literal operand, None for a value.
+
+    Of those that only select random numbers it is the type; free: `selecting` of a fusion.
+    """
+    return tuple(
+        None
+        if isinstance(o, Value)
+        else ("selects", o.dtype.name)
+        if node in free and (not node.op.generator or _is_generator(node, k))
+        else constant_kind(o)
+        for k, o in enumerate(node.operands)
+    )
+
+
+def selecting(fusion: Fusion) -> frozenset[Node]:
+    """Return the random nodes, and those whose results are only seeds and offsets of such.
+
+    The latter are elementwise, and no output. Which numbers a kernel generates changes neither its
+    cost nor whether a scheduler supports it (`OpDef.generator`).
+    """
+    found = {n for n in fusion.nodes if n.op.generator}
+    left = [v for n in found for k, v in enumerate(n.operands) if _is_generator(n, k)]
+    while left:
+        value = left.pop()
+        node = fusion.producer.get(value) if isinstance(value, Value) else None
+        if node is not None and node not in found and _only_selects(fusion, node, found):
+            found.add(node)
+            left += node.inputs
+    return frozenset(found)
+
+
+def _only_selects(fusion: Fusion, node: Node, found: Collection[Node]) -> bool:
+    """Return whether all that reads a node makes seeds and offsets of it."""
+    if node.op.family != "pointwise" or node.output.shape or node.output in fusion.output_of:
+        return False
+    return all(
+        user in found and (not user.op.generator or _is_generator(user, k))
+        for user in fusion.users.get(node.output, ())
+        for k, operand in enumerate(user.operands)
+        if operand is node.output
+    )
+
+
+def _is_generator(node: Node, k: int) -> bool:
+    return node.op.operands[k].name in node.op.generator
 
 
 def constant_kind(constant: Const) -> Hashable:

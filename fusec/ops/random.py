@@ -92,6 +92,7 @@ def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType |
     return np.reshape(joined, tuple(shape))
 
 
+_GENERATOR = ("rng_seed", "rng_offset")
 _CALL = "({0}, {1}, {{rng_seed}}, {{rng_offset}}, {{index}})"
 _VECTOR = "({0}, {1}, {{words}}, {{lane}})"
 """Of the words of a vector's elements."""
@@ -106,7 +107,7 @@ _NORMAL = _CALL.format("{mean}", "{std}")
         "f32 words": "fusec::uniform_f32" + _VECTOR.format("{minval}", "{maxval}"),
         "bounded": "fusec::round_below<{type}>({number}, {minval}, {maxval})",
     },
-    cost=Cost(17), accuracy=2.0, extents="shape",
+    cost=Cost(17), accuracy=2.0, extents="shape", generator=_GENERATOR,
     text=texts.drawn("rng_uniform_range"),
 )  # fmt: skip
 def uniform(
@@ -158,7 +159,7 @@ def _next_below(numbers: Array, *, dtype: DType) -> Array:
         "f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL,
         "f32 words": "fusec::normal_f32" + _VECTOR.format("{mean}", "{std}"),
     },
-    cost=Cost(77, 1), accuracy=4.0, extents="shape",
+    cost=Cost(77, 1), accuracy=4.0, extents="shape", generator=_GENERATOR,
     text=texts.drawn("rng_normal_general"),
 )  # fmt: skip
 def normal(

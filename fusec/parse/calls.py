@@ -22,7 +22,7 @@ from fusec.codes.calls import (
 from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.codes.names import DTYPE_CALLED, UNDEFINED_NAME
 from fusec.codes.shapes import NEEDS_INTEGERS
-from fusec.diagnostics import FusecError, Span
+from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, Shape, mod
 from fusec.ir.dtype import BOOL, DTYPES, DType
@@ -70,7 +70,7 @@ from fusec.parse.syntax.trees import (
     Tree,
     integer_literal,
 )
-from fusec.parse.taken import as_calls, is_counting
+from fusec.parse.taken import as_calls, is_counted
 from fusec.parse.weights import check_weight
 
 _FALSE = frozenset({"no", "false", "off", "0", "n", "f", ""})
@@ -463,7 +463,7 @@ class Calls:
         if one is not None:
             return one
         value = self._builder.resolve(self._value(tree.base))
-        rows = len(tree.keys) > 1 and is_counting(tree.keys[0])  # of a dim, in order
+        rows = len(tree.keys) > 1 and is_counted(tree.keys[0])  # of a dim, in order
         shape, read = value.type.shape or (), tree.keys[1:] if rows else tree.keys
         keys: list[Any] = [*([[]] if rows else []), *map(self._key, read)]
         call = as_calls(tree, shape, keys, listed_sizes)
@@ -515,6 +515,8 @@ class Calls:
         if isinstance(index, Value) and index.dtype is BOOL and axes == [0]:
             if index.shape != (value.type.shape or ())[: len(index.shape)]:
                 return error
+            message = "a mask as an index: the shape of the result depends on data"
+            error = Unsupported(message, code=error.code)
             return self.words.masked(tree, rank - len(index.shape), len(index.shape), error)
         return error
 

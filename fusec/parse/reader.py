@@ -515,7 +515,8 @@ class _Reader:
         used = {name for read in self.scope.uses.values() for name in read} | {*self.read_last}
         names = [n.text for line in self.lines for n in line.names]
         unread = [name for name in names if name != UNUSED and name not in used]
-        return unread[0] if len(unread) == 1 else None
+        unknown = [name for name in self.read_last if not self.scope.knows(name)]
+        return unread[0] if len(unread) == 1 == len(unknown) else None
 
     def _value(self, key: Scalar, what: str) -> Operand:
         otherwise = f"no line defines {what} of this name"

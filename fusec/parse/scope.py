@@ -212,10 +212,8 @@ class Scope:
         nearest = near(name, self._meanings)
         value = _declared_number(name)
         if value is not None and (nearest is None or nearest.lower() != name.lower()):
-            nearest, otherwise = (
-                None,
-                (f"write the number in its place, or declare `{name}: {value}` under `inputs:`"),
-            )
+            nearest = None
+            otherwise = f"write the number, or declare `{name}: {value}` under `inputs:`"
         help = otherwise if nearest is None else f"did you mean `{nearest}`?"
         if help is None and name in ops.TABLE:
             help = f"`{name}` is an operation: call it, as in `{name}(x)`"

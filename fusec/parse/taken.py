@@ -34,9 +34,11 @@ def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -
     turned = [k for k, key in enumerate(tree.keys) if _is_turned(key)]
     if turned:
         return _turned(tree, turned, keys, len(shape))
-    counted = len(keys) >= 2 and is_counting(tree.keys[0])
-    if counted:
+    if len(keys) >= 2 and is_counting(tree.keys[0]):
         return _of_rows(tree, shape, keys, sizes)
+    column = _counted_column(tree.keys[0])
+    if len(keys) == 2 and column is not None:
+        return _of_columns(tree, column, shape, keys[1], sizes)
     tensors = [k for k, key in enumerate(keys) if _is_index(key)]
     lists = [k for k, key in enumerate(tree.keys) if isinstance(key, Items)]
     if len(tensors) + len(lists) != 1:
@@ -71,6 +73,11 @@ def _turned(tree: Subscript, turned: Sequence[int], keys: Sequence[Any], rank: i
         return _made(f"flip(x, {axes})", tree, x=tree.base)
     base = Subscript(tree.base, rest, tree.start, tree.end)
     return _made(f"flip(x, {axes})", tree, x=base)
+
+
+def is_counted(tree: Tree) -> bool:
+    """Return whether an entry counts the rows: it is not read as a value."""
+    return is_counting(tree) or _counted_column(tree) is not None
 
 
 def is_counting(tree: Tree) -> bool:
@@ -112,6 +119,43 @@ def _of_rows(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -
     extents = Items((first if is_whole else count, Literal(1, at, at), *wide), at, at)
     text = f"squeeze(gather(x, expand({place}, s), 1), [1])"
     return _made(text, tree, x=base, i=tree.keys[1], s=extents)
+
+
+def _counted_column(tree: Tree) -> Tree | None:
+    """Return the count of `arange(B)[:, none]` or `arange(B).unsqueeze(1)`; None of others."""
+    call, rest = tree, list[Tree]()
+    if isinstance(tree, Subscript):
+        call, rest = tree.base, [*tree.keys]
+        is_column = len(rest) == 2 and _is_whole(rest[0]) and _is_new(rest[1])
+    elif isinstance(tree, CallTree) and tree.name.text.rpartition(".")[2] == "unsqueeze":
+        call, *rest = (a.value for a in tree.arguments)
+        is_column = len(rest) == 1 and integer_literal(rest[0]) in (1, -1)
+    else:
+        return None
+    if not is_column or not isinstance(call, CallTree) or not is_counting(call):
+        return None
+    return next(a.value for a in call.arguments if a.keyword is None)
+
+
+def _is_new(tree: Tree) -> bool:
+    return isinstance(tree, Literal) and tree.value is None
+
+
+def _of_columns(
+    tree: Subscript, count: Tree, shape: Shape, index: Any, sizes: Sizes
+) -> Tree | None:
+    """Return `x[arange(B)[:, none], i]`: elements of each entry of the first dim, at `i[B, K]`."""
+    is_all = len(shape) > 1 and frameworks.text_of(count, {}) == str(shape[0])
+    if not is_all or not _is_index(index) or len(index.shape) != 2:
+        return None
+    place = "i"
+    for axis in range(2, len(shape)):
+        place = f"unsqueeze({place}, {axis})"
+    if len(shape) == 2:
+        return _made("gather(x, i, 1)", tree, x=tree.base, i=tree.keys[1])
+    extents = sizes([*index.shape, *shape[2:]], tree)
+    text = f"gather(x, expand({place}, s), 1)"
+    return _made(text, tree, x=tree.base, i=tree.keys[1], s=extents)
 
 
 def _axis_of(place: int, trees: Sequence[Tree], keys: Sequence[Any], rank: int) -> int:

@@ -20,6 +20,7 @@ from fusec.segment.limits import MOST_MAPS
 from fusec.segment.price import LINE, SECTOR
 
 _RECENT: Recent[Lowering] = Recent()
+_REDUCED: Recent[Lowering] = Recent()
 PLACES = 65
 """Places along an axis that are looked at where no formula tells how an address grows."""
 WARP = 32
@@ -226,11 +227,21 @@ def in_order_of_memory(fusion: Fusion, domain: Domain, rows: Rows) -> Rows:
     return Rows(tuple(kept), rows.reduced)
 
 
+def _reduced_lowering(fusion: Fusion, domain: Domain) -> Lowering:
+    """Return a lowering by axes with what reductions read, and nothing else."""
+
+    def made() -> Lowering:
+        lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
+        for node in domain.reduced:
+            lowering.at_home(node.inputs[0])
+        return lowering
+
+    return _REDUCED.of(fusion, id(domain), made)
+
+
 def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, int, int]]:
     """Yield where reductions read and outputs are written: address, elements, bytes of one."""
-    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
-    for node in domain.reduced:
-        lowering.at_home(node.inputs[0])
+    lowering = _reduced_lowering(fusion, domain)
     for load in lowering.made.values():
         if load.kind == "load" and load.address is not None and load.value is not None:
             count = product(load.value.shape).evaluate(fusion.hints)
@@ -244,16 +255,18 @@ def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, i
 
 def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
     """Return the axis along which the largest load reads neighbours, in either direction."""
-    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
+    lowering = _reduced_lowering(fusion, domain)
     best: tuple[int, Var] | None = None
-    for node in domain.reduced:
-        lowering.at_home(node.inputs[0])
     for load in lowering.made.values():
         if load.kind != "load" or load.address is None or load.value is None:
             continue
         size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
         near = nearest(load.address, domain.axes, load.dtype.size, fusion.hints)
         for axis in domain.axes:
-            if axis in near and (best is None or size > best[0]):
+            # Where places along a kept axis are apart, reading along the reduced one is no worse.
+            beside = axis in near and (
+                axis in domain.reduced_axes or load.address.coefficient(axis) in (1, -1)
+            )
+            if beside and (best is None or size > best[0]):
                 best = (size, axis)
     return None if best is None else best[1]

@@ -98,8 +98,8 @@ class Offers:
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
-        # Families recognise some graphs by their constants.
-        key = (segment.structure(), around.written(segment), read, around.pinned, only)
+        # Families recognise some graphs by their constants, but none by which numbers are random.
+        key = (segment.structure(offsets=False), around.written(segment), read, around.pinned, only)
         names = tuple(v.name for v in canonical(segment).values)
         if key not in self._known:
             self._known[key] = (names, self.ask(segment, around, only))
@@ -140,17 +140,18 @@ class Offers:
 
 def renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
     """Return the offer for a segment of the same structure, with its own names in the reasons."""
-
-    def own(match: re.Match[str]) -> str:
-        return f"`{names.get(match.group(1), match.group(1))}`"
-
     refusals = tuple(
-        (scheduler, Refusal(refusal.rule, QUOTED.sub(own, refusal.because)))
+        (scheduler, Refusal(refusal.rule, with_names(refusal.because, names)))
         if "`" in refusal.because
         else (scheduler, refusal)
         for scheduler, refusal in offer.refusals
     )
     return replace(offer, refusals=refusals)
+
+
+def with_names(text: str, names: Mapping[str, str]) -> str:
+    """Return a reason about a segment with the names of another one of its structure."""
+    return QUOTED.sub(lambda m: f"`{names.get(m.group(1), m.group(1))}`", text)
 
 
 def proposal_of(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal:

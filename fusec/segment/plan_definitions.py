@@ -6,13 +6,14 @@ they are defined, and undone where that is predicted to be faster (Fuser#1243).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fusec.ir.graph import Fusion
-from fusec.segment.offers import proposal_of
+from fusec.segment.canonical import canonical
+from fusec.segment.offers import proposal_of, with_names
 from fusec.segment.protocol import Estimate, Redefining, Redefinition, Refusal, Scheduler
-from fusec.segment.segmented import Decision, Segment
+from fusec.segment.segmented import Decision, Segment, SegmentedFusion
 from fusec.target import Target
 
 LEAST_GAIN = 0.05
@@ -22,6 +23,74 @@ LEAST_UNDONE = 0.2
 
 Measured schedules and the fitted costs of row kernels are those of plans with these definitions.
 """
+
+
+class PlanDefinitions:
+    """Compares plans with and without their alternative definitions, once for each structure."""
+
+    def __init__(self, schedulers: Sequence[Scheduler], target: Target) -> None:
+        """Start with nothing compared. schedulers: of kernels."""
+        self.schedulers = tuple(schedulers)
+        self.target = target
+        self._known: dict[object, _Compared] = {}
+
+    def with_cheaper(
+        self, found: SegmentedFusion, is_scheduled: bool, log: list[Decision]
+    ) -> SegmentedFusion:
+        """Return the segments without the definitions of plans that cost time, and log them."""
+        segments = tuple(self._cheaper(s, found.fusion, is_scheduled, log) for s in found.segments)
+        return replace(found, segments=segments)
+
+    def _cheaper(
+        self, segment: Segment, fusion: Fusion, is_scheduled: bool, log: list[Decision]
+    ) -> Segment:
+        own = segment.fusion.structure(offsets=False)
+        key = segment.scheduler, own, segment.estimate, is_scheduled
+        known = self._known.get(key)
+        if known is None:
+            said: list[Decision] = []
+            compared = with_cheaper_plan(
+                segment, fusion, self.schedulers, self.target, is_scheduled, said
+            )
+            known = self._known[key] = _Compared(segment, compared, tuple(said))
+        log += known.decisions_of(segment)
+        return known.result_for(segment)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A segment before and after the comparison, and the decisions about it."""
+
+    before: Segment
+    after: Segment
+    decisions: tuple[Decision, ...]
+
+    def result_for(self, segment: Segment) -> Segment:
+        """Return another segment of the same structure after the comparison."""
+        if self.after is self.before:
+            return segment
+        fusion = replace(segment.fusion, as_defined=self.after.fusion.as_defined)
+        after = self.after
+        return replace(segment, scheduler=after.scheduler, fusion=fusion, estimate=after.estimate)
+
+    def decisions_of(self, segment: Segment) -> Iterable[Decision]:
+        """Return the decisions about a segment of the same structure, with its own names."""
+        if segment is self.before or not self.decisions:
+            return self.decisions
+        pairs = zip(_names(self.before), _names(segment), strict=True)
+        names = {a: b for a, b in pairs if a != b}
+        return tuple(
+            replace(
+                decision,
+                subject=tuple(names.get(n, n) for n in decision.subject),
+                because=with_names(decision.because, names),
+            )
+            for decision in self.decisions
+        )
+
+
+def _names(segment: Segment) -> list[str]:
+    return [v.name for v in canonical(segment.fusion).values]
 
 
 def with_cheaper_plan(

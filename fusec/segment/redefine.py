@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Node, Operand
 from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS
-from fusec.passes.rewrite import rewrite
+from fusec.passes.rewrite import Rewriter, Rule, rewrite
 from fusec.segment.offers import HOST
-from fusec.segment.plan_definitions import LEAST_GAIN, with_cheaper_plan
+from fusec.segment.plan_definitions import LEAST_GAIN, PlanDefinitions
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
 from fusec.segment.resume import Resume, resume_without
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
@@ -39,12 +39,14 @@ def redefine(
     target: Target,
     when: str,
     without: Collection[str] = (),
+    plans: PlanDefinitions | None = None,
 ) -> SegmentedFusion:
     """Return the segments of a fusion under the definitions that are cheapest.
 
     when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Values
     whose kernel has a schedule by their name stay as they are; a pinned segment stays one segment.
-    without: names of definitions that are not tried.
+    without: names of definitions that are not tried. plans: what compared definitions of plans for
+    other fusions, with the same schedulers and target.
     """
     kept = PLAN_DEFINITIONS if when == "never" else without
     fusion = replace(fusion, as_defined=frozenset(PLAN_DEFINITIONS).intersection(kept))
@@ -54,34 +56,34 @@ def redefine(
         return found
     trials = _Trials(search, able, target, when, frozenset(without))
     found = trials.saturate(fusion, found)
-    found = with_cheaper_plans(found, fusion, schedulers, target, trials.log)
+    plans = plans or plan_definitions(schedulers, target)
+    found = plans.with_cheaper(found, bool(fusion.schedules), trials.log)
     return replace(found, decisions=(*found.decisions, *trials.log))
 
 
-def with_cheaper_plans(
-    found: SegmentedFusion,
-    fusion: Fusion,
-    schedulers: Sequence[Scheduler],
-    target: Target,
-    log: list[Decision],
-) -> SegmentedFusion:
-    """Return the segments without the definitions of plans that cost time, and log them."""
+def plan_definitions(schedulers: Sequence[Scheduler], target: Target) -> PlanDefinitions:
+    """Return what compares the definitions of plans, of those schedulers that make kernels."""
     kernels = [s for s in schedulers if s.name not in (*HOST, HOST_SCHEDULER)]
-    segments = tuple(
-        with_cheaper_plan(s, found.fusion, kernels, target, bool(fusion.schedules), log)
-        for s in found.segments
-    )
-    return replace(found, segments=segments)
+    return PlanDefinitions(kernels, target)
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A fusion under another definition, and its segments; saved: seconds, of all segments."""
+    """A fusion under another definition, and its segments; saved: seconds, of all segments.
+
+    others: the values that are defined in the same way elsewhere.
+    """
 
     redefinition: Redefinition
     saved: float
     fusion: Fusion
     found: SegmentedFusion
+    others: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Return the results that are redefined."""
+        return (self.redefinition.value, *self.others)
 
 
 class _Trials:
@@ -116,7 +118,7 @@ class _Trials:
             before = found.seconds(self._target)
             rather = f"saves {kept.saved * 1e6:.2f} us of {before * 1e6:.2f} us"
             because = f"{kept.redefinition.name}: {kept.redefinition.because}; {rather}"
-            self.log.append(Decision("redefine", (kept.redefinition.value,), because))
+            self.log.append(Decision("redefine", kept.values, because))
             fusion, found = kept.fusion, kept.found
         return found
 
@@ -172,7 +174,49 @@ class _Trials:
                 slower.append(trial)
             elif best is None or trial.saved > best.saved:
                 best, better = trial, None if near is None else segment
+        if best is not None and better is not None:
+            best = self._everywhere(best, better, fusion, found)
         return best, slower
+
+    def _everywhere(
+        self, trial: _Trial, segment: Segment, fusion: Fusion, found: SegmentedFusion
+    ) -> _Trial:
+        """Return a trial with the same definition in all equal neighbourhoods, as layers have.
+
+        They are tried at once, and later one by one where together they save too little.
+        """
+        name = trial.redefinition.name
+        near = _neighbourhood(found, segment) or ()
+        alike, least = self._structures.around(near, segment, name), self._least_gain(near)
+        taken = {s.id for s in near}
+        rules = [trial.redefinition.rule]
+        chosen: list[tuple[Segment, str]] = []
+        new = self._new(fusion, found)
+        for other, redefinition in new:
+            if other is None or redefinition.name != name or other.id in taken:
+                continue
+            its = _neighbourhood(found, other) or ()
+            if self._structures.around(its, other, name) == alike:
+                taken |= {s.id for s in its}
+                least += self._least_gain(its)
+                rules.append(redefinition.rule)
+                chosen.append((other, redefinition.value))
+        if not chosen:
+            return trial
+        together = replace(trial.redefinition, rule=_first_of([r for r in rules if r is not None]))
+        dropped = [segment, *(s for s, _ in chosen)]
+        both = self._try(together, fusion, found, resume_without(found, dropped))
+        if both is None or both.saved <= max(least, trial.saved):
+            return trial
+        tried = {name for name, value in self._tried if value == trial.redefinition.value}
+        of = {s.id for s, _ in chosen}
+        self._tried |= {(r.name, r.value) for s, r in new if s and s.id in of and r.name in tried}
+        return replace(both, others=tuple(value for _, value in chosen))
+
+    def _least_gain(self, near: Iterable[Segment]) -> float:
+        """Return the seconds that a definition must save of some segments."""
+        costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
+        return LEAST_GAIN * sum(costs)
 
     def _noted(self, trial: _Trial, near: tuple[Segment, ...] | None) -> _Trial | None:
         """Return a trial; near others, None unless it saves enough of these."""
@@ -182,8 +226,7 @@ class _Trials:
         self._last = trial.redefinition.value, inf if is_slower else after
         if near is None:
             return trial
-        costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
-        if trial.saved > LEAST_GAIN * sum(costs):
+        if trial.saved > self._least_gain(near):
             return trial
         self.log.append(_undone(trial.redefinition, after + trial.saved, after))
         return None
@@ -248,6 +291,16 @@ class _Trials:
         return False
 
 
+def _first_of(rules: Sequence[Rule]) -> Rule:
+    """Return a rule that does what the first of some does that applies."""
+
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        made = (each(node, work) for each in rules)
+        return next((m for m in made if m is not None), None)
+
+    return rule
+
+
 class _Definitions:
     """What the schedulers offer for the segments that they accepted."""
 
@@ -303,7 +356,7 @@ class _Structures:
         """Return a number that segments of one structure share."""
         known = self._known.get(id(segment))
         if known is None:
-            structure = segment.fusion.structure()
+            structure = segment.fusion.structure(offsets=False)
             number = self._numbers.setdefault(structure, len(self._numbers))
             known = self._known[id(segment)] = segment, number
         return known[1]

@@ -41,14 +41,20 @@ Change = Callable[[], Iterable[Piece]]
 
 
 def refine(
-    merges: Merges, splitter: Splitter, new: Group | None = None, *, rematerialise: bool = True
+    merges: Merges,
+    splitter: Splitter,
+    new: Group | None = None,
+    *,
+    rematerialise: bool = True,
+    keep_schedulers: bool = False,
 ) -> None:
     """Let segments compute again what they would read, and split them, as long as that saves time.
 
     Segments that are changed by it may merge then. new: nodes beside which segments are looked at,
-    where others are known to be as they should.
+    where others are known to be as they should. keep_schedulers: a move is no gain that gives a
+    segment another scheduler.
     """
-    work = _Refinement(merges, splitter, rematerialise, new)
+    work = _Refinement(merges, splitter, rematerialise, new, keep_schedulers=keep_schedulers)
     for _ in range(ROUNDS):
         work.moved.clear()
         work.run()
@@ -61,13 +67,20 @@ def refine(
 
 class _Refinement:
     def __init__(
-        self, merges: Merges, splitter: Splitter, rematerialise: bool, new: Group | None
+        self,
+        merges: Merges,
+        splitter: Splitter,
+        rematerialise: bool,
+        new: Group | None,
+        *,
+        keep_schedulers: bool,
     ) -> None:
         self.merges = merges
         self.groups = merges.groups
         self.splitter = splitter
         self.rematerialise = rematerialise
         self.new = new
+        self.keep_schedulers = keep_schedulers
         self.failed: set[object] = set()
         self.known: dict[int, float] = {}
         self.moved: dict[Piece, None] = {}
@@ -308,6 +321,9 @@ class _Refinement:
                 return self.merges.named_offer(alone).reasons()
             if self.groups.crosses_boundary(alone):
                 return "segment_set forces a boundary"
+            before = old[piece].scheduler if piece in old else offer.scheduler
+            if self.keep_schedulers and before != offer.scheduler:
+                return f"the scheduler would change from {before} to {offer.scheduler}"
         # What is computed again comes from before; only a reader of what is written into may not.
         # And what is no longer computed again, or by a part alone, may come from whoever needs it.
         if (closes or self.groups.graph.fusion.effects.writers) and self.groups.order() is None:

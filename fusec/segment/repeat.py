@@ -140,7 +140,10 @@ class _Expansion:
                for o in whole.outputs):  # fmt: skip
             return None
         whole = as_defined(canonical(whole), self.fusion)
-        return whole, Resume(tuple(self._seeds(clones)), self._decisions())
+        uncopied = self.found.uncopied
+        cloned = (c.names[n] for n in uncopied for c in clones if n in c.names)
+        seeds = tuple(self._seeds(clones))
+        return whole, Resume(seeds, self._decisions(), uncopied.union(cloned))
 
     def _scalars(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the nodes of scalars that the others read, and that no searched block has."""
@@ -212,6 +215,7 @@ class _Expansion:
         taken: set[str] = set()
         fusion = self.found.fusion
         copied = {n.output.name for n in find_copied(fusion) if n.output not in fusion.output_of}
+        copied -= self.found.uncopied
         for seed in resume_without(self.found, ()).seeds:
             own = Seed(seed.owned - copied, seed.again - copied)
             every = self._places({self.block.get(n) for n in own.owned | own.again})

@@ -25,10 +25,14 @@ class Seed:
 
 @dataclass(frozen=True)
 class Resume:
-    """Segments that a search starts from, and the decisions that led to them."""
+    """Segments that a search starts from, and the decisions that led to them.
+
+    uncopied: as for `SegmentedFusion`.
+    """
 
     seeds: tuple[Seed, ...]
     decisions: tuple[Decision, ...] = ()
+    uncopied: frozenset[str] = frozenset()
 
     def groups(self, graph: Graph, held: Collection[Group]) -> tuple[Group, ...]:
         """Return the nodes that each seed owns, those of `held`, and each other node alone."""
@@ -73,4 +77,4 @@ def resume_without(found: SegmentedFusion, dropped: Iterable[Segment]) -> Resume
         if part.id not in gone:
             seeds.append(Seed(owned, frozenset(names - owned)))
     kept = tuple(d for d in found.decisions if d.action not in RENEWED)
-    return Resume(tuple(seeds), kept)
+    return Resume(tuple(seeds), kept, found.uncopied)

@@ -14,6 +14,7 @@ from fusec.ir.graph import Fusion, Node
 from fusec.ops.communication import holders, stands_alone
 from fusec.passes.copy_misplaced import Misplaced, copy_misplaced
 from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
+from fusec.segment.blocking import blocking_copies
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.fewer_values import RefusedPin, with_fewer_values
 from fusec.segment.graph import Graph, Group
@@ -57,6 +58,7 @@ def segment(
     should_merge: ShouldMerge | None = None,
     offers: Offers | None = None,
     resume: Resume | None = None,
+    keep_schedulers: bool = False,
 ) -> SegmentedFusion:
     """Return the fusion as a DAG of segments that the schedulers accept.
 
@@ -71,7 +73,8 @@ def segment(
     inside of these; without schedulers, the groups are the result. `boundaries: explicit` of a
     fusion parts the groups at `segment_set` alone. `offers` are those of an earlier search with the
     same schedulers and target: what they know is not asked for again. `resume`: segments to start
-    from; only nodes of none of them are grouped, and join these.
+    from; only nodes of none of them are grouped, and join these. `keep_schedulers`: move values
+    between accepted segments only where each of these keeps its scheduler.
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
@@ -79,7 +82,9 @@ def segment(
     # What is known of other searches holds where those could do the same.
     shares = may_merge is None and rematerialise and copies
     splits = offers.splits if shares else Splits(target)
-    ways = _Ways(offers, splits, removed, may_merge, rematerialise, copies, resume=resume)
+    ways = _Ways(
+        offers, splits, removed, may_merge, rematerialise, copies, keep_schedulers, resume=resume
+    )
     try:
         return _search(fusion, ways, should_merge)
     except RefusedPin as error:
@@ -101,6 +106,7 @@ class _Ways:
     may_merge: MayMerge | None
     rematerialise: bool
     copies: bool
+    keep_schedulers: bool = False
     whole: float | None = None
     resume: Resume | None = None
 
@@ -110,7 +116,8 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
     work, copies = copy_unsafe(canonical(sizes_of_inputs(fusion)))
     work, misplaced = copy_misplaced(work)
     decisions = (*_decisions(copies), *(_copy(m) for m in misplaced))
-    uncopied: frozenset[Node] = frozenset()
+    grouped = frozenset[str]() if ways.resume is None else ways.resume.uncopied
+    uncopied = frozenset(n for n in work.nodes if n.output.name in grouped)
     while True:
         start = _prepare(canonical(work), ways, uncopied, should_merge)
         if start.host is not None and not offers.schedulers:
@@ -135,12 +142,17 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
         if not blocked:
             _require_takers(merges, start, uncopied)
             splitter = Splitter(ways.splits, partial(_in_parts, ways=ways), ways.whole)
-            refine(merges, splitter, new, rematerialise=ways.rematerialise)
+            kept = ways.keep_schedulers
+            refine(merges, splitter, new, rematerialise=ways.rematerialise, keep_schedulers=kept)
             earlier = () if ways.resume is None else ways.resume.decisions
             found = _finish(merges, start, (*decisions, *start.decisions, *earlier))
             separate = tuple(separate_softmaxes(softmaxes, found))
-            found = replace(found, decisions=(*found.decisions, *separate))
-            return replace(found, fusion=as_defined(found.fusion, fusion))
+            return replace(
+                found,
+                fusion=as_defined(found.fusion, fusion),
+                decisions=(*found.decisions, *separate),
+                uncopied=frozenset(n.output.name for n in uncopied),
+            )
         uncopied |= blocked
 
 
@@ -357,11 +369,8 @@ def _blocking_copies(merges: Merges) -> frozenset[Node]:
     """Return the copies with which nobody takes a group: they get groups of their own."""
     blocked = set[Node]()
     for piece in merges.groups.pieces:
-        if piece.fixed or merges.of_piece(piece).accepted:
-            continue
-        for node in piece.members - piece.nodes:
-            if not all(v.is_scalar for v in node.outputs):
-                blocked.add(node)
+        if not piece.fixed and not merges.of_piece(piece).accepted:
+            blocked |= blocking_copies(merges, piece)
     return frozenset(blocked)
 
 

@@ -98,6 +98,8 @@ class SegmentedFusion:
 
     rematerialised: the values that were to cross and are computed again instead, in order. host:
     the groups that a predicate made without schedulers, inside which these segments stand.
+    uncopied: the first results of nodes that are cheap to copy and were grouped all the same, since
+    no scheduler supports a segment with a copy of them.
     """
 
     fusion: Fusion
@@ -105,6 +107,7 @@ class SegmentedFusion:
     decisions: tuple[Decision, ...] = ()
     rematerialised: tuple[Rematerialised, ...] = ()
     host: SegmentedFusion | None = None
+    uncopied: frozenset[str] = frozenset()
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:

@@ -56,7 +56,7 @@ class Splits:
 
     def of(self, segment: Fusion, seconds: float, search: Search) -> Split | None:
         """Return how a segment is split, if its fragments take less than the given seconds."""
-        key = segment.structure()
+        key = segment.structure(offsets=False)
         sought, found = self._known.get(key, (0.0, None))
         if sought < seconds:
             self._known[key] = inf, None  # where nothing can be split, the search comes back to it

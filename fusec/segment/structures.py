@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from fusec.ir.graph import Const, Node, Value
-from fusec.ir.structure import constant_kind, input_kind
+from fusec.ir.graph import Node, Value
+from fusec.ir.structure import input_kind, literal_kinds, selecting
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Chosen, Piece
 
@@ -25,6 +25,7 @@ class Structures:
         self._numbers: dict[Hashable, int] = {}
         self._nodes: dict[Node, tuple[int, tuple[Value, ...]]] = {}
         self._values: dict[Value, int] = {}
+        self._selecting = selecting(groups.graph.fusion)
 
     def together(self, chosen: Chosen) -> int:
         """Return the number of what some pieces are together."""
@@ -101,7 +102,7 @@ class Structures:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _node(self, node: Node) -> tuple[int, tuple[Value, ...]]:
-        constants = tuple(constant_kind(o) if isinstance(o, Const) else None for o in node.operands)
+        constants = literal_kinds(node, self._selecting)
         dims = tuple(v.type.dim for v in node.outputs)
         number = self._intern(("node", node.kind, constants, dims))
         known = self._nodes[node] = number, node.inputs

@@ -386,7 +386,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "manifest deep": (written("manifest.json", b"[" * 100_000), "is damaged"),
     "another version": (
         changed(lambda d: d.update(schema_version=99)),
-        "has schema version 99, this fusec reads 1",
+        f"has schema version 99, this fusec reads {SCHEMA_VERSION}",
     ),
     "edited by hand": (edited_by_hand, "manifest.json` was changed since it was compiled"),
     "no digest": (without_digest, "has no digest: it is damaged or from an earlier fusec"),

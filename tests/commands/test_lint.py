@@ -71,6 +71,7 @@ def test_results_that_nothing_uses() -> None:
         "y = exp(x)",
     )
     assert found == [("`b` is not used", "neg(a)")], "a is used by b"
+    assert warnings("y = exp(zeros_like(x[:, :1]))") == [], "it gives the shape"
     text = "fusion: f\ndims: {N: 4}\ninputs: {p: 'f32[N]'}\nops:\n  - p_2 = p * 2\noutputs: [p]\n"
     (told,) = lint(read_text(text))
     assert told.help == "`p` under `outputs:` is the input: write `p_2`"

@@ -223,7 +223,8 @@ def test_einsum_is_a_matmul_where_it_is_one() -> None:
         "operand0 @ transpose(operand1, -2, -1)", ["operand0", "operand1"]
     )  # fmt: skip
     assert expression_of("...d,d->...", [None, 1]) is None
-    assert expression_of("ii->i", [None]) is None
+    with pytest.raises(Unsupported, match="a diagonal"):
+        expression_of("ii->i", [None])
     told = error_of("r = torch.einsum('b,h->b', x, w)").diagnostic.message
     assert told == "`einsum`: `b` has 1 index, and `x` has 2 dims"
 

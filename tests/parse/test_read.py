@@ -71,6 +71,9 @@ READ = {
     "r = rearrange(s, '... h -> h ...')": "r = permute(s, [2, 0, 1])",
     "r = reduce(s, 'b s h -> b h', reduction='max')": "r = max(s, [1])",
     "r = s[(0, 1)]": "r = s[0, 1]",
+    "r = s[torch.arange(B)[:, None], ids]":
+        "r = gather(s, expand(unsqueeze(ids, 2), [B, S, H]), 1)",
+    "r = x / torch.numel(x)": "r = x / (B * H)",
     "r = s[i, 0]": "r = index_select(s[:, 0], i, 0)",
     "r = w.t() + x": "r = set(w) + x",
     "r = torch.einsum('bsh,oh->bso', s, W)": "r = linear(s, W)",

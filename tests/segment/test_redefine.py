@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from fusec.schedule.registry import schedulers
 from fusec.schedule.rows.inner_persistent.family import InnerPersistent
 from fusec.segment.protocol import Estimate, Proposal, Redefining, Redefinition, Refusal
 from fusec.segment.redefine import redefine
+from fusec.segment.resume import Resume
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 from fusec.target import Target, find
@@ -428,3 +430,56 @@ def test_a_definition_that_is_no_gain_may_enable_one_that_is(
 def test_an_expensive_definition_is_not_tried_in_a_pair() -> None:
     found = twice(ThirdParty(add=200_000_000, mul=400_000_000, sub=50_000_000))
     assert operations(found) == ["add"]
+
+
+class OneSum:
+    """A scheduler of one operation, faster as a product than as a sum."""
+
+    name = "one"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        if len(segment.nodes) > 1:
+            return Refusal("operation", "more than one operation")
+        (op,) = (n.op.name for n in segment.nodes)
+        return Estimate(bytes={"add": 400_000_000}.get(op, 200_000_000), ctas=10_000)
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        (node,) = segment.nodes
+        name = node.output.name
+
+        def rule(other: Node, work: Rewriter) -> Sequence[Operand] | None:
+            return _as_product(other, work) if other.output.name == name else None
+
+        return (Redefinition("product", name, "twice x", rule),) if node.op.name == "add" else ()
+
+
+def searches_of_sums(count: int) -> tuple[int, SegmentedFusion]:
+    """Return how many searches a chain of equal layers takes, and its segments."""
+    lines = "".join(
+        f"  - s{k} = add({f'e{k - 1}' if k else 'x'}, {f'e{k - 1}' if k else 'x'})\n"
+        f"  - t{k} = tanh(s{k})\n  - e{k} = exp(t{k})\n"
+        for k in range(count)
+    )
+    fusion = read_text(
+        f"fusion: f\ninputs: {{x: 'f32[67108864]'}}\nops:\n{lines}outputs: [e{count - 1}]\n"
+    )
+    searches: list[Fusion] = []
+
+    def search(part: Fusion, resume: Resume | None) -> SegmentedFusion:
+        searches.append(part)
+        return segment(part, [OneSum()], TARGET, copies=False, resume=resume)
+
+    found = redefine(fusion, search, [OneSum()], TARGET, "after")
+    return len(searches), found
+
+
+def test_equal_layers_are_redefined_at_once() -> None:
+    (few, _), (many, found) = searches_of_sums(6), searches_of_sums(12)
+    assert few == many
+    assert "add" not in operations(found)
+    together = [d.subject for d in found.decisions if d.action == "redefine"]
+    assert sorted(name for subject in together for name in subject) == sorted(
+        f"s{k}" for k in range(12)
+    )

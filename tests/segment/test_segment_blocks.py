@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from fake_schedulers import H200, usual
@@ -16,10 +16,12 @@ from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.segment import repeat
 from fusec.segment.blocks import find_blocks
+from fusec.segment.protocol import Proposal, Refusal, Scheduler
 from fusec.segment.repeat import segment_blocks, without_blocks
 from fusec.segment.resume import Resume
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
+from fusec.target import Target
 
 ROWS, WIDTH = 512, 256
 SMALL = Shape(batch=1, length=128, heads=2, width=128, hidden=256)
@@ -85,16 +87,19 @@ def graph(name: str, count: int) -> Fusion:
     return lowering.optimise(GRAPHS[name](count), CompileOptions())
 
 
-def by_blocks(fusion: Fusion) -> tuple[SegmentedFusion | None, int]:
+def by_blocks(
+    fusion: Fusion, takers: Sequence[Scheduler] | None = None
+) -> tuple[SegmentedFusion | None, int]:
     """Return the segments, and how many nodes of fusions the search was asked for."""
     searched: list[int] = []
+    asked = takers or usual()
 
     def search(part: Fusion) -> SegmentedFusion:
         searched.append(len(part.nodes))
-        return segment(part, usual(), H200)
+        return segment(part, asked, H200)
 
     def resume(part: Fusion, start: Resume) -> SegmentedFusion:
-        return segment(part, usual(), H200, resume=start)
+        return segment(part, asked, H200, resume=start)
 
     return segment_blocks(fusion, search, resume), sum(searched)
 
@@ -125,6 +130,43 @@ def test_what_is_searched_does_not_grow_with_the_blocks(
     monkeypatch.setattr(repeat, "LARGE", 0)
     few, many = (by_blocks(graph(name, n))[1] for n in (9, 12))
     assert few == many
+
+
+class Plain:
+    """A scheduler of GEMMs that reads no operand through a factor."""
+
+    name = "matmul"
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        if any(n.op.name == "mul" for n in segment.nodes):
+            return Refusal("operand", "an operand has a factor")
+        return self.scheduler.propose(segment, target)
+
+
+def scaled(fd: GraphBuilder, x: Operand, _: Operand, k: int) -> Operand:
+    """Make blocks whose second GEMM reads a factor that every reader would compute again."""
+    made = fd.apply("matmul", x, fd.input(f"l{k}_w", BF16, (WIDTH, WIDTH)))
+    half = fd.apply("cast", fd.apply("mul", fd.apply("cast", made, dtype=F32), 0.5), dtype=BF16)
+    kept = fd.apply("matmul", half, fd.input(f"l{k}_v", BF16, (WIDTH, WIDTH)))
+    return fd.apply("add", made, fd.apply("tanh", fd.apply("sin", fd.apply("cos", kept))))
+
+
+def test_blocks_store_what_no_scheduler_reads_through_a_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repeat, "LARGE", 0)
+    takers = [Plain(s) if s.name == Plain.name else s for s in usual()]
+    fusion = lowering.optimise(chain(7, scaled), CompileOptions())
+    found, _ = by_blocks(fusion, takers)
+    assert found is not None
+    assert len(found.uncopied) >= 7
+    whole = segment(fusion, takers, H200)
+    assert found.uncopied == whole.uncopied
+    assert found.seconds(H200) == pytest.approx(whole.seconds(H200), rel=1e-9)
+    assert [d.action for d in found.decisions].count("repeat") == 1
 
 
 def test_small_graphs_are_searched_as_a_whole() -> None:

@@ -61,6 +61,20 @@ def actions(segmented: SegmentedFusion, action: str) -> list[tuple[str, ...]]:
     return [d.subject for d in segmented.decisions if d.action == action]
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_values_move_only_where_schedulers_stay_if_that_is_asked_for(keeps: bool) -> None:
+    def too_many(segment: Fusion) -> str | None:
+        return "more than two operations" if len(segment.nodes) > 2 else None
+
+    small = FakeScheduler("small", too_many, efficiency=0.9)
+    large = FakeScheduler("large", lambda segment: None, efficiency=0.89)
+    found = split(TWO_GROUPS, small, large, keep_schedulers=keeps)
+    assert [s.scheduler for s in found.segments] == ["large", "small" if keeps else "large"]
+    assert again(found) == ({} if keeps else {"t": (1,)})
+    undone = [d.because for d in found.decisions if d.action == "undo"]
+    assert undone == (["the scheduler would change from small to large"] if keeps else [])
+
+
 def test_the_seed_computes_its_three_crossing_values_again() -> None:
     fusion = lowering.optimise(driver.load(str(SEED)), CompileOptions())
     segmented = lowering.segment(fusion, CompileOptions())

@@ -410,7 +410,11 @@ class GraphBuilder(DrawBuilder):
         value = self.resolve(value)
         if isinstance(value, Const) or value.is_scalar:
             raise FusecError(
-                "a scalar cannot be an output", span=span, help="create a 0-dim tensor with `full`"
+                "a scalar cannot be an output",
+                span=span,
+                help="create a 0-dim tensor with `full`"
+                if isinstance(value, Const)
+                else f"`full([], {value.name})` is a 0-dim tensor of it",
             )
         preferred = self._orders.get(self._slot_of[value])
         used = {self._slot_of[o.value] for o in self._outputs}

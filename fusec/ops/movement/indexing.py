@@ -96,6 +96,12 @@ def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
     return Instead(arguments={"index": f"unsqueeze({{index}}, {axis})"}, why=why)
 
 
+def _as_subscript(axis: int) -> Instead:
+    """Return an index of several dims as a subscript, which files and scripts have."""
+    keys = ":, " * axis
+    return Instead(f"{{arg}}[{keys}{{index}}]", why="a subscript takes an index of any rank")
+
+
 def fits_inside(name: str, operands: Operands, axis: int, outer: int, inner: int) -> None:
     """Raise FusecError where operand `inner` is known to be larger than `outer` beside `axis`."""
     pairs = zip(operands[inner].shape, operands[outer].shape, strict=True)
@@ -120,11 +126,9 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
         raise FusecError(
             f"the index of `{name}` has {len(index)} dims, expected at most 1",
             notes=[described(operands)],
-            help="`take_along_axis` and `gather` take an index of the tensor's rank",
-            instead=Instead(
-                text=f"{{arg}}[{':, ' * axis}{{index}}]",
-                why="an index in brackets may have any rank",
-            ),
+            help="`x[i]` takes an index of any rank, `take_along_axis` and `gather` one of the "
+            "tensor's rank",
+            instead=_as_subscript(axis),
         )
     count = index[0] if index else dim(1)
     return (Type(dtype_of(operands[0]), (*shape[:axis], count, *shape[axis + 1 :])),)

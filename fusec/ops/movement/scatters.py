@@ -56,19 +56,16 @@ def _refuse_rows(name: str, operands: Operands, axis: int) -> None:
         return
     keys = ", ".join(":" if place == axis else "none" for place in range(len(arg)))
     sizes = ", ".join(map(str, source))
-    text, why = f"{{arg}}, expand({{index}}[{keys}], [{sizes}]), {{src}}, {axis}", _OF_ROWS
-    written = name
+    text = f"{name}({{arg}}, expand({{index}}[{keys}], [{sizes}]), {{src}}, {axis})"
+    why = "an index has the rank of the tensor"
     if name == "scatter_add":
-        text, why = f"{{arg}}, {{index}}, {{src}}, {axis}", "a 1-dim index is that of `index_add`"
-        written = "index_add"
+        text = f"index_add({{arg}}, {{index}}, {{src}}, {axis})"
+        why = "`index_add` adds slices at a 1-dim index"
     raise FusecError(
         f"`{name}`: the index has 1 dim, the tensor {len(arg)}",
         notes=[described(operands)],
-        instead=Instead(text=f"{written}({text})", why=why),
+        instead=Instead(text, why=why),
     )
-
-
-_OF_ROWS = "an index has the rank of the tensor"
 
 
 def _scattered(name: str) -> Infer:

@@ -117,6 +117,13 @@ def named_arguments(op: OpDef, args: Sequence[Any], options: Mapping[str, Any]) 
     spread = positional[last:] if last > 0 and op.params[last].kind in LISTS else []
     if len(spread) > 1 and not any(map(is_list, args)):
         positional = [*positional[:last], spread]  # `permute(x, 0, 2, 1)`
+    kinds = [p.kind for p in op.params[:2]]
+    if (
+        kinds == ["shape", "dtype"]
+        and len(positional) > 1
+        and all(type(size) is int for size in positional)
+    ):
+        positional = [positional]  # `zeros(4, 8)`
     return positional, {parameter_called(op, name): value for name, value in named.items()}
 
 

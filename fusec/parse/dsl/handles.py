@@ -166,6 +166,11 @@ class Tensor(Scheduled, Handle):
         size: Scalar = self.definition.ops.size(self, dim)
         return size
 
+    @property
+    def data(self) -> Tensor:
+        """Return the tensor itself: a fusion records no gradients."""
+        return self
+
     def dim(self) -> int:
         """Return the number of dims."""
         return self.ndim
@@ -283,6 +288,10 @@ class Vector(Sequence["Scalar"]):
         return iter(self.elements)
 
     def __getitem__(self, index: Any) -> Any:
+        count = len(self.elements)
+        if isinstance(index, int) and not -count <= index < count:
+            with placed():
+                raise FusecError(f"dim {index} of a shape of {count} dims")
         return list[Any](self.elements)[index]
 
     def __eq__(self, other: object) -> bool:

@@ -46,6 +46,20 @@ OPERATIONS = frozenset(_OPERATIONS.split())
 """Operations of nvFuser that fusec may lack; asked only for names outside its own table."""
 
 
+_MEANT = {
+    "op": "ops", "operations": "ops", "output": "add_output", "add_outputs": "add_output",
+    "outputs": "add_output", "add_input": "define_tensor", "input": "define_tensor",
+    "tensor": "define_tensor", "scalar": "define_scalar",
+}  # fmt: skip
+"""What other builders of graphs call the methods of a definition."""
+
+
+_OF_DEFINITIONS = frozenset({
+    "add_output", "define_tensor", "define_scalar", "define_constant", "define_vector",
+    "define_dim", "execute", "from_pytorch", "pin",
+})  # fmt: skip
+
+
 class MissingName(FusecError, AttributeError):
     """A name that does not exist, so that `hasattr` answers False."""
 
@@ -65,6 +79,8 @@ def find_nvfuser_op(name: str) -> OpDef:
 
 def find_method(name: str) -> OpDef:
     """Return the operation of `fd.ops.name`; the same errors, that `hasattr` understands."""
+    if name in _OF_DEFINITIONS:
+        raise MissingName(f"`fd.ops` has no `{name}`", help=f"write `fd.{name}(...)`")
     try:
         return find_nvfuser_op(name)
     except FusecError as error:
@@ -137,7 +153,7 @@ def refuse(
             span=span,
             help="`fusec dump` shows kernels, graphs and parameters",
         )
-    close = "ops" if name in ("op", "operations") else nearest(name, known)
+    close = _MEANT.get(name) or nearest(name, known)
     return MissingName(
         f"{owner} has no `{name}`",
         span=span,

@@ -21,6 +21,7 @@ from fusec.ops.find import find_op
 from fusec.parse.dsl.place import is_own
 from fusec.parse.foreign import frameworks
 from fusec.parse.syntax.operators import BINARY, COMPARISONS, UNARY
+from fusec.parse.syntax.trees import Subscript, Tree
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
@@ -78,9 +79,14 @@ def _with_call(
         name: value for name, value in names if isinstance(value, Dim)
     }
     made = partial(frameworks.evaluated, tree, values, call, operator)
-    if not builder.works(made, instead.declares):
+    if not _has_subscript(tree) and not builder.works(made, instead.declares):
         return rule
     return error.changed(help=instead.help(f"`{frameworks.text_of(tree, texts, PREFIX)}`"))
+
+
+def _has_subscript(tree: Tree) -> bool:
+    """Return whether an expression indexes a tensor, which values of a graph do not support."""
+    return isinstance(tree, Subscript) or any(map(_has_subscript, frameworks.parts_of(tree)))
 
 
 def _variables(definition: FusionDefinition) -> list[tuple[str, Any]]:

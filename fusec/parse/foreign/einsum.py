@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Sequence
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.parse.foreign import frameworks
 from fusec.parse.syntax.trees import Name, Tree
 
@@ -95,6 +95,13 @@ def expression_of(
         have = ", ".join(f"`{c}`" for c in dict.fromkeys(inputs) if c.isalpha())
         raise FusecError(
             f"`einsum`: `{unknown}` after `->` is in no operand", help=f"the operands have {have}"
+        )
+    twice = next((c for term in terms for c in term if term.count(c) > 1 and c.isalpha()), None)
+    if twice is not None:
+        raise Unsupported(
+            f"`einsum` with `{twice}` twice in one operand: a diagonal",
+            help="`where(arange(N)[:, none] == arange(N), x, 0)` keeps the diagonal of `x`, "
+            "with 0 elsewhere",
         )
     if not all(map(_is_plain, [*terms, output])):
         return None

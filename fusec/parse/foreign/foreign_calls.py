@@ -11,24 +11,22 @@ from fusec.codes.calls import RESULT_COUNT, UNKNOWN_ARGUMENT
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError, Guess, Unsupported
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DTYPES
 from fusec.ir.dtype import find as find_dtype
 from fusec.ir.dtype import known as known_dtype
 from fusec.ir.graph import Value
-from fusec.ir.op import REQUIRED, OpDef
+from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 from fusec.ops.builder.arguments import Miscounted, parameter_called, signature
 from fusec.ops.find import near_operation, not_ours
 from fusec.ops.frameworks import Entry, find, method_entry
 from fusec.ops.frameworks.entry import PAIRS
 from fusec.parse.foreign import frameworks
-from fusec.parse.layers import LayerCalls
+from fusec.parse.foreign.argument_order import ArgumentOrder
 from fusec.parse.sizes import NotASize
 from fusec.parse.syntax.lines import (
     ATTRIBUTES,
     Places,
     call_of,
-    integer_in,
     is_uncalled,
     line_text,
     plain_text,
@@ -61,7 +59,7 @@ _OF_MASKED = {
 """Reductions of the elements `x` that a mask `m` selects, which `count` counts."""
 
 
-class ForeignCalls(LayerCalls):
+class ForeignCalls(ArgumentOrder):
     """Says of calls that fusec does not have, or not so, which line to write."""
 
     def unquoted(self, tree: String, error: FusecError) -> FusecError:
@@ -112,53 +110,6 @@ class ForeignCalls(LayerCalls):
             code=RESULT_COUNT,
         )
 
-    def in_our_order(self, op: OpDef, tree: CallTree) -> CallTree:
-        """Return a call in PyTorch's order of arguments in fusec's, where it can be no other.
-
-        `gather(x, 1, index)`: the dim is a literal, in the place where fusec has a tensor of
-        integers, and stands before something that is no literal.
-        """
-        made = self._ordered(op, tree)
-        if made is not tree:
-            self._in_order[id(made)] = made, tree
-        return made
-
-    def _ordered(self, op: OpDef, tree: CallTree) -> CallTree:
-        entry, arguments = find("torch", op.name), tree.arguments
-        if entry is not None and entry.kind == "other" and self._has_too_few(op, tree):
-            return self._made_of(entry, tree) or tree
-        if entry is None or len(entry.parameters) < 3 or entry.parameters[1].name != "dim":
-            return tree
-        plain = len(arguments) > 2 and not any(a.keyword for a in arguments[:3])
-        ours = len(op.params) > 2 and op.params[1].is_operand and op.params[1].name != "dim"
-        if entry.kind != "other" or not plain or not ours:
-            return tree
-        second, third = (integer_in(a.value) for a in arguments[1:3])
-        if second is None or third is not None:
-            return tree
-        made = self._made_of(entry, tree)
-        return made if made is not None and made.name.text == op.name else tree
-
-    def _made_of(self, entry: Entry, tree: CallTree) -> CallTree | None:
-        try:
-            made = self._in_our_words(entry, tree)
-        except FusecError:
-            return None
-        return made if isinstance(made, CallTree) and made.name.text in TABLE else None
-
-    def _has_too_few(self, op: OpDef, tree: CallTree) -> bool:
-        """Return whether a call is `clamp(x, min=0)` or `zeros(B, H)`, which only PyTorch has."""
-        plain = [a.value for a in tree.arguments if a.keyword is None]
-        words = {parameter_called(op, a.keyword.text) for a in tree.arguments if a.keyword}
-        needed = [p for p in op.params if p.default is REQUIRED]
-        if op.params and op.params[0].kind == "shape" and len(plain) > 1:
-            listed = isinstance(plain[0], Items)
-            names = {part.text for part in plain if isinstance(part, Name)}
-            return not listed and not names & set(DTYPES)
-        known = {p.name for p in op.params}
-        missing = [p for p in needed[len(plain) :] if p.name not in words]
-        return bool(missing) and bool(words) and words <= known
-
     def on_its_own_line(self, tree: CallTree, count: int) -> str:
         """Return how to write a call of several results of which one is used in a line."""
         return f"write {self._in_two_lines(tree, tree, count)}"
@@ -179,6 +130,9 @@ class ForeignCalls(LayerCalls):
             return self._method(entry, tree, called)
         if entry is None:
             return error
+        names = () if self.line is None or self.line.tree is not tree else self.line.names
+        if entry.name in PAIRS and len(names) == 2 and len(tree.arguments) > 1:
+            return self.of_pair(tree, TABLE[entry.name])
         return self._misfit(entry, called) or not_ours(
             name, entry, self._written(entry, tree, called)
         )

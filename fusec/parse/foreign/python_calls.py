@@ -134,19 +134,14 @@ class PythonCalls(Known, ABC):
             return Literal(limit, tree.start, tree.end)
         listed = values[0] if len(values) == 1 and isinstance(values[0], Items) else None
         if tree.name.text == "sum" and listed is not None and is_comprehension(listed):
-            values = [repeated(listed, self._span)]
+            values = list[Tree]([repeated(listed, self._span)])
         if tree.name.text == "sum" and len(values) == 1 and (parts := self.results_of(values[0])):
             return total(parts)
         summed = tree.name.text == "sum" and len(values) == 1 and isinstance(values[0], Items)
         if summed and isinstance(values[0], Items) and values[0].items:
             return total(values[0])
-        if name in EINOPS and owner in ("", "einops"):
-            try:
-                made = einops(tree, self._type_of, self._size)
-            except FusecError as error:
-                raise error.at(self._span(values[1])) from None
-            if made is not None:
-                return made
+        if name in EINOPS and owner in ("", "einops") and (made := self._rearranged(tree)):
+            return made
         if name == "arange" and (made := counted(tree)) is not None:
             return made
         if name in JOINING and (joined := self._joined(tree)) is not None:
@@ -245,6 +240,13 @@ class PythonCalls(Known, ABC):
         same = len(made) == len(tree.arguments) and all(map(is_, made, tree.arguments))
         return None if same else tuple(made)
 
+    def _rearranged(self, tree: CallTree) -> Tree | None:
+        """Return a call of einops in fusec's words; None of an operation of the name."""
+        try:
+            return einops(tree, self._type_of, self._size)
+        except FusecError as error:
+            raise error.at(self._span(tree.arguments[1].value)) from None
+
     def _is_of_self(self, name: Name) -> bool:
         """Return whether a name is a number of a module's, which the file does not have."""
         owner, _, rest = name.text.partition(".")
@@ -297,6 +299,9 @@ class PythonCalls(Known, ABC):
         if not owner and name == "len" and len(values) == 1:
             shape = self._shape(values[0])
             return frameworks.size_tree(shape[0], tree) if shape else None
+        whole = self._shape(values[0]) if tree.name.text == "torch.numel" and values else None
+        if whole is not None:
+            return frameworks.size_tree(product_of(whole), tree)
         receiver = receiver_of(tree)
         rest = values if owner else values[1:]
         asked = receiver is not None and name in _OF_SHAPES and not rest

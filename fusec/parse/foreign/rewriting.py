@@ -64,8 +64,8 @@ class Rewriting:
         self._types: dict[Tree, Type | None] = {}
         self._type_in_ours = type_of
         self._pasted = Pasted(scope, self._span, inputs, hints, self._inferred)
-        self._in_order: dict[int, tuple[Tree, Tree]] = {}
-        """Calls with their arguments in fusec's order, by their ids, and as the line has them."""
+        self._said: list[tuple[Tree, Tree]] = []
+        """Calls of the line in fusec's order of arguments, and how they are written."""
         self.line: OpLine | None = None
         """The line that is being read: errors say how the whole of it is written."""
 
@@ -78,7 +78,7 @@ class Rewriting:
         Those are aliases, and methods, attributes and names with a prefix (`torch.exp`) that have
         an exact equivalent. Other calls stay as they are: binding them raises the error.
         """
-        self.line, self._in_order = line, {}
+        self.line, self._said = line, []
         tree = self._rewritten(line.tree, {}, accepted_only=True)
         self.line = replace(line, tree=tree)
         return tree
@@ -203,8 +203,8 @@ class Rewriting:
 
     def _line_with(self, tree: Tree, made: Tree) -> OpLine:
         """Return the line that is being read with `made` in the place of one of its parts."""
+        tree = next((said for ours, said in self._said if ours is tree), tree)
         line = self.line or OpLine((Name("y", tree.start, tree.start),), tree)
-        _, tree = self._in_order.get(id(tree), (tree, tree))
         return replace(line, tree=self._rewritten(line.tree, {id(tree): made}))
 
     def _rewritten(

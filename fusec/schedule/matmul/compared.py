@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from fusec.ir.dtype import F32
 from fusec.schedule.matmul.choice import (
@@ -16,20 +17,21 @@ from fusec.schedule.matmul.choice import (
     TILES,
     MatmulParameters,
     Sizes,
-    divides,
-    sizes_of,
 )
 from fusec.schedule.matmul.cost.occupancy import clusters, room
 from fusec.schedule.matmul.cost.price import best_method
 from fusec.schedule.matmul.limits import ACROSS_PART, RANGES, WARPS, WEIGHT_PART
 from fusec.schedule.matmul.operands.computed import MOST_ROWS as MOST_COMPUTED
-from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.ranges import PARTS
-from fusec.schedule.matmul.shared import stage_bytes, swizzled_layout
+from fusec.schedule.matmul.shared import bytes_of_stage, layout_of
+from fusec.schedule.matmul.staged import StagedSlots
 from fusec.schedule.matmul.tiles import persistent_tiles
+from fusec.schedule.matmul.traits import Traits
 from fusec.schedule.matmul.vector import MOST_ROWS, MOST_WEIGHTED_ROWS, across_shapes, vector_shapes
 from fusec.target import Target
 
+KEPT = 256
+"""Products of which the parameters are kept; those of a model are fewer."""
 TILE_K_BYTES = 128
 """Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted. Of f32
 there are as many bytes."""
@@ -49,22 +51,24 @@ LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
 
 
+@lru_cache(KEPT)
 def compared(
-    problem: Product,
-    hints: Mapping[str, int],
-    reasons: Mapping[str, str],
-    target: Target,
-    kernel: str = "",
-) -> Iterator[MatmulParameters]:
-    """Yield the parameters to price, of one kernel or of those that can run the product.
+    problem: Traits, able: tuple[str, ...], target: Target, kernel: str = ""
+) -> tuple[MatmulParameters, ...]:
+    """Return the parameters to compare, of one kernel or of those that can run the product.
 
-    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
+    Where tensor cores can, nothing else is worth a comparison, nor mma where there is wgmma.
     """
-    sizes = sizes_of(problem, hints)
+    return tuple(_compared(problem, able, target, kernel))
+
+
+def _compared(
+    problem: Traits, able: tuple[str, ...], target: Target, kernel: str
+) -> Iterator[MatmulParameters]:
+    sizes = problem.sizes
     steps = -(-sizes.k // _tile_k("wgmma", problem))
     if kernel:
         steps = max(steps, LEAST_STEPS)
-    able = [k for k, reason in reasons.items() if not reason]
     worse = {"simt"} if len(able) > 1 else set[str]()
     if {*HOPPER} & {*able}:
         worse.add("mma")
@@ -76,7 +80,7 @@ def compared(
         worse.add("vector")
     for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
         for shape in _shapes(name, sizes, problem, target):
-            if problem.computed is not None and shape.tile_m > MOST_COMPUTED:
+            if problem.is_computed and shape.tile_m > MOST_COMPUTED:
                 continue
             width = problem.staged_width if shape.staged else _width(problem, shape.widths)
             whole = replace(shape, vector_width=width)
@@ -85,14 +89,14 @@ def compared(
             number = sizes.tiles(whole)
             if name == "split_k":
                 for tile in (whole, *_beside(whole, problem, target)):
-                    alone = tile.converted or tile.joined or problem.computed is not None
+                    alone = tile.converted or tile.joined or problem.is_computed
                     yield from _splits(tile, number, steps, target, alone=alone)
-                    if problem.computed is None:
+                    if not problem.is_computed:
                         yield from _pairs(tile, sizes, steps, target)
                     if tile.converted:
                         yield replace(tile, splits=PARTS, split_method=RANGES)
             elif name == "vector":
-                each = MOST_BLOCKS[problem.b.k_major or not whole.converted]
+                each = MOST_BLOCKS[problem.is_b_k_major or not whole.converted]
                 most = min(-(-sizes.k // whole.tile_k), max(1, each * target.sms // number))
                 yield from (replace(whole, splits=n) for n in range(1, most + 1))
             else:
@@ -101,7 +105,7 @@ def compared(
                     yield from _parts(whole, sizes, steps, target)
 
 
-def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterator[MatmulParameters]:
+def _beside(tile: MatmulParameters, problem: Traits, target: Target) -> Iterator[MatmulParameters]:
     """Yield a tile of which an SM has two CTAs: together they have as much in flight.
 
     What converts weights is bound by that, not by the memory: two were never quicker (H200).
@@ -110,31 +114,31 @@ def _beside(tile: MatmulParameters, problem: Product, target: Target) -> Iterato
         yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, room(2)))
 
 
-def _tile_k(kernel: str, problem: Product, rows: int = 0) -> int:
+def _tile_k(kernel: str, problem: Traits, rows: int = 0) -> int:
     """Return the elements of K of a step of a kernel, of a tile of so many rows."""
     if kernel in HOPPER and problem.has_converted_weights and rows > MOST_DEEP_ROWS:
         return TILES[kernel]["tile_k"]
-    if kernel in HOPPER and (problem.narrow is not None or problem.has_converted_weights):
+    if kernel in HOPPER and (problem.is_narrow or problem.has_converted_weights):
         return TILE_K_BYTES
     if kernel in HOPPER and problem.dtype == F32:
         return TILE_K_BYTES // F32.size
     if kernel == "vector" and problem.has_converted_weights:
-        return WARPS * (WEIGHT_PART if problem.b.k_major else ACROSS_PART)
+        return WARPS * (WEIGHT_PART if problem.is_b_k_major else ACROSS_PART)
     return TILES[kernel]["tile_k"]
 
 
-def tile_of(kernel: str, problem: Product, rows: int) -> dict[str, int]:
+def tile_of(kernel: str, problem: Traits, rows: int) -> dict[str, int]:
     """Return the fields that follow from the kernel, from what it multiplies and a tile's rows."""
     return {
         **TILES[kernel],
         "tile_k": _tile_k(kernel, problem, rows),
-        "joined": problem.joined is not None,
+        "joined": problem.is_joined,
         "converted": kernel in ("split_k", "vector") and problem.has_converted_weights,
     }
 
 
 def _shapes(
-    kernel: str, sizes: Sizes, problem: Product, target: Target
+    kernel: str, sizes: Sizes, problem: Traits, target: Target
 ) -> Iterator[MatmulParameters]:
     """Yield the tiles of a kernel, whose K nobody shares yet."""
     given = tile_of(kernel, problem, 0)
@@ -152,7 +156,7 @@ def _shapes(
             yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **own)
     elif kernel == "vector":
         converted = problem.has_converted_weights
-        if problem.b.k_major or not converted:
+        if problem.is_b_k_major or not converted:
             shapes = vector_shapes(sizes.m, converted=converted)
         else:
             shapes = across_shapes(sizes.m)
@@ -235,20 +239,18 @@ def _filling(p: MatmulParameters, tiles: int, cluster: int, target: Target) -> I
         yield waves * room // (tiles * cluster)
 
 
-def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:
+def most_stages(p: MatmulParameters, problem: Traits, shared: int) -> int:
     """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
-    most = min(STAGES[-1], shared // stage_bytes(p, problem))
+    most = min(STAGES[-1], shared // bytes_of_stage(p, problem.kinds))
+    slots = problem.slots if p.staged else StagedSlots()
     fits = (
         s
         for s in range(most, STAGES[0] - 1, -1)
-        if swizzled_layout(replace(p, stages=s), problem).bytes <= shared
+        if layout_of(replace(p, stages=s), problem.kinds, slots).bytes <= shared
     )
     return next(fits, 2)
 
 
-def _width(problem: Product, widths: Iterable[int]) -> int:
+def _width(problem: Traits, widths: Iterable[int]) -> int:
     """Return the widest access of the epilogue whose columns divide N."""
-    columns = problem.n
-    if columns.is_const and columns.value == 0:
-        return 1
-    return next(w for w in widths if divides(columns, w))
+    return next(w for w in widths if problem.columns % w == 0) if problem.columns else 1

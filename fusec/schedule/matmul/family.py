@@ -43,6 +43,7 @@ from fusec.schedule.matmul.scales import with_scaled_results
 from fusec.schedule.matmul.shared import MatmulKernel, shared_layout
 from fusec.schedule.matmul.sums import SUM_SLICES, sum_slices, summed_words, tiles_of, work_buffers
 from fusec.schedule.matmul.totals import find_totals, totals_in_tiles, without_totals
+from fusec.schedule.matmul.traits import Traits, traits_of
 from fusec.schedule.matmul.vector import held_sums, held_words, slices
 from fusec.schedule.orders import is_sum, of_all
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
@@ -79,6 +80,11 @@ class MatmulProblem(Problem):
     def work(self) -> ProductWork:
         """Return what the product needs, whatever its kernel."""
         return work_of(self.product, traffic(self.fusion), self.hints)
+
+    @cached_property
+    def traits(self) -> Traits:
+        """Return what the parameters to compare follow from."""
+        return traits_of(self.product, self.hints)
 
 
 MatmulPlan = Plan[MatmulProblem, MatmulParameters]
@@ -125,8 +131,11 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         self, problem: MatmulProblem, target: Target, settings: Mapping[str, Setting]
     ) -> Iterable[MatmulParameters]:
         """Return the parameters to compare, of one kernel where that is set."""
-        kernel, reasons = str(settings.get("kernel", "")), problem.kernels(target)
-        return compared(problem.product, problem.hints, reasons, target, kernel)
+        able = tuple(k for k, reason in problem.kernels(target).items() if not reason)
+        traits = problem.traits
+        if "wgmma" in able:
+            traits = replace(traits, slots=problem.product.slots)
+        return compared(traits, able, target, str(settings.get("kernel", "")))
 
     def seconds(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
@@ -157,7 +166,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         width = product.staged_width if parameters.staged else parameters.vector_width
         if parameters.kernel == "wgmma" and parameters.swapped:
             width = next(w for w in parameters.widths if divides(product.n, w))
-        tile = tile_of(parameters.kernel, product, parameters.tile_m)
+        tile = tile_of(parameters.kernel, problem.traits, parameters.tile_m)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
     def trouble(

@@ -99,9 +99,12 @@ def _layout(operand: Operand) -> tuple[object, ...]:
     return (operand.k_major, operand.buffer.dtype, batch, operand.cut)
 
 
-def join_multiple(problem: Product, pair_rows: int) -> int:
-    """Return of what the columns of a tile of two joined products are a multiple."""
-    by = 16 if problem.b.k_major else 2 * BLOCK
+def join_multiple(pair_rows: int, *, is_k_major: bool) -> int:
+    """Return of what the columns of a tile of two joined products are a multiple.
+
+    is_k_major: whether neighbours along K are neighbours in the memory of B.
+    """
+    by = 16 if is_k_major else 2 * BLOCK
     return max(by, 16 * pair_rows) if pair_rows > 1 else by
 
 
@@ -114,7 +117,7 @@ def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal("splits", because)
     if p.kernel == "wgmma" and not p.staged:
         return Refusal("staged", "a dual GEMM needs a staged epilogue")
-    by = join_multiple(problem, p.pair_rows)
+    by = join_multiple(p.pair_rows, is_k_major=problem.b.k_major)
     if p.tile_n % by:
         because = f"{p.tile_n} columns of a dual GEMM are not a multiple of {by}"
         return Refusal("tile", because)

@@ -46,7 +46,8 @@ def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal(
             "tile", f"{how} ping_pong, kernel `wgmma` needs tile_m {options}, not {p.tile_m}"
         )
-    held, most = p.sums, most_sums(p, problem)
+    is_joined = problem.joined is not None
+    held, most = p.sums, most_sums(p, is_plain=problem.is_plain, is_joined=is_joined)
     if held > most:
         return Refusal(
             "tile", f"a thread would need {held} accumulators; {most} fit with the epilogue"
@@ -125,15 +126,18 @@ def _no_halves(p: MatmulParameters) -> Refusal | None:
     return None
 
 
-def most_sums(p: MatmulParameters, problem: Product) -> int:
-    """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue."""
+def most_sums(p: MatmulParameters, *, is_plain: bool, is_joined: bool) -> int:
+    """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue.
+
+    is_plain: whether that only rounds; is_joined: whether a tile holds those of two products.
+    """
     if p.consumers == 3:
         return MOST_OF_THREE
-    if problem.is_plain:
+    if is_plain:
         # Swapped sums are exchanged; of eight CTAs five are told that a stage is free.
         return MOST_STAGED_SUMS if p.swapped or p.ctas > 4 else MOST_SUMS
     # The sums of two products, and those of parts of a tile, live side by side for longer.
-    has_more = problem.joined is not None or p.splits > 1
+    has_more = is_joined or p.splits > 1
     return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS
 
 

@@ -19,6 +19,8 @@ swapped operands it begins two rows on."""
 STAGED_PAD = 8
 """Elements behind a staged row, or twice as many: an odd multiple of 8 from row to row, so that
 pairs of eight rows are in all banks (staged_rows.cuh)."""
+Kinds = tuple[tuple[bool, int, int], ...]
+"""Of A and of B whether it lies along K, the bytes of an element, and the values in one."""
 _ELEMENT = 2
 STAGE_BYTES = 128
 """Bytes of a row of what is copied in bulk at once, which the swizzle spans."""
@@ -65,7 +67,7 @@ def spelled_layout(p: MatmulParameters, problem: Product) -> Constants:
     if p.kernel == "mma":
         _padded(p, problem, listing)
     elif p.kernel not in ("simt", "vector"):
-        _swizzled(p, _kinds(problem), _slots(p, problem), listing)
+        _swizzled(p, kinds_of(problem), _slots(p, problem), listing)
     return listing.constants
 
 
@@ -84,30 +86,28 @@ def _padded(p: MatmulParameters, problem: Product, listing: Listing) -> int:
     return p.stages * int(listing.add("kStageBytes", first + tiles[1], "a stage"))
 
 
-def stage_bytes(p: MatmulParameters, problem: Product) -> int:
+def bytes_of_stage(p: MatmulParameters, kinds: Kinds) -> int:
     """Return the bytes of A and B of a stage as TMA writes it."""
-    return sum(map(int, _stage(p, _kinds(problem), Listing(spelled=False))))
+    return sum(map(int, _stage(p, kinds, Listing(spelled=False))))
 
 
 def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
-    return _layout(p, _kinds(problem), _slots(p, problem))
+    return layout_of(p, kinds_of(problem), _slots(p, problem))
 
 
 def _slots(p: MatmulParameters, problem: Product) -> StagedSlots:
     return problem.slots if p.staged else StagedSlots()
 
 
-def _kinds(problem: Product) -> tuple[tuple[bool, int, int], ...]:
+def kinds_of(problem: Product) -> Kinds:
     """Return of A and of B whether it lies along K, the bytes of an element, elements in one."""
     return tuple(
         (o.k_major, o.buffer.dtype.size, 2 if o.packed else 1) for o in (problem.a, problem.b)
     )
 
 
-def _stage(
-    p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...], listing: Listing
-) -> tuple[Quantity, ...]:
+def _stage(p: MatmulParameters, kinds: Kinds, listing: Listing) -> tuple[Quantity, ...]:
     """Return the bytes of A and of B of a stage; across K they lie in blocks of 64 rows."""
     depth, found = listing.named("kTileK", p.tile_k), list[Quantity]()
     tiles = (("kTileM", p.tile_m), ("kTileN", p.tile_n))
@@ -119,16 +119,15 @@ def _stage(
 
 
 @cache
-def _layout(
-    p: MatmulParameters, kinds: tuple[tuple[bool, int, int], ...], slots: StagedSlots
-) -> SharedLayout:
+def layout_of(p: MatmulParameters, kinds: Kinds, slots: StagedSlots) -> SharedLayout:
+    """Return the layout of stages as TMA writes them, of operands of some kinds."""
     listing = Listing(spelled=False)
     return SharedLayout(bytes=_swizzled(p, kinds, slots, listing), constants=listing.values)
 
 
 def _swizzled(
     p: MatmulParameters,
-    kinds: tuple[tuple[bool, int, int], ...],
+    kinds: Kinds,
     slots: StagedSlots,
     listing: Listing,
 ) -> int:

@@ -9,7 +9,7 @@ from fusec.schedule.matmul.choice import MULTICASTS, TURNED_ROWS, MatmulParamete
 from fusec.schedule.matmul.cost.occupancy import clusters
 from fusec.schedule.matmul.joined import join_multiple
 from fusec.schedule.matmul.persistent import most_sums
-from fusec.schedule.matmul.problem import Product
+from fusec.schedule.matmul.traits import Traits
 from fusec.target import Target
 
 PERSISTENT = (
@@ -32,14 +32,14 @@ _BESIDE = 32
 """Columns by which a stage seems wider than it is: what its time has beside their products."""
 
 
-def persistent_tiles(problem: Product, sizes: Sizes, target: Target) -> Iterator[MatmulParameters]:
+def persistent_tiles(problem: Traits, sizes: Sizes, target: Target) -> Iterator[MatmulParameters]:
     """Yield the tiles, and what is shared and staged with each.
 
     Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
     without, there are fewer to compare.
     """
-    narrow = problem.narrow is not None
-    can_stage = bool(problem.slots.sizes or problem.totals)
+    narrow = problem.is_narrow
+    can_stage = bool(problem.slots.sizes) or problem.has_totals
     for multicast in MULTICASTS:
         stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
@@ -64,16 +64,25 @@ def persistent_tiles(problem: Product, sizes: Sizes, target: Target) -> Iterator
 
 
 def _fitted(
-    tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target, *, in_parts: bool
+    tile: MatmulParameters, problem: Traits, sizes: Sizes, target: Target, *, in_parts: bool
 ) -> int:
     """Return the columns with which all waves of tiles are as full as can be.
 
     in_parts: whether tiles that are fewer than SMs are divided along K.
     """
     by, products = 8 * tile.pair_rows, 1
-    if problem.joined is not None:
-        by, products = join_multiple(problem, tile.pair_rows), 2
-    most = min(256, 2 * most_sums(tile, problem) // tile.row_blocks) // by * by
+    if problem.is_joined:
+        by, products = join_multiple(tile.pair_rows, is_k_major=problem.is_b_k_major), 2
+    most = (
+        min(
+            256,
+            2
+            * most_sums(tile, is_plain=problem.is_plain, is_joined=problem.is_joined)
+            // tile.row_blocks,
+        )
+        // by
+        * by
+    )
     rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
     places = clusters(tile, target)
 
@@ -86,9 +95,13 @@ def _fitted(
     return min(range(most, least - 1, -by), key=seconds)
 
 
-def _fitted_rows(tile: MatmulParameters, problem: Product, sizes: Sizes, target: Target) -> int:
+def _fitted_rows(tile: MatmulParameters, problem: Traits, sizes: Sizes, target: Target) -> int:
     """Return the rows, with swapped operands, with which all waves are as full as can be."""
-    most = 2 * most_sums(tile, problem) // tile.row_blocks
+    most = (
+        2
+        * most_sums(tile, is_plain=problem.is_plain, is_joined=problem.is_joined)
+        // tile.row_blocks
+    )
     by = 8 * tile.pair_columns
     found = [r for r in TURNED_ROWS if LEAST_COLUMNS <= r <= most and r % by == 0]
     columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.pair_columns))

@@ -96,9 +96,11 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         if isinstance(fusion, Refusal):
             return fusion
         problem = as_rows(segment, two_pass(fusion), stores=True)
-        if isinstance(problem, RowsProblem) and problem.inner:
+        if isinstance(problem, Refusal):
+            return problem
+        if problem.inner:
             return Refusal("reduction_axes", "the reduction is over the contiguous axis")
-        return problem
+        return problem.reuse_trouble() or problem
 
     def general(self, problem: RowsProblem) -> RowsProblem:
         """Return the problem for more sizes of what is kept."""

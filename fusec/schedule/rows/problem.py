@@ -170,10 +170,11 @@ class RowsProblem(Problem):
 
         on_chip: whether it reads from memory once only.
         """
+        return self.hazard(on_chip=on_chip) or self.reuse_trouble()
+
+    def reuse_trouble(self) -> Refusal | None:
+        """Return why a kernel need not read its rows again after their reductions, or cannot."""
         lowering, phases, (row, chunk, lane) = self.loops(1)
-        found = self.hazard(on_chip=on_chip)
-        if found is not None:
-            return found
         swept = {chunk, lane} if self.inner else {row}
         if not any(i.variables & swept for loads in phases.loads[1:] for i in loads):
             return Refusal("persistence", "no tensor is reused after the reduction")

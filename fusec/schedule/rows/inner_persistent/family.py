@@ -73,9 +73,11 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if isinstance(fusion, Refusal):
             return fusion
         problem = _by_rows(segment, fusion)
-        if isinstance(problem, RowsProblem) and is_empty(problem.fusion):
+        if isinstance(problem, Refusal):
+            return problem
+        if is_empty(problem.fusion):
             return Refusal("empty", "a tensor has no elements")
-        return problem
+        return problem.reuse_trouble() or problem
 
     def general(self, problem: RowsProblem) -> RowsProblem:
         """Return the problem for any number of rows."""

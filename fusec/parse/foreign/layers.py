@@ -111,7 +111,7 @@ class LayerCalls(Rewriting):
     ) -> list[Name]:
         """Return the names of a layer's weights; those to declare are added to `found`."""
         dtype = type.dtype if type is not None and type.dtype.is_float else "f32"
-        shape = type.shape if type is not None else ()
+        shape = () if type is None else type.shape or ()
         last = f"{shape[-1]}" if shape else "N" if found.missing else "K"
         out = "N" if shape else "M"
         shapes = {"weight": f"[{out}, {last}]", "bias": f"[{out}]"}
