@@ -105,7 +105,7 @@ def source_of_file(path: str | os.PathLike[str]) -> Source:
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             raise FusecError(
-                f"`{name}` is {encoding} text, not UTF-8",
+                f"`{name}` is {encoding} text",
                 help=f"save it as UTF-8: `iconv -f {encoding} -t UTF-8 {name}` prints it so",
             )
     if b"\0" in data[:4096]:

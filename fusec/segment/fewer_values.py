@@ -23,7 +23,7 @@ class RefusedPin(Unsupported):
 
 def with_fewer_values(
     error: RefusedPin, fusion: Fusion, search: Callable[[Fusion], SegmentedFusion]
-) -> RefusedPin:
+) -> FusecError:
     """Return the error with the most values of the segment that a scheduler takes together."""
     pin = error.pin
     if pin is None:

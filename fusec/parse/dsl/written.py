@@ -20,7 +20,6 @@ PREFIX = "fd.ops."
 _OPERATORS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)
 _BUILTINS = {"sum": "sum", "max": "maximum", "min": "minimum", "len": "size"}
 """Functions of Python that take no tensor, and the operations that they are."""
-_OF_DIMS: dict[type[ast.operator], str] = {ast.Pow: "pow", ast.Div: "truediv"}
 _AS_THEY_ARE = ("einsum", "rearrange")
 """Functions that `fd.ops` has with the arguments of their libraries."""
 
