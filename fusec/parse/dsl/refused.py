@@ -54,12 +54,6 @@ _MEANT = {
 """What other builders of graphs call the methods of a definition."""
 
 
-_OF_DEFINITIONS = frozenset({
-    "add_output", "define_tensor", "define_scalar", "define_constant", "define_vector",
-    "define_dim", "execute", "from_pytorch", "pin",
-})  # fmt: skip
-
-
 class MissingName(FusecError, AttributeError):
     """A name that does not exist, so that `hasattr` answers False."""
 
@@ -79,8 +73,6 @@ def find_nvfuser_op(name: str) -> OpDef:
 
 def find_method(name: str) -> OpDef:
     """Return the operation of `fd.ops.name`; the same errors, that `hasattr` understands."""
-    if name in _OF_DEFINITIONS:
-        raise MissingName(f"`fd.ops` has no `{name}`", help=f"write `fd.{name}(...)`")
     try:
         return find_nvfuser_op(name)
     except FusecError as error:
