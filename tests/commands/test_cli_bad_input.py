@@ -32,7 +32,7 @@ FILES: dict[str, tuple[bytes | None, str]] = {
     "binary.yaml": (b"\x7fELF\0\1\2", "`{}` is a binary file"),
     "binary.py": (b"\x7fELF\0\1\2", "`{}` is a binary file"),
     "latin.yaml": (b"fusion: caf\xe9\n", "not UTF-8"),
-    "utf16.yaml": ("fusion: f".encode("utf-16"), "`{}` is a binary file"),
+    "utf16.yaml": ("fusion: f".encode("utf-16"), "`{}` is UTF-16 text"),
     "folder.yaml": (None, "`{}` is "),
     "folder.py": (None, "`{}` is "),
 }
