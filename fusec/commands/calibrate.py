@@ -96,6 +96,10 @@ def estimate_of(program: driver.Compilation, name: str) -> Estimate:
     return estimate
 
 
+SHARES = {"pointwise.strided": 1 / 2, "pointwise.picked": 4 / 9}
+"""The part of the bytes of probes that is read so: the others are read or written along memory."""
+
+
 def rates(known: Target, probes: Mapping[str, Probe]) -> Target:
     """Return the target with the rates that the probes show; each formula inverts a price."""
     launch = probes["launch"].seconds
@@ -118,10 +122,10 @@ def rates(known: Target, probes: Mapping[str, Probe]) -> Target:
         seconds = max(probe.seconds - launch * probe.estimate.kernels, launch)
         said = replace(probe.estimate, efficiency=1.0).parts(target, target.write_back)
         reached = min(1.0, said["memory"] / _alone("memory", said, seconds))
-        if (family, access) == ("pointwise", "strided"):
-            # Half of its bytes are written along memory.
+        share = SHARES.get(name, 1.0)
+        if share < 1.0:
             along = 1 / found["pointwise"]["vector"]
-            reached = 1 / max(along, 2 / reached - along)
+            reached = 1 / max(along, (1 / reached - (1 - share) * along) / share)
         found[family][access] = round(reached, 3)
     return replace(
         known,

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from fusec import driver, lowering
 from fusec.cli import cli
-from fusec.commands.calibrate import BASE, PROBES, Probe, as_toml, comparison, rates
+from fusec.commands.calibrate import BASE, PROBES, SHARES, Probe, as_toml, comparison, rates
 from fusec.options import CompileOptions
 from fusec.run.device import device_available
 from fusec.segment.protocol import Estimate
@@ -37,7 +37,7 @@ def test_a_probe_takes_the_path_that_it_is_named_after(name: str) -> None:
     if name not in BASE:
         family, access = name.split(".")
         assert segment.scheduler == {"topk": "sort"}.get(family, family)
-        if name != "pointwise.strided":
+        if name not in SHARES:
             assert segment.estimate.efficiency == target.reach(family, access)
     bound = {"issue": "arithmetic", "half_flops": "tensor cores", "launch": "launch"}
     if name in bound:
@@ -62,8 +62,8 @@ def test_rates_turn_prices_round() -> None:
     }
     for family, of in true.rates.items():
         for access, rate in of.items():
-            if (family, access) == ("pointwise", "strided"):
-                rate = 1 / (0.5 / of["vector"] + 0.5 / rate)
+            if (share := SHARES.get(f"{family}.{access}")) is not None:
+                rate = 1 / ((1 - share) / of["vector"] + share / rate)
             probes[f"{family}.{access}"] = Estimate(bytes=1 << 29, efficiency=rate, ctas=10_000)
     slow = replace(true, special=1e20, l2_bandwidth=1e20)
     timed = {n: Probe(n, e.seconds(slow), e) for n, e in probes.items() if n != "launch"}
