@@ -500,7 +500,7 @@ def _usage(error: click.ClickException, arguments: Sequence[str] = ()) -> FusecE
 
 def _is_near(given: str, known: str) -> bool:
     """Return whether an option is a slip of a known one, or begins like it."""
-    from fusec.ops.find import edits
+    from fusec.spelling import edits
 
     given, known = given.lstrip("-"), known.lstrip("-")
     return edits(given, known) <= 1 + len(known) // 4 or known.startswith(given)

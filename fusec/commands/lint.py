@@ -123,6 +123,9 @@ def _meant_output(fusion: Fusion, names: Sequence[str]) -> str | None:
     """Return what to write where an output is the input `p`, and the unused value is `p_2`."""
     inputs = {entry.value.name for entry in fusion.inputs}
     outputs = {o.value.name for o in fusion.outputs}
+    direct = [n for n in (o.removesuffix("_out") for o in outputs) if n in inputs]
+    if len(names) == len(direct) == len(outputs) == 1:
+        return f"`{direct[0]}` under `outputs:` is the input: write `{names[0]}`"
     for name in names:
         found = re.fullmatch(r"(\w+)_\d+", name)
         if found is not None and found[1] in inputs and {found[1], f"{found[1]}_out"} & outputs:

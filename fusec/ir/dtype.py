@@ -9,6 +9,7 @@ from typing import Any
 
 from fusec.codes.names import UNKNOWN_DTYPE
 from fusec.diagnostics import FusecError
+from fusec.spelling import edits
 
 
 @dataclass(frozen=True)
@@ -171,19 +172,28 @@ def find(name: str) -> DType:
     """Return the dtype called `name` (short, NumPy or nvFuser name), or raise FusecError."""
     if (dtype := known(name)) is not None:
         return dtype
-    import difflib
-
-    names = [*DTYPES, *_ALIASES]
-    begun = [n for n in names if n.startswith(name) and len(name) > 2]
-    alike = difflib.get_close_matches(name, names, n=3)
-    close = begun or sorted(alike, key=lambda n: n[0] != name[:1])
-    nearest = find(close[0]).name if close else ""
-    help = f"did you mean `{nearest}`?" if close else "one of " + ", ".join(DTYPES)
+    near = _near(name)
+    help = f"did you mean {near}?" if near else "one of " + ", ".join(DTYPES)
     if name in ("fp8", "f8", "float8"):
         help = "floats of 8 bits are `f8e4m3`, with more precision, and `f8e5m2`, with more range"
     if name.endswith("dtype"):
         help = "write the type, as in `x.to(bf16)`, or that of a tensor, as in `x.to(h.dtype)`"
     raise FusecError(f"unknown dtype `{name}`", help=help, code=UNKNOWN_DTYPE)
+
+
+def _near(name: str) -> str:
+    """Return the dtypes that a name may be meant to be, those that begin as it does first."""
+    import difflib
+
+    names = [*DTYPES, *_ALIASES]
+    begun = [n for n in names if n.startswith(name) and len(name) > 2]
+    slips = {n: edits(name.lower(), n) for n in names}
+    least = min(slips.values())
+    # Of names of 3 letters, 2 edits leave nothing.
+    slipped = [n for n in names if slips[n] == least and least <= (1 if len(name) < 5 else 2)]
+    slipped.sort(key=lambda n: n[0] != name[0].lower())
+    close = begun[:1] or slipped or difflib.get_close_matches(name, names, n=1)
+    return " or ".join(f"`{n}`" for n in dict.fromkeys(find(n).name for n in close))
 
 
 def of_numpy(dtype: Any) -> DType:

@@ -11,6 +11,7 @@ from fusec.ir.op import REQUIRED, OpDef
 from fusec.ops.declare import TABLE
 from fusec.ops.frameworks import Entry, find_bare, find_dotted
 from fusec.ops.refused import REFUSED
+from fusec.spelling import edits
 
 
 def find_op(name: str, span: Span | None = None, *, count: int | None = None) -> OpDef:
@@ -88,17 +89,3 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def _takes(op: OpDef, count: int) -> bool:
     least = sum(p.default is REQUIRED for p in op.params)
     return least <= count <= len(op.params)
-
-
-def edits(one: str, other: str) -> int:
-    """Return the least number of letters put in, left out, changed or exchanged with the next."""
-    rows = [list(range(len(other) + 1))]
-    for i, left in enumerate(one, 1):
-        row = [i]
-        for j, right in enumerate(other, 1):
-            best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (left != right))
-            if i > 1 and j > 1 and (left, one[i - 2]) == (other[j - 2], right):
-                best = min(best, rows[-2][j - 2] + 1)
-            row.append(best)
-        rows.append(row)
-    return rows[-1][-1]

@@ -56,7 +56,10 @@ def _help_of(name: str, span: Span | None) -> str:
     left, equals, right = name.partition("=")
     if equals and left.strip().isidentifier() and right:
         return f"a value stands after a colon: `{left.strip()}: {right.strip()}`"
-    return "use letters, digits and underscores; do not begin with a digit"
+    rule = "use letters, digits and underscores; do not begin with a digit"
+    made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    usable = IDENTIFIER.match(made) and made not in RESERVED and made not in KEYWORDS
+    return f"{rule}: write `{made}`" if usable else rule
 
 
 def check_name(name: str, what: str, span: Span | None = None) -> None:

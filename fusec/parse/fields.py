@@ -55,6 +55,11 @@ class Problems:
         if len(self._errors) >= MAX_ERRORS:
             self.check()
 
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Return the places of the errors that have one."""
+        return [e.diagnostic.span for e in self._errors if e.diagnostic.span is not None]
+
     def check(self) -> None:
         """Raise the errors collected so far, wrong input before what is not supported."""
         if not self._errors:

@@ -18,6 +18,7 @@ from fusec.codes.document import (
     UNEXPECTED_TOKEN,
     WRONG_NODE,
 )
+from fusec.codes.names import UNDEFINED_NAME
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.builder.arguments import Miscounted
@@ -30,7 +31,7 @@ from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.fields import Problems
 from fusec.parse.foreign import frameworks
-from fusec.parse.foreign.uses import values_read
+from fusec.parse.foreign.uses import names_of_values, values_read
 from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
@@ -291,7 +292,11 @@ class _Reader:
                 if not gone_on:
                     self.scope.poison(name.text, span)
 
-        with self.problems.collect(spans[0], poison):
+        def go_on() -> None:
+            poison()
+            self._other_names(line)
+
+        with self.problems.collect(spans[0], go_on):
             plain = calls.words.plain(line)
             static = calls.words.static(line) if plain is None else None
             if static is not None:
@@ -320,6 +325,18 @@ class _Reader:
                 if name.text != UNUSED:
                     span = self.source.span(name.start, name.end)
                     self.scope.define(name.text, result, span)
+
+    def _other_names(self, line: OpLine) -> None:
+        """Report each undefined name of a wrong line once, so that one run has all of a file."""
+        known = {(s.line, s.column) for s in self.problems.spans}
+        for name in names_of_values(line.tree):
+            span = self.source.span(name.start, name.end)
+            if not self.scope.is_undefined(name.text):
+                continue
+            if (span.line, span.column) not in known:
+                with self.problems.collect(span):
+                    self.scope.find(name.text, span)
+            self.scope.poison(name.text, span)
 
     def _names_given_again(self, line: OpLine, spans: Sequence[Span]) -> MappingOf[str, FusecError]:
         """Return the errors of names that have a value already; other wrong names are raised."""
@@ -377,6 +394,11 @@ class _Reader:
             if gone.known:
                 return error, gone
             undo()
+            if guess is None and gone.error is not None and gone.count <= len(line.names):
+                error = _with_next_error(error, gone.error, calls.words.line_in_ours(line))
+                guess = error.guess
+                if guess is not None:
+                    continue
             if guess is None or gone.count > len(line.names):
                 return error, gone
             again = gone.error
@@ -385,8 +407,11 @@ class _Reader:
                 return error.changed(help=help), gone
             if again is None or again.guess is None:
                 return error.changed(help=guess.otherwise), gone
+            if again.guess.line == guess.line:
+                break
             error = error.changed(help=again.diagnostic.help, guess=again.guess)
-        return error, gone
+        untold = None if error.guess is None else error.guess.otherwise
+        return error.changed(help=untold, guess=None), gone
 
     def _go_on(
         self, line: OpLine, made: OpLine | None, builder: GraphBuilder, calls: Calls
@@ -505,8 +530,12 @@ class _Reader:
             otherwise = (
                 f"outputs are names: write `- y_2 = {key.text}` under `ops:`, and `y_2` here"
             )
-        elif what == "an output" and (unread := self._unread()):
-            otherwise += f"; `{unread}` is computed and not read: write `{unread}`"
+        elif what == "an output":
+            unread = self._unread()
+            if unread is None or sum(not self.scope.knows(n) for n in self.read_last) > 1:
+                otherwise += f": add `- {key.text} = ...` under `ops:`, or remove it here"
+            else:
+                otherwise += f"; `{unread}` is computed and not read: write `{unread}`"
         found = self.scope.find(key.text, key.span, otherwise)
         if isinstance(found, (Value, Const)):
             return found
@@ -521,6 +550,18 @@ class _Reader:
 _RESULTS = re.compile(r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)=")
 """What is defined in an op line, or in each of several that are written as one."""
 _JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")
+
+
+def _with_next_error(error: FusecError, again: FusecError, line: OpLine) -> FusecError:
+    """Return the error of a line whose line to write is wrong, too, with what is wrong with it."""
+    told, also = error.diagnostic, again.diagnostic
+    if told.help is None or line_text(line) not in told.help or again.code is UNDEFINED_NAME:
+        return error
+    if again.guess is not None:
+        rest = told.help.partition(line_text(line))[2]
+        return error.changed(help=f"{also.help}{rest}", guess=again.guess)
+    help = f"; {also.help}" if also.help is not None and also.help not in told.help else ""
+    return error.changed(notes=(*told.notes, f"in the line to write: {also.message}{help}"))
 
 
 def _names_of_outputs(node: YamlNode | None) -> Iterator[str]:

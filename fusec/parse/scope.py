@@ -15,6 +15,28 @@ from fusec.ops.names import check_name
 CUTOFF = 0.6
 
 
+_NUMBERS = {
+    "eps": "f32 = 1e-5", "epsilon": "f32 = 1e-5", "lr": "f32 = 1e-3",
+    "learning_rate": "f32 = 1e-3", "beta": "f32 = 0.9", "momentum": "f32 = 0.9",
+    "weight_decay": "f32 = 0.01", "wd": "f32 = 0.01", "scale": "f32 = 1.0", "alpha": "f32 = 1.0",
+    "gamma": "f32 = 1.0", "lambda": "f32 = 1.0", "temperature": "f32 = 1.0", "tau": "f32 = 1.0",
+    "temp": "f32 = 1.0", "softcap": "f32 = 50.0", "dropout_p": "f32 = 0.1",
+    "threshold": "f32 = 0.5",
+    "sm_scale": "f32 = 1.0", "softmax_scale": "f32 = 1.0", "label_smoothing": "f32 = 0.1",
+    "smoothing": "f32 = 0.1", "slope": "f32 = 0.01", "negative_slope": "f32 = 0.01",
+    "delta": "f32 = 1.0", "step": "i64 = 1", "margin": "f32 = 1.0", "pad_id": "i64 = 0",
+    "ignore_index": "i64 = -100", "decay": "f32 = 0.99",
+}  # fmt: skip
+"""Names that programs give to numbers, with the scalar input that holds each."""
+
+
+_CONSTANTS = {
+    "inf": "inf", "infinity": "inf", "ninf": "-inf", "nan": "nan", "null": "none", "nil": "none",
+    "nullptr": "none", "pi": "3.141592653589793",
+}  # fmt: skip
+"""Constants as other languages spell them."""
+
+
 def near(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str | None:
     """Return the name of `known` that `name` was probably meant to be.
 
@@ -26,6 +48,16 @@ def near(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str | None:
 
     close = same or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return close[0] if close else None
+
+
+def _declared_number(name: str) -> str | None:
+    return _NUMBERS.get(name.lower().rstrip("_0123456789"))
+
+
+def number_called(name: str) -> str | None:
+    """Return the number that programs usually call so; None for other names."""
+    declared = _declared_number(name)
+    return None if declared is None else declared.partition("= ")[2]
 
 
 def circle(name: str, uses: Mapping[str, Iterable[str]]) -> list[str] | None:
@@ -110,6 +142,11 @@ class Scope:
         """Return what a name means so far; None where it means nothing."""
         return self._meanings.get(name)
 
+    def is_undefined(self, name: str) -> bool:
+        """Return whether nothing in the file may define a name."""
+        known = name in self._meanings or name in self.later or name in self.coming
+        return not known and not self.incomplete
+
     def is_dim(self, name: str) -> bool:
         """Return whether a name means a size."""
         return isinstance(self._meanings.get(name), Dim)
@@ -168,13 +205,21 @@ class Scope:
         if owner in ("config", "cfg", "args", "hparams") and rest.isidentifier():
             help = f"declare `{rest}` under `dims:` or `inputs:`, and write it"
             return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
+        constant = _CONSTANTS.get(name.lower())
+        if constant is not None and constant != name:
+            help = f"write `{constant}`"
+            return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
         nearest = near(name, self._meanings)
+        value = _declared_number(name)
+        if value is not None and (nearest is None or nearest.lower() != name.lower()):
+            nearest = None
+            otherwise = f"write the number, or declare `{name}: {value}` under `inputs:`"
         help = otherwise if nearest is None else f"did you mean `{nearest}`?"
         if help is None and name in ops.TABLE:
             help = f"`{name}` is an operation: call it, as in `{name}(x)`"
         if help is None:
-            kind = "f32 = 1e-5" if "eps" in name else "f32[...]"
             help = (
-                f"declare inputs under `inputs:`, as in `{name}: {kind}`, and sizes under `dims:`"
+                f"define it in a line above, or declare an input, as in `{name}: f32[B, H]`, under "
+                "`inputs:`, or a size under `dims:`"
             )
         return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from bisect import bisect_right
@@ -18,6 +19,11 @@ MAX_SHOWN_LINE = 400
 _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _YAML_BREAKS = re.compile("[\x85\u2028\u2029]")
 """What ends a line for YAML and for nothing else: a comment would go on as text."""
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"),
+)  # fmt: skip
+"""The byte-order marks of other encodings; that of UTF-32 begins with one of UTF-16."""
 STDIN = "-"
 _WHAT = "a fusion file"
 
@@ -96,8 +102,12 @@ def source_of_file(path: str | os.PathLike[str]) -> Source:
         name, data = "<stdin>", read_standard_input(_WHAT, TEXT_BYTES)
     else:
         data = _bytes_of(name)
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise FusecError(f"`{name}` is UTF-16 text", help="save it as UTF-8")
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            raise FusecError(
+                f"`{name}` is {encoding} text",
+                help=f"save it as UTF-8: `iconv -f {encoding} -t UTF-8 {name}` prints it so",
+            )
     if b"\0" in data[:4096]:
         raise FusecError(f"`{name}` is a binary file, not a fusion file")
     try:

@@ -16,6 +16,7 @@ from fusec.passes.copy_misplaced import Misplaced, copy_misplaced
 from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
 from fusec.segment.blocking import blocking_copies
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
+from fusec.segment.fewer_values import RefusedPin, with_fewer_values
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
 from fusec.segment.levels import ShouldMerge, host_segments, merge_by
@@ -84,7 +85,11 @@ def segment(
     ways = _Ways(
         offers, splits, removed, may_merge, rematerialise, copies, keep_schedulers, resume=resume
     )
-    return _search(fusion, ways, should_merge)
+    try:
+        return _search(fusion, ways, should_merge)
+    except RefusedPin as error:
+        again = partial(_search, ways=replace(ways, resume=None), should_merge=should_merge)
+        raise with_fewer_values(error, fusion, again) from None
 
 
 @dataclass(frozen=True)
@@ -442,7 +447,9 @@ def _nobody(
             help = f"remove `scheduler: {pin.scheduler}`, or write `scheduler: {other}`"
         elif pin.scheduler is not None:
             help = f"no other scheduler takes it, either: list fewer values in `{pin.name}`"
-        return Unsupported(message, span=pin.span, notes=notes, help=help, code=NO_SCHEDULER)
+        refused = RefusedPin(message, span=pin.span, notes=notes, help=help, code=NO_SCHEDULER)
+        refused.pin = pin if other is None else None
+        return refused
     node = next(n for n in part.nodes if n in group)
     message = f"no scheduler supports `{node.op.name}` (`{node.output.name}` {node.output.type})"
     return Unsupported(message, span=node.span, notes=notes, code=NO_SCHEDULER)

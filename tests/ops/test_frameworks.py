@@ -15,7 +15,7 @@ from fusec import DataType, FusionDefinition
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ops import TABLE, find_op
 from fusec.ops.builder.arguments import parameter_called
-from fusec.ops.find import edits, near_operation
+from fusec.ops.find import near_operation
 from fusec.ops.frameworks import Entry, aliases, entries, find, find_bare
 from fusec.ops.frameworks.find import NAMESPACES
 from fusec.ops.numerics.special import erf
@@ -23,6 +23,7 @@ from fusec.parse import read_text
 from fusec.parse.foreign import frameworks
 from fusec.parse.syntax.trees import CallTree
 from fusec.reference.evaluate import evaluate
+from fusec.spelling import edits
 
 RECORDED = TESTS / "torch_names_2_11.txt"
 DEPRECATED = {"size_average", "reduce", "cudnn_enabled", "cudnn_enable"}
@@ -408,7 +409,10 @@ def test_an_importer_asks_by_overload() -> None:
     ("line", "column", "told"),
     [
         ("r = relu(x.min(1))", 14, "write `r = relu(min(x, 1))`; the values alone"),
-        ("r = (x.T + y).max(dim=1)", 18, "write `r = max(permute(x, [1, 0]) + y, 1)`; the values"),
+        (
+            "r = (x.T + y).max(dim=1)", 18,
+            "write `r = max(permute(x, [1, 0]) + permute(y, [1, 0]), 1)`; the values",
+        ),
         ("r = -x.abs().copy_(y)", 17, "write `r = -set(y)`"),
         ("r = outer(x.float(), torch.exp(w.T))", 9,
          "write `r = unsqueeze(cast(x, f32), 1) * exp(w)`"),

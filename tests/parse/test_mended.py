@@ -103,8 +103,8 @@ LINES = {
     "y, u = torch.max(x, dim=1)": "write `y = max(x, dim=1)` and `u = argmax(x, dim=1)`",
     "y = einsum('hh->h', W)": "keeps the diagonal of `x`",
     "y = -gather(logits, 1, target)": "write `y = -gather(logits, unsqueeze(target, 1), 1)`",
-    "y = x + epsilon": "as in `epsilon: f32 = 1e-5`",
-    "y = cast(x, bfp16)": "did you mean `bf16`?",
+    "y = x + epsilon": "declare `epsilon: f32 = 1e-5` under `inputs:`",
+    "y = cast(x, bfp16)": "did you mean `bf16` or `f16`?",
     "y = torch.zeros(V, B).scatter_add(1, target, logits.mT)":
         "write `y = index_add(zeros([V, B]), target, transpose(logits, -2, -1), 1)`",
     "y = exp(*x)": "write `y = exp(x)`",

@@ -37,6 +37,7 @@ LEFT: Mapping[str, str] = {
     "hostir/checks.py:_called": "the user's line at which a check was asked for",
     "codegen/views.py:head": "the first line of the user's description",
     "codegen/views.py:_line": "the user's line, for the banner",
+    "segment/fewer_values.py": "the user's line, for the names that it lists",
     # Names.
     "bench/figures.py": DOTS,
     "bench/streaming.py": "a name of two words as that of a kernel",

@@ -146,3 +146,24 @@ def test_an_unknown_name_suggests_a_near_one() -> None:
         segment(fusion, [everything()], H200)
     assert caught.value.diagnostic.help == "did you mean `r`?"
     assert caught.value.diagnostic.span == pin.span
+
+
+def test_a_segment_that_nobody_takes_is_told_without_what_does_not_fit() -> None:
+    text = """fusion: f
+dims: {B: 64, H: 256}
+inputs:
+  x: f32[B, H]
+ops:
+  - m = mean(x, -1, keepdim=true)
+  - y = x - m
+  - z = y @ y.T
+outputs: [z]
+segments:
+  norm: {values: [m, y, z], scheduler: pointwise}
+"""
+    with pytest.raises(Unsupported) as caught:
+        segment(read_text(text), schedulers(), H200)
+    told = "write `norm: {values: [m, y], scheduler: inner_persistent}`"
+    assert told in caught.value.render()
+    written = text.replace("[m, y, z], scheduler: pointwise", "[m, y], scheduler: inner_persistent")
+    assert segment(read_text(written), schedulers(), H200)

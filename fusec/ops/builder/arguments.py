@@ -361,7 +361,11 @@ def size_argument(op: str, param: str, value: Any) -> Dim:
             )
     if isinstance(value, Dim) or (isinstance(value, int) and not isinstance(value, bool)):
         return dim(value)
-    raise FusecError(f"`{param}` of `{op}` must hold sizes, got {value!r}")
+    is_float = isinstance(value, Value) and value.is_scalar and value.type.dtype.is_float
+    help = "sizes are integers: `D // 2` is half of the size `D`" if is_float else None
+    if isinstance(value, str):
+        help = "sizes are a list, as in `[B, H]`"
+    raise FusecError(f"`{param}` of `{op}` must hold sizes, got {value!r}", help=help)
 
 
 def turned_pads(attributes: Mapping[str, Any]) -> dict[str, Any]:

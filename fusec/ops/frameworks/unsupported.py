@@ -16,7 +16,11 @@ UNSUPPORTED = {
         adaptive_max_pool3d_with_indices fractional_max_pool2d fractional_max_pool2d_with_indices
         fractional_max_pool3d fractional_max_pool3d_with_indices mkldnn_adaptive_avg_pool2d
         mkldnn_max_pool2d mkldnn_max_pool3d quantized_max_pool1d quantized_max_pool2d
-        quantized_max_pool3d local_response_norm
+        quantized_max_pool3d
+    """,
+    "it has no kernel: of 3 channels write `s = pad(x * x, [0, 0, 0, 0, 1, 1])`, and "
+    "`y = x / (k + alpha / 3 * (s[:, :-2] + s[:, 1:-1] + s[:, 2:])) ** beta`": """
+        local_response_norm
     """,
     "interpolation and sampling of images have no kernels": """
         upsample upsample_bilinear upsample_nearest grid_sample grid_sampler

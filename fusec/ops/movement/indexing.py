@@ -88,10 +88,6 @@ def same_rank(name: str, operands: Operands, axis: int) -> int:
 def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
     """Return the call with an index for each row of the tensor, if that is what the index has."""
     tensor, index = operands[0].shape, operands[1].shape
-    of_rows = len(index) == 1 and [len(o.shape) for o in operands[2:]] == [len(tensor)]
-    if name == "scatter_add" and of_rows and operands[2].shape[axis] == index[0]:
-        text = f"index_add({{arg}}, {{index}}, {{src}}, {axis})"
-        return Instead(text, why="`index_add` adds slices at a 1-dim index")
     if any(o.shape for o in operands[2:]):
         return None  # a source in the shape of the index
     if (*tensor[:axis], *tensor[axis + 1 :]) != tuple(index):
@@ -166,6 +162,9 @@ def _prepare_select(builder: Any, slots: list[list[Operand] | None], given: Attr
         raise FusecError(
             f"`select`: index {position} is out of bounds for dim {axis} of extent {extent}",
             notes=[described(tensor)],
+            help=f"elements are numbered from 0: the last one is {extent.value - 1}"
+            if extent.value
+            else "the dim has no elements",
         )
     if position < 0:
         size = builder.apply("size", tensor[0], dim=axis)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
@@ -49,9 +49,29 @@ def _require_type(name: str, operands: Operands) -> None:
         )
 
 
+def _refuse_rows(name: str, operands: Operands, axis: int) -> None:
+    """Raise FusecError for a 1-dim index with a source of whole slices, which others write."""
+    arg, index, source = (operand.type.shape or () for operand in operands[:3])
+    if len(arg) < 2 or len(index) != 1 or len(source) != len(arg):
+        return
+    keys = ", ".join(":" if place == axis else "none" for place in range(len(arg)))
+    sizes = ", ".join(map(str, source))
+    text = f"{name}({{arg}}, expand({{index}}[{keys}], [{sizes}]), {{src}}, {axis})"
+    why = "an index has the rank of the tensor"
+    if name == "scatter_add":
+        text = f"index_add({{arg}}, {{index}}, {{src}}, {axis})"
+        why = "`index_add` adds slices at a 1-dim index"
+    raise FusecError(
+        f"`{name}`: the index has 1 dim, the tensor {len(arg)}",
+        notes=[described(operands)],
+        instead=Instead(text, why=why),
+    )
+
+
 def _scattered(name: str) -> Infer:
     def infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
         require_index(name, operands[1], "index")
+        _refuse_rows(name, operands, attributes["dim"])
         rank = same_rank(name, operands, attributes["dim"])
         _require_type(name, operands)
         fits_inside(name, operands, attributes["dim"], 0, 1)

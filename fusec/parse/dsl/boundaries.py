@@ -99,5 +99,7 @@ def value_of(handle: Any) -> Value:
     """Return the value of a handle that stands for a tensor of the fusion."""
     operand = handle.operand if isinstance(handle, Handle) else handle
     if not isinstance(operand, Value):
-        raise FusecError(f"expected a tensor of the fusion, got {handle!r}")
+        help = "an output has the name of its variable: write `fd.add_output(y)`"
+        named = help if isinstance(handle, str) else None
+        raise FusecError(f"expected a tensor of the fusion, got {handle!r}", help=named)
     return operand

@@ -19,6 +19,7 @@ from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.indexing import Extent
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.results import Results
+from fusec.parse.dsl.size import plain
 from fusec.parse.dsl.steps import guess_rank
 
 if TYPE_CHECKING:
@@ -169,8 +170,8 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
         if value.is_const:
             return value.value
         if kind in _OPERAND_KINDS:
-            return definition.operand_of_size(value)
-        return value
+            return definition.operand_of_size(plain(value))
+        return plain(value)
     try:
         return value.item() if hasattr(value, "item") else value
     except (ValueError, RuntimeError):
@@ -241,7 +242,7 @@ def as_size(value: Any, what: str) -> Dim | int:
             )
         value = size
     if isinstance(value, Dim):
-        return value.value if value.is_const else value
+        return value.value if value.is_const else plain(value)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise WrongType(f"{what} is a size, got {value!r}")
     size = value.__index__()

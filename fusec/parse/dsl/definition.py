@@ -35,6 +35,7 @@ from fusec.parse.dsl.place import Place, here, placed
 from fusec.parse.dsl.refused import find_nvfuser_op, refuse, refuse_schedule
 from fusec.parse.dsl.results import Results
 from fusec.parse.dsl.session import current
+from fusec.parse.dsl.size import Size
 from fusec.parse.dsl.steps import Steps
 from fusec.parse.dsl.suggested import with_call
 
@@ -159,7 +160,7 @@ class FusionDefinition(Executed):
                 declared.append(size)
 
             self._steps.declare(step)
-        return declared[0]
+        return Size(self, declared[0])
 
     def set_hint(self, symbol: str, value: int) -> None:
         """Set the size, at which decisions are made, of a dim or of a stride `x.stride0`."""
@@ -171,7 +172,7 @@ class FusionDefinition(Executed):
         with placed() as place:
             check_name(scalar, "scalar")
             self._sized[scalar] = span_of(place)
-        return symbol(scalar, extent=False)
+        return Size(self, symbol(scalar, extent=False))
 
     def define_tensor(
         self,

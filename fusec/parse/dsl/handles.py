@@ -252,7 +252,9 @@ class Scalar(Handle):
         if dim is not None and dim.is_const:
             return dim.value
         with placed():
-            raise FusecError(f"{self!r} is not a constant integer", help=_AS_IT_IS)
+            is_float = self.operand.type.dtype.is_float
+            help = "sizes are integers: `D // 2` is half of the size `D`" if is_float else _AS_IT_IS
+            raise FusecError(f"{self!r} is not a constant integer", help=help)
 
     def __float__(self) -> float:
         operand = self.operand

@@ -9,7 +9,7 @@ from fusec.ops import TABLE
 from fusec.parse.dsl.foreign import function_named
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.pytorch_calls import as_pytorch
-from fusec.parse.dsl.refused import find_method
+from fusec.parse.dsl.refused import find_method, of_definition
 from fusec.parse.dsl.running import UPDATING, call_updating
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ class Operations(Functions):
         if name.startswith("__"):
             raise AttributeError(name)
         known = name if name in TABLE else name.rstrip("_")
+        if known not in TABLE and hasattr(type(self._definition), name):
+            with placed() as place:
+                raise of_definition(name, place)
         if known not in TABLE:
             with placed():
                 function = function_named(self, name)

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from types import CodeType
 from typing import Any
 
+from fusec.codes.names import UNKNOWN_OPERATION
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.op import OpDef
 from fusec.ops import REFUSED, TABLE, find_op
 from fusec.ops.find import nearest
-from fusec.parse.dsl.place import here
+from fusec.parse.dsl.place import Place, here
 
 _SCHEDULING = """
     sched schedule manual_execute manual_validate split merge reorder swizzle swizzle1d rfactor
@@ -53,12 +54,6 @@ _MEANT = {
 """What other builders of graphs call the methods of a definition."""
 
 
-_OF_DEFINITIONS = frozenset({
-    "add_output", "define_tensor", "define_scalar", "define_constant", "define_vector",
-    "define_dim", "execute", "from_pytorch", "pin",
-})  # fmt: skip
-
-
 class MissingName(FusecError, AttributeError):
     """A name that does not exist, so that `hasattr` answers False."""
 
@@ -78,8 +73,6 @@ def find_nvfuser_op(name: str) -> OpDef:
 
 def find_method(name: str) -> OpDef:
     """Return the operation of `fd.ops.name`; the same errors, that `hasattr` understands."""
-    if name in _OF_DEFINITIONS:
-        raise MissingName(f"`fd.ops` has no `{name}`", help=f"write `fd.{name}(...)`")
     try:
         return find_nvfuser_op(name)
     except FusecError as error:
@@ -88,6 +81,16 @@ def find_method(name: str) -> OpDef:
         raise kind(
             old.message, span=old.span, notes=old.notes, help=old.help, code=error.code
         ) from None
+
+
+def of_definition(name: str, place: Place | None) -> MissingName:
+    """Return the error for a method of the definition that is called as an operation."""
+    line = "" if place is None else place.span.text.strip()
+    called = f".ops.{name}("
+    whole = called in line and line.count("(") == line.count(")")
+    written = line.replace(called, f".{name}(") if whole else f"fd.{name}(...)"
+    help = f"it is a method of the definition: write `{written}`"
+    return MissingName(f"`{name}` is not an operation", help=help, code=UNKNOWN_OPERATION)
 
 
 def refuse_schedule(kind: type, base: type) -> None:

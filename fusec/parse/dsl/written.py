@@ -20,7 +20,6 @@ PREFIX = "fd.ops."
 _OPERATORS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)
 _BUILTINS = {"sum": "sum", "max": "maximum", "min": "minimum", "len": "size"}
 """Functions of Python that take no tensor, and the operations that they are."""
-_OF_DIMS: dict[type[ast.operator], str] = {ast.Pow: "pow", ast.Div: "truediv"}
 _AS_THEY_ARE = ("einsum", "rearrange")
 """Functions that `fd.ops` has with the arguments of their libraries."""
 
@@ -72,18 +71,6 @@ def without_pair(span: Span | None) -> tuple[str, str] | None:
         if name in PAIRS and given >= 1 and isinstance(key, (int, str)) and key in places:
             call.func.attr = PAIRS[name][1] if places[key] else name
             return name, _with_part(_statement(nodes), node, call)
-    return None
-
-
-def written_operator(span: Span | None) -> str | None:
-    """Return what to write for `D ** -0.5` or `1 / D` of a dim at a place, as a number."""
-    for node in reversed(_nodes_at(span)):
-        name = _OF_DIMS.get(type(node.op)) if isinstance(node, ast.BinOp) else None
-        if isinstance(node, ast.BinOp) and name is not None:
-            number = f"`{PREFIX}{name}({ast.unparse(node.left)}, {ast.unparse(node.right)})`"
-            size = f"`{ast.unparse(node.left)} // {ast.unparse(node.right)}`"
-            is_size = isinstance(node.op, ast.Div) and not isinstance(node.left, ast.Constant)
-            return f"as a number write {number}" + (f", as a size {size}" if is_size else "")
     return None
 
 

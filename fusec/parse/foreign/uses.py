@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusec.ir import dtype as dtypes
+from fusec.ops import TABLE
 from fusec.parse.foreign import frameworks
 from fusec.parse.foreign.constants import MODULES
 from fusec.parse.syntax.trees import Argument, CallTree, Name, Tree
@@ -40,3 +42,20 @@ def with_receiver(tree: CallTree) -> tuple[Argument, ...]:
     owner = tree.name.text.rpartition(".")[0]
     receiver = receiver_of(tree) if owner and owner not in (*MODULES, "F") else None
     return (*([] if receiver is None else [Argument(None, receiver)]), *tree.arguments)
+
+
+def names_of_values(tree: Tree) -> Sequence[Name]:
+    """Return the names in an expression that can only be values or sizes; not words and types."""
+    if isinstance(tree, Name):
+        is_word = tree.text in TABLE or "." in tree.text or dtypes.known(tree.text) is not None
+        return [] if is_word else [tree]
+    if not isinstance(tree, CallTree):
+        return [name for part in frameworks.parts_of(tree) for name in names_of_values(part)]
+    op = TABLE.get(tree.name.text)
+    words = [p.kind in ("str", "dtype") for p in (() if op is None else op.params)]
+    return [
+        name
+        for place, argument in enumerate(tree.arguments)
+        if argument.keyword is None and not (place < len(words) and words[place])
+        for name in names_of_values(argument.value)
+    ]

@@ -65,6 +65,11 @@ class Cursor:
             help = "keyword arguments are written `name=value`"
         if token.text in ("%", "&") and following.kind == "name" and "a value" in expected:
             help = f"names have no `{token.text}`: write `{following.text}`"
+        if token.text == "**" and "a value" in expected and help is None:
+            help = "arguments are written one by one, as `name=value`"
+        before = self._tokens[max(self._next - 1, 0)].text
+        if (before, token.text) == ("|", ">") and help is None:
+            help = f"op lines have no `|>`: call it, as in `{following.text or 'relu'}(x)`"
         if token.text == "(" and token.kind == "mark" and help is None:
             help = "functions are called, not modules or results: `relu(x)`, `linear(x, w, b)`"
         if token.kind == "name" and help is None:

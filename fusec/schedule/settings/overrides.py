@@ -130,6 +130,9 @@ def _check(
         names = [f.name for f in free]
         close = difflib.get_close_matches(override.name, names, n=1)
         help = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(names) or 'none'}"
+        if override.name in ("scheduler", "family"):
+            pin = f"{{values: [{override.of}], scheduler: {override.value}}}"
+            help = f"`segments:` fixes a scheduler: write `segments: {{s: {pin}}}`"
         raise FusecError(
             f"`{segment.scheduler}` ({segment.name}) has no parameter `{override.name}`",
             span=override.name_span,
