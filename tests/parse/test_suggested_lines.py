@@ -83,3 +83,11 @@ def test_what_other_languages_write_is_said_once(line: str) -> None:
     helps = [d.render() for d in caught.value.diagnostics]
     assert len(helps) == len(SAID[line])
     assert all(told in help for told, help in zip(SAID[line], helps, strict=True))
+
+
+def test_a_stack_of_halves_of_a_slice_says_which_dim_is_less() -> None:
+    text = "fusion: f\ndims: {D: 40, R: 16}\ninputs: {x: 'f32[4, D]'}\nops:\n  - a = x[:, :R]\n"
+    text += "  - y = stack([a[:, 1::2], a[:, ::2]], -1)\noutputs: [y]\n"
+    with pytest.raises(FusecError) as caught:
+        read_text(text)
+    assert "write `D: R + P` with `P: 24` before it" in caught.value.render()
