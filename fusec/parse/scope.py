@@ -11,6 +11,7 @@ from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Operand
 from fusec.ops.names import check_name
+from fusec.parse.foreign.constants import MODULES
 
 CUTOFF = 0.6
 
@@ -205,7 +206,7 @@ class Scope:
         if owner in ("config", "cfg", "args", "hparams") and rest.isidentifier():
             help = f"declare `{rest}` under `dims:` or `inputs:`, and write it"
             return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
-        constant = _CONSTANTS.get(name.lower())
+        constant = _CONSTANTS.get((rest if owner in MODULES else name).lower())
         if constant is not None and constant != name:
             help = f"write `{constant}`"
             return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)

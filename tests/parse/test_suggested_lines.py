@@ -63,3 +63,31 @@ def test_text_of_another_encoding_is_recognised(encoding: str, tmp_path: Path) -
     file.write_text(ROWS.format("y = exp(x)", "[y]"), encoding=encoding)
     with pytest.raises(FusecError, match=f"is {encoding.upper()} text"):
         read_file(file)
+
+
+SAID = {
+    "y = maximum(x, -Inf)": ["write `inf`"],
+    "y = where(x > 0, x, np.NaN)": ["write `nan`"],
+    "y = einsum(tv,tv->t, x, s)": ["an equation stands in quotes"],
+    "y = softmax(x, **kw)": ["as `name=value`"],
+    "y = x |> relu": ["call it, as in `relu(x)`"],
+    "y = F.interpolate(x, bilinear)": ["has no equivalent"],
+    "y = x[0, 200]": ["the last one is 15"],
+}
+
+
+@pytest.mark.parametrize("line", SAID)
+def test_what_other_languages_write_is_said_once(line: str) -> None:
+    with pytest.raises(FusecError) as caught:
+        read_text(ROWS.replace("[T, V]", "[T, 16]").format(line, "[y]"))
+    helps = [d.render() for d in caught.value.diagnostics]
+    assert len(helps) == len(SAID[line])
+    assert all(told in help for told, help in zip(SAID[line], helps, strict=True))
+
+
+def test_a_stack_of_halves_of_a_slice_says_which_dim_is_less() -> None:
+    text = "fusion: f\ndims: {D: 40, R: 16}\ninputs: {x: 'f32[4, D]'}\nops:\n  - a = x[:, :R]\n"
+    text += "  - y = stack([a[:, 1::2], a[:, ::2]], -1)\noutputs: [y]\n"
+    with pytest.raises(FusecError) as caught:
+        read_text(text)
+    assert "write `D: R + P` with `P: 24` before it" in caught.value.render()

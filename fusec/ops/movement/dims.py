@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fusec.codes.shapes import EXTENTS_DIFFER
 from fusec.diagnostics import FusecError, Instead, Unsupported
-from fusec.ir.dim import Dim, dim, floordiv, mod, product
+from fusec.ir.dim import Call, Dim, dim, floordiv, mod, product
 from fusec.ir.graph import Operand
 from fusec.ops.builder.size_operands import with_constants
 from fusec.ops.builder.wording import multiple, multiple_help
@@ -123,10 +123,27 @@ def _expand_stack(builder: GraphBuilder, *tensors: Operand, dim: int) -> Operand
                 f"`stack` takes tensors of one shape: {text(shapes[0])} and {text(shapes[1])} "
                 "differ",
                 notes=[described(tensors)],
-                help="`cat` joins tensors along a dim that they have; `expand` broadcasts one",
+                help=_of_slices((*shapes[0], *shapes[1]), builder)
+                or "`cat` joins tensors along a dim that they have; `expand` broadcasts one",
                 code=EXTENTS_DIFFER,
             )
     return builder.apply("cat", [builder.apply("unsqueeze", t, dim=dim) for t in tensors], dim=dim)
+
+
+def _of_slices(extents: Sequence[Dim], builder: GraphBuilder) -> str | None:
+    """Return how to declare dims so that `x[:R]` of D elements has R; None of other extents."""
+    hints = builder.hints
+    calls = [atom for extent in extents for atom in extent.atoms() if isinstance(atom, Call)]
+    for call in calls:
+        sides = (call.left, call.right)
+        if call.function == "min" and hints.keys() >= {*map(str, sides)}:
+            part, whole = sorted(sides, key=lambda side: side.evaluate(hints))
+            spare = next(n for n in ("P", "R", "P_2", "P_3") if n not in hints)
+            more = whole.evaluate(hints) - part.evaluate(hints)
+            longer = builder.words.sum(str(whole), part, spare, more)
+            why = f"a slice has min({part}, {whole}) elements, as dims are dynamic"
+            return f"{why}: where {whole} is never less, {longer}"
+    return None
 
 
 def _may_unify(builder: GraphBuilder, left: Sequence[Dim], right: Sequence[Dim]) -> bool:

@@ -53,9 +53,10 @@ def names_of_values(tree: Tree) -> Sequence[Name]:
         return [name for part in frameworks.parts_of(tree) for name in names_of_values(part)]
     op = TABLE.get(tree.name.text)
     words = [p.kind in ("str", "dtype") for p in (() if op is None else op.params)]
+    known = tree.arguments[: 1 if op is None else None]  # others may take words: `bilinear`
     return [
         name
-        for place, argument in enumerate(tree.arguments)
+        for place, argument in enumerate(known)
         if argument.keyword is None and not (place < len(words) and words[place])
         for name in names_of_values(argument.value)
     ]
