@@ -1,7 +1,7 @@
 """Complex arithmetic on the parts: each formula writes operations on reals.
 
 Formulas are chosen so that no intermediate overflows before the result and no part is a difference
-of rounded terms, unless the result itself is; `fusec.reference.complex_bounds` states their errors.
+of rounded terms, unless the result itself is: `fusec.reference.errors.complexes` has their errors.
 """
 
 from __future__ import annotations

@@ -114,18 +114,37 @@ def demanded_bytes(needed: Demanded, strides: tuple[int, ...], size: int) -> int
 
 
 def picked_bytes(fusion: Fusion) -> int:
-    """Return the bytes of inputs that data picks in runs shorter than a line of the caches."""
+    """Return the bytes of inputs that come in runs shorter than a line of the caches, apart.
+
+    Data picks them, or they are columns of longer rows, less than half of all.
+    """
     found = 0
     for entry in fusion.inputs:
         needed, size = demand(fusion).of(entry.value), entry.value.dtype.size
         strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
+        columns = set[Box]()
         for region in needed.regions:
             picked = frozenset(k for k in region.picked if strides[k])
             if picked and region.by is By.INDEX:
                 region = replace(region, picked=picked)
                 short = _run(region, strides) * size < LINE
                 found += short * _picked(region, strides, size)
+            elif not picked and _is_apart(region.box, needed.shape, strides, size):
+                pitches = zip(region.box, strides, needed.shape, strict=True)
+                columns.add(tuple(_sectors(r, s * size, extent) for r, s, extent in pitches))
+        few = union(columns)[1] if columns else 0
+        found += few * size if 2 * few < prod(needed.shape) else 0
     return found
+
+
+def _is_apart(box: Box, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+    """Return whether a box consists of short runs along memory with more than a sector between."""
+    inner = next((k for k, s in enumerate(strides) if s == 1 and shape[k] > 1), None)
+    if inner is None:
+        return False
+    start, end, step = box[inner]
+    left_out = (shape[inner] - (end - start)) * size
+    return step == 1 and (end - start) * size < LINE and left_out > SECTOR
 
 
 def _run(region: Region, strides: tuple[int, ...]) -> int:

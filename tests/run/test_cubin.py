@@ -182,7 +182,7 @@ BUILD = """
 import sys
 from fusec import driver
 from fusec.options import CompileOptions
-from fusec.run import nvrtc
+from fusec.run.binary import nvrtc
 
 if sys.argv[2] == "with NVRTC's cache":
     nvrtc._usual = lambda: ("--minimal",)
