@@ -12,6 +12,8 @@ from fusec.diagnostics import FusecError
 from fusec.parse.source import Source
 
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
+_KEY = re.compile(r"[ ]*[\w\"']+ *:(?=\s|$)")
+_ENTRY = re.compile(_KEY.pattern + r" +[^\s#]")  # with its value in the line
 _NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
 _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _BULLET = re.compile(r"\A(?:[*+–—•]|\d+[.)])\s*")
@@ -192,6 +194,8 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
         before = text[text.rfind("\n", 0, offset) + 1 : offset]
         if re.match(r"\s*- .*=.*[(\[]", before):
             return "`: ` inside an op line makes it a YAML mapping", colon_help(before)
+        if _KEY.fullmatch(f"{before}:") and (misaligned := _misaligned(source, offset)):
+            return misaligned
         return "unexpected `: `", _quoted(before, text, offset)
     if "could not find expected ':'" in (problem.problem or ""):
         return "expected `name: value`", "every line is a `key: value` pair or begins with `- `"
@@ -209,20 +213,27 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
     line = text[text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]
     if re.match(r"\s*- .*=", line) and not re.search(r"(?m)^ops:", text):
         return "op lines stand under `ops:`", "write `ops:` on a line before this one"
-    own, above = (len(t) - len(t.lstrip()) for t in (line, _line_above(text, offset)))
-    if "did not find expected key" in (problem.problem or "") and own < above:
-        return (
-            f"this line is indented by {own} blank{'s' * (own != 1)}, and the one above by {above}",
-            "align it with the entries above, or with the section",
-        )
     if "did not find expected key" in (problem.problem or ""):
-        return "expected a key", "check the indentation, and that brackets are balanced"
+        misaligned = _misaligned(source, offset)
+        return misaligned or (
+            "expected a key",
+            "check the indentation, and that brackets are balanced",
+        )
     return f"not YAML: {problem.problem or problem.context}", None
 
 
-def _line_above(text: str, offset: int) -> str:
-    lines = text[: text.rfind("\n", 0, offset) + 1].rstrip().rpartition("\n")
-    return lines[2]
+def _misaligned(source: Source, offset: int) -> tuple[str, str] | None:
+    """Return the error of a line that begins left of the line above, or right of an entry there."""
+    number = source.line_of(offset)
+    above = next((k for k in range(number - 1, 0, -1) if source.line_text(k).strip()), number)
+    line, beside = source.line_text(number).rstrip(), source.line_text(above)
+    own, other = (len(t) - len(t.lstrip()) for t in (line, beside))
+    told = f"this line is indented by {own} blank{'s' * (own != 1)}, and the one above by {other}"
+    if own < other:
+        return told, "align it with the entries above, or with the section"
+    if own > other and _ENTRY.match(beside) and _KEY.match(line):
+        return told, f"align it with line {above}: write `{' ' * other}{line.lstrip()}`"
+    return None
 
 
 def _quoted(before: str, text: str, offset: int) -> str:

@@ -282,6 +282,8 @@ FILES = {
     "a cast of C": ("- y = relu(x)", "- y = (bf16)x", 7, "write `y = cast(x, bf16)`"),
     "a cast of Rust": ("- y = relu(x)", "- y = x as bf16", 7, "write `y = cast(x, bf16)`"),
     "indented less": ("  dy:", " dy:", 5, "is indented by 1 blank, and the one above by 2"),
+    "indented more": ("  dy:", "   dy:", 5, "align it with line 4: write `  dy: "),
+    "a section indented": ("dims:", " dims:", 2, "align it with line 1: write `dims: "),
     "a quote that is not closed": ("x: f32[B, H]", 'x: "f32[B, H]', 4, "close it with the same"),
     "outputs in parentheses": ("[y, z]", "(y, z)", 9, "write `outputs: [y, z]`"),
     "an arrow for an alias": ("[y, z]", "[z, y -> x]", 9, "write `- y: {alias: x}`"),

@@ -231,7 +231,7 @@ def test_sizes_whose_product_overflows() -> None:
         ('w: {type: "f32[H]", contiguity: [yes]}', 36, "found `yes`", "null"),
         ('w: {type: "f32[B, H]", stride_order: [0, 0]}', 40, "permutation", ""),
         ('w: {type: "f32[H]", on_cpu: on}', 31, "true or false", "`true`"),
-        ("w: f32[H]\n   b: f32[H]", 5, "unexpected `: `", "indentation"),
+        ("w: f32[H]\n   b: f32[H]", 5, "indented by 3 blanks", "align it with line 5"),
     ],
 )
 def test_errors_in_inputs(text: str, column: int, message: str, help: str) -> None:
