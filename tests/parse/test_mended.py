@@ -26,6 +26,7 @@ ops:
 outputs: [z]
 """
 LINES = {
+    "y = reshape(x, [B, S, 3, 3])": "by default H is 16: 256 elements, not 144",
     "y = x.view(B, S, NH, D)": "declare `H: D * NH` under `dims:`, below `D`",
     "y = F.softmax(x)": "for the last dim: write `y = softmax(x, dim=-1)`",
     "y = torch.cat(x, r, dim=1)": "write `y = cat([x, r], 1)`",
