@@ -284,6 +284,21 @@ def test_errors_in_segments(segments: str, column: int, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "help"),
+    [
+        ("persistant", "`inner_persistent`, `outer_persistent`, `inner_outer_persistent`?"),
+        ("outer_persistant", "did you mean `outer_persistent`?"),
+        ("pointwize", "did you mean `pointwise`?"),
+        ("qqq", "one of no_op, matmul"),
+    ],
+)
+def test_a_misspelt_scheduler_is_asked_with_all_that_it_may_be(name: str, help: str) -> None:
+    """`persistant` alone does not say which of several persistent schedulers is meant."""
+    segments = f"segments: {{a: {{values: [y], scheduler: {name}}}}}\n"
+    check_error(with_ops("y = relu(x)") + segments, 9, 40, "unknown scheduler", help=help)
+
+
+@pytest.mark.parametrize(
     ("text", "line", "column", "message"),
     [
         ("- a\n", 1, 1, "found a list"),
