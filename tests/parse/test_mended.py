@@ -26,6 +26,9 @@ ops:
 outputs: [z]
 """
 LINES = {
+    "y, v = h.permute(1, 0, 2, 3)": "write `y = permute(h, [1, 0, 2, 3])`",
+    "y, k = stack([x, r]).permute(0, 2, 1, 3)":
+        "write `y, k = unbind(permute(stack([x, r]), [0, 2, 1, 3]), 0)`",
     "y = reshape(x, [B, S, 3, 3])": "by default H is 16: 256 elements, not 144",
     "y = x.view(B, S, NH, D)": "declare `H: D * NH` under `dims:`, below `D`",
     "y = F.softmax(x)": "for the last dim: write `y = softmax(x, dim=-1)`",

@@ -79,7 +79,23 @@ class ForeignCalls(ArgumentOrder):
         told = f"write {line_text(line)}" + (f"; {help}" if help else "")
         if tree.name.text == "chunk" and len(self.line.names) > error.results:
             return self._in_more_chunks(tree, error, told)
+        parts = self._unbound(tree, error)
+        if parts is not None:
+            why = f"the parts along dim 0: write {line_text(parts)}"
+            return error.changed(help=why, guess=Guess(parts, told))
         return error.changed(help=told, guess=Guess(line, help))
+
+    def _unbound(self, tree: CallTree, error: Miscounted) -> OpLine | None:
+        """Return `a, b = permute(...)` with as many names as there are along dim 0, unbound."""
+        assert self.line is not None
+        ours = replace(self.line, names=self.line.names[:1])
+        type = self._type_of(ours.tree) if error.results == 1 else None
+        if type is None or not type.shape or type.shape[0] != len(self.line.names):
+            return None
+        name = Name("unbind", tree.start, tree.start)
+        arguments = (self._rewritten(tree, {}), Literal(0, tree.start, tree.start))
+        call = CallTree(name, tuple(Argument(None, a) for a in arguments), tree.start, tree.end)
+        return replace(self.line, tree=call)
 
     def _in_more_chunks(self, tree: CallTree, error: FusecError, rule: str) -> FusecError:
         """Return the error of `a, b, c = chunk(x, 2)` with as many chunks as names, or the rule."""
