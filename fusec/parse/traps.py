@@ -189,6 +189,9 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
         opened = source.line_of(_context(problem, offset))
         if word is not None and source.line_of(offset) == opened:
             return f"expected `,` or {closing}", f"write a `,` before `{word[0].rstrip()}`"
+        ends = _without_comma(source, offset, opened)
+        if ends is not None:
+            return f"expected `,` or {closing}", f"write `,` at the end of line {ends}"
         return f"expected `,` or {closing}", f"close with {closing} what line {opened} opens"
     if "mapping values" in (problem.problem or ""):
         before = text[text.rfind("\n", 0, offset) + 1 : offset]
@@ -220,6 +223,21 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
             "check the indentation, and that brackets are balanced",
         )
     return f"not YAML: {problem.problem or problem.context}", None
+
+
+def _without_comma(source: Source, offset: int, opened: int) -> int | None:
+    """Return the line before an entry of JSON that lacks its `,`; None of what is not closed.
+
+    opened: the line of the bracket; its entries stand to the right of the first word of that line.
+    """
+    number = source.line_of(offset)
+    line, outer = source.line_text(number), source.line_text(opened)
+    before = source.text[: source.start_of(number)].rstrip()
+    first = source.start_of(number) + len(line) - len(line.lstrip())
+    deeper = first - source.start_of(number) > len(outer) - len(outer.lstrip())
+    if offset != first or not deeper or before.endswith((",", "[", "{")):
+        return None
+    return source.line_of(len(before) - 1)
 
 
 def _misaligned(source: Source, offset: int) -> tuple[str, str] | None:

@@ -226,6 +226,17 @@ FILES = {
          "write `x: f32[B, H]` on a line below"),
     "a size without a name": ("x: f32[B", "x: f32[?", 4, "each size has a name"),
     "any rank": ("x: f32[B", "x: f32[...", 4, "each size has a name"),
+    "no comma at the end of a line":
+        ("{B: 64, H: 256}", "{\n  B: 64,\n  H: {default: 256}\n  K: 4}", 5,
+         "write `,` at the end of line 4"),
+    "an alias of another dtype":
+        ("x: f32[B, H]\n  dy: f32[B, H]\nops:\n  - y = relu(x)\n  - z = dy * y\noutputs: [y, z]",
+         "x: bf16[B, H]\n  dy: f32[B, H]\nops:\n  - z = dy * x\noutputs: [{z: {alias: x}}]",
+         8, "write `z = cast(dy * x, bf16)`"),
+    "an alias of another dtype, read by another line":
+        ("x: f32[B, H]\n  dy: f32[B, H]\nops:\n  - y = relu(x)\n  - z = dy * y\noutputs: [y, z]",
+         "x: bf16[B, H]\n  dy: f32[B, H]\nops:\n  - y = dy * x\n  - z = dy * y\n"
+         "outputs: [{y: {alias: x}}, z]", 9, "put out `cast(y, bf16)`"),
     "two commas": ("H: 256}", "H: 256,, }", 2, "remove one `,`"),
     "shape and dtype": ("x: f32[B, H]", "x: {shape: [B, H], dtype: f32}", 4,
                         "write `x: f32[B, H]`"),
