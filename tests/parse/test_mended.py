@@ -26,6 +26,9 @@ ops:
 outputs: [z]
 """
 LINES = {
+    "y = torch.stack([r[:, ::2], r[:, 1::2]])":
+        "declare `S: {default: 8, multiple_of: 2}` under `dims:`",
+    "y = np.linalg.norm(c)": "write `y = norm(c, 2.0)`; fusec has it for vectors",
     "y, v = h.permute(1, 0, 2, 3)": "write `y = permute(h, [1, 0, 2, 3])`",
     "y, k = stack([x, r]).permute(0, 2, 1, 3)":
         "write `y, k = unbind(permute(stack([x, r]), [0, 2, 1, 3]), 0)`",

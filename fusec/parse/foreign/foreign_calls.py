@@ -194,7 +194,7 @@ class ForeignCalls(ArgumentOrder):
         if entry.kind == "unsupported":
             return not_ours(tree.name.text, entry, written)
         help = f"write {written}" if written else f"the form is `{entry.expressions[0]}`"
-        help += f"; {entry.note}" if entry.note else ""
+        help += f"; {entry.caveat}" if entry.note else ""
         return FusecError(message, help=help, code=METHOD_CALL)
 
     def attribute(self, tree: Name, owner: str, name: str) -> FusecError:
@@ -214,7 +214,7 @@ class ForeignCalls(ArgumentOrder):
             help = entry.note
         if entry is not None and entry.expressions:
             text = self._whole(tree, self._without_attribute(tree, accepted_only=False))
-            help = f"write {text}" + (f"; {entry.note}" if entry.note else "")
+            help = f"write {text}" + (f"; {entry.caveat}" if entry.note else "")
         message = f"op lines have no attributes: `{tree.text}`"
         return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
 
