@@ -89,13 +89,14 @@ class Part:
 
     axis: of the mesh, or STREAM. of: the extent of the dim, where the slices of a loop do not
     divide it: each has ceildiv(of, parts) elements, and the last begins so far before the end.
-    turn: where a loop divides several dims.
+    turn: where a loop divides several dims. span: where it is said, in which none differ.
     """
 
     axis: str | None
     parts: Dim
     of: Dim | None = None
     turn: Turn | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
 
     def share(self, extent: Dim) -> Dim:
         """Return what a part has of an extent; one that is no multiple is declared one."""

@@ -86,7 +86,7 @@ class Factors:
             )
         if axis is not None:
             self._spans[place] = span
-        self._parts[at].append(Part(axis, parts))
+        self._parts[at].append(Part(axis, parts, span=span))
         self._left[at] = (ceildiv if uneven else floordiv)(left, parts) if own is None else own
 
 

@@ -46,7 +46,7 @@ def not_ours(
         )
     forms = " or ".join(f"`{e}`" for e in entry.expressions)
     text = f"write {written}" if written else f"the form is {forms}"
-    note = entry.note
+    note = entry.caveat
     if written and note.startswith("results: ") and "," not in written.partition("=")[0]:
         note = ""  # one result, which is named
     whose = "" if entry.namespace == "models" else f"{entry.framework}'s name, not "
@@ -65,7 +65,8 @@ def without_place(entry: Entry, arguments: str) -> FusecError:
     only = (
         entry.note.removeprefix("results: ") if entry.conditions and any(entry.conditions) else ""
     )
-    help = f"fusec has it {only}" if only.startswith(("of ", "by ")) else None
+    help = f"fusec has it {only}" if only.startswith("by ") else None
+    help = entry.caveat if only.startswith("of ") else help
     return Unsupported(what, notes=[f"it is {entry.title}"], help=help)
 
 

@@ -27,6 +27,7 @@ from fusec.ops.limits import check_layouts
 from fusec.ops.meshes import resized
 from fusec.ops.names import UNUSED, label_of
 from fusec.parse import fields
+from fusec.parse.aliased import with_cast
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.fields import Problems
@@ -492,7 +493,13 @@ class _Reader:
                 alias = self._alias(target, builder)
             if order_node is not None:
                 order = stride_order(order_node, len(value.type.shape or ()))
-        made = builder.output(value, alias=alias, stride_order=order, span=key.span)
+        try:
+            made = builder.output(value, alias=alias, stride_order=order, span=key.span)
+        except FusecError as error:
+            if alias is None or not isinstance(value, Value):
+                raise
+            types = (builder.resolve(value).type, builder.resolve(alias).type)
+            raise with_cast(error, self.lines, key.text, types) from None
         if given is not None:
             self.divided.read(key.text, made, given, key.span)
 

@@ -12,6 +12,7 @@ from fusec.ir.graph import Fusion
 from fusec.ops.names import check_name
 from fusec.options import SCHEDULERS
 from fusec.parse import fields
+from fusec.parse.scope import near
 from fusec.parse.syntax.trees import OpLine
 from fusec.parse.yaml_nodes import Entry, Mapping, Scalar, YamlNode
 
@@ -159,7 +160,22 @@ def _scheduler(node: YamlNode | None) -> str | None:
         raise FusecError(
             f"unknown scheduler `{name}`",
             span=node.span,
-            help=fields.did_you_mean(name, SCHEDULERS) or "one of " + ", ".join(SCHEDULERS),
+            help=_near_schedulers(name),
             code=UNKNOWN_SCHEDULER,
         )
     return name
+
+
+def _near_schedulers(name: str) -> str:
+    """Return a question with the nearest schedulers: all that end in one word, or all there are.
+
+    Which of them support the segment is not known before it is planned.
+    """
+    nearest = near(name, SCHEDULERS)
+    if nearest is None:
+        return "one of " + ", ".join(SCHEDULERS)
+    family = nearest.rpartition("_")[2]
+    alike = [s for s in SCHEDULERS if s.rpartition("_")[2] == family]
+    if name.rpartition("_")[0] or len(alike) == 1:
+        return f"did you mean `{nearest}`?"
+    return f"did you mean one of {', '.join(f'`{s}`' for s in alike)}?"

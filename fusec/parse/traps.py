@@ -12,6 +12,8 @@ from fusec.diagnostics import FusecError
 from fusec.parse.source import Source
 
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
+_KEY = re.compile(r"[ ]*[\w\"']+ *:(?=\s|$)")
+_ENTRY = re.compile(_KEY.pattern + r" +[^\s#]")  # with its value in the line
 _NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
 _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _BULLET = re.compile(r"\A(?:[*+–—•]|\d+[.)])\s*")
@@ -187,11 +189,16 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
         opened = source.line_of(_context(problem, offset))
         if word is not None and source.line_of(offset) == opened:
             return f"expected `,` or {closing}", f"write a `,` before `{word[0].rstrip()}`"
+        ends = _without_comma(source, offset, opened)
+        if ends is not None:
+            return f"expected `,` or {closing}", f"write `,` at the end of line {ends}"
         return f"expected `,` or {closing}", f"close with {closing} what line {opened} opens"
     if "mapping values" in (problem.problem or ""):
         before = text[text.rfind("\n", 0, offset) + 1 : offset]
         if re.match(r"\s*- .*=.*[(\[]", before):
             return "`: ` inside an op line makes it a YAML mapping", colon_help(before)
+        if _KEY.fullmatch(f"{before}:") and (misaligned := _misaligned(source, offset)):
+            return misaligned
         return "unexpected `: `", _quoted(before, text, offset)
     if "could not find expected ':'" in (problem.problem or ""):
         return "expected `name: value`", "every line is a `key: value` pair or begins with `- `"
@@ -209,20 +216,42 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
     line = text[text.rfind("\n", 0, offset) + 1 :].partition("\n")[0]
     if re.match(r"\s*- .*=", line) and not re.search(r"(?m)^ops:", text):
         return "op lines stand under `ops:`", "write `ops:` on a line before this one"
-    own, above = (len(t) - len(t.lstrip()) for t in (line, _line_above(text, offset)))
-    if "did not find expected key" in (problem.problem or "") and own < above:
-        return (
-            f"this line is indented by {own} blank{'s' * (own != 1)}, and the one above by {above}",
-            "align it with the entries above, or with the section",
-        )
     if "did not find expected key" in (problem.problem or ""):
-        return "expected a key", "check the indentation, and that brackets are balanced"
+        misaligned = _misaligned(source, offset)
+        return misaligned or (
+            "expected a key",
+            "check the indentation, and that brackets are balanced",
+        )
     return f"not YAML: {problem.problem or problem.context}", None
 
 
-def _line_above(text: str, offset: int) -> str:
-    lines = text[: text.rfind("\n", 0, offset) + 1].rstrip().rpartition("\n")
-    return lines[2]
+def _without_comma(source: Source, offset: int, opened: int) -> int | None:
+    """Return the line before an entry of JSON that lacks its `,`; None of what is not closed.
+
+    opened: the line of the bracket; its entries stand to the right of the first word of that line.
+    """
+    number = source.line_of(offset)
+    line, outer = source.line_text(number), source.line_text(opened)
+    before = source.text[: source.start_of(number)].rstrip()
+    first = source.start_of(number) + len(line) - len(line.lstrip())
+    deeper = first - source.start_of(number) > len(outer) - len(outer.lstrip())
+    if offset != first or not deeper or before.endswith((",", "[", "{")):
+        return None
+    return source.line_of(len(before) - 1)
+
+
+def _misaligned(source: Source, offset: int) -> tuple[str, str] | None:
+    """Return the error of a line that begins left of the line above, or right of an entry there."""
+    number = source.line_of(offset)
+    above = next((k for k in range(number - 1, 0, -1) if source.line_text(k).strip()), number)
+    line, beside = source.line_text(number).rstrip(), source.line_text(above)
+    own, other = (len(t) - len(t.lstrip()) for t in (line, beside))
+    told = f"this line is indented by {own} blank{'s' * (own != 1)}, and the one above by {other}"
+    if own < other:
+        return told, "align it with the entries above, or with the section"
+    if own > other and _ENTRY.match(beside) and _KEY.match(line):
+        return told, f"align it with line {above}: write `{' ' * other}{line.lstrip()}`"
+    return None
 
 
 def _quoted(before: str, text: str, offset: int) -> str:

@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, Shape, Symbol, ceildiv, dim, product, symbol
 from fusec.ir.divided import check_shardings
 from fusec.ir.expression import contiguous_strides
-from fusec.ir.graph import DimFact, Fusion, Input
+from fusec.ir.graph import DimFact, Fusion, Input, Value
 from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.ir.substitute import substitute_dims
 from fusec.shard.slices import is_strided
@@ -29,9 +29,8 @@ def with_shares(fusion: Fusion) -> Fusion:
         value = fusion.find(name)
         assert value is not None
         for k, parts in enumerate(sharding.dims):
-            where = f"dim {k} of `{name}`"
             equal = _equal_parts(sharding, parts)
-            _divide(fusion, value.shape[k], equal, factors, sharding, where)
+            _divide(fusion, value, k, equal, factors, sharding)
     values = {name: symbol(name) * factor for name, factor in factors.items()}
     found = substitute_dims(fusion, values)
     facts = tuple(_shared(fact, factors.get(fact.name, 1)) for fact in fusion.dims)
@@ -54,9 +53,10 @@ def _equal_parts(sharding: Sharding, parts: Parts) -> Parts:
 
 
 def _divide(
-    fusion: Fusion, extent: Dim, parts: Parts, factors: dict[str, int], said: Sharding, where: str
+    fusion: Fusion, value: Value, at: int, parts: Parts, factors: dict[str, int], said: Sharding
 ) -> None:
     """Let symbols of an extent be multiples, so that it is divided into equal parts."""
+    extent, where = value.shape[at], f"dim {at} of `{value.name}`"
     declared = [fact.name for fact in fusion.dims]
     count = prod(part.parts.value for part in parts if part.parts.is_const)
     for monomial, coefficient in _with(extent, factors).terms:
@@ -71,8 +71,8 @@ def _divide(
             size = "" if extent.is_const else f", {extent.evaluate(fusion.hints)} by default,"
             raise FusecError(
                 f"{where}: an extent of {extent}{size} is not divisible into {count} equal parts",
-                span=said.span,
-                help=_other_parts(count),
+                span=next((p.span for p in reversed(parts) if p.span is not None), said.span),
+                help=_other_axes(fusion, value, at, parts, count),
             )
         factors[chosen] = factors.get(chosen, 1) * need
     whole = product(part.parts for part in parts)
@@ -80,6 +80,18 @@ def _divide(
         raise FusecError(
             f"{where}: {extent} is not known to be a multiple of {whole}", span=said.span
         )
+
+
+def _other_axes(fusion: Fusion, value: Value, at: int, parts: Parts, count: int) -> str:
+    """Return what to change where ranks do not divide a dim: the size, the dim or the mesh."""
+    size, axes = value.shape[at].evaluate(fusion.hints), [p.axis for p in parts if p.axis]
+    ways = [f"give the dim a default that is a multiple of {count}"]
+    others = (e for k, e in enumerate(value.shape) if k != at)
+    if any(e.evaluate(fusion.hints) % count == 0 for e in others):
+        ways.append("shard another dim")
+    if len(axes) == 1 and len(parts) == 1 and axes[0] != STREAM:
+        ways.append(f"give the mesh axis `{axes[0]}` a size that divides {size}")
+    return ", or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
 
 
 def _with(extent: Dim, factors: Mapping[str, int]) -> Dim:

@@ -253,6 +253,12 @@ def test_help_of_op_lines(line: str) -> None:
     assert OPS[line] in caught.value.render()
 
 
+def test_a_float_of_c_is_no_product() -> None:
+    with pytest.raises(FusecError) as caught:
+        read_text(FILE.replace("w: f32[H]", "w: f32 = 1e-5f"))
+    assert caught.value.diagnostic.help == "write `1e-5`"
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_help_of_files(name: str) -> None:
     old, new, help = FILES[name]

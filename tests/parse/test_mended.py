@@ -26,6 +26,13 @@ ops:
 outputs: [z]
 """
 LINES = {
+    "y = torch.stack([r[:, ::2], r[:, 1::2]])":
+        "declare `S: {default: 8, multiple_of: 2}` under `dims:`",
+    "y = np.linalg.norm(c)": "write `y = norm(c, 2.0)`; fusec has it for vectors",
+    "y, v = h.permute(1, 0, 2, 3)": "write `y = permute(h, [1, 0, 2, 3])`",
+    "y, k = stack([x, r]).permute(0, 2, 1, 3)":
+        "write `y, k = unbind(permute(stack([x, r]), [0, 2, 1, 3]), 0)`",
+    "y = reshape(x, [B, S, 3, 3])": "by default H is 16: 256 elements, not 144",
     "y = x.view(B, S, NH, D)": "declare `H: D * NH` under `dims:`, below `D`",
     "y = F.softmax(x)": "for the last dim: write `y = softmax(x, dim=-1)`",
     "y = torch.cat(x, r, dim=1)": "write `y = cat([x, r], 1)`",
@@ -222,6 +229,17 @@ FILES = {
          "write `x: f32[B, H]` on a line below"),
     "a size without a name": ("x: f32[B", "x: f32[?", 4, "each size has a name"),
     "any rank": ("x: f32[B", "x: f32[...", 4, "each size has a name"),
+    "no comma at the end of a line":
+        ("{B: 64, H: 256}", "{\n  B: 64,\n  H: {default: 256}\n  K: 4}", 5,
+         "write `,` at the end of line 4"),
+    "an alias of another dtype":
+        ("x: f32[B, H]\n  dy: f32[B, H]\nops:\n  - y = relu(x)\n  - z = dy * y\noutputs: [y, z]",
+         "x: bf16[B, H]\n  dy: f32[B, H]\nops:\n  - z = dy * x\noutputs: [{z: {alias: x}}]",
+         8, "write `z = cast(dy * x, bf16)`"),
+    "an alias of another dtype, read by another line":
+        ("x: f32[B, H]\n  dy: f32[B, H]\nops:\n  - y = relu(x)\n  - z = dy * y\noutputs: [y, z]",
+         "x: bf16[B, H]\n  dy: f32[B, H]\nops:\n  - y = dy * x\n  - z = dy * y\n"
+         "outputs: [{y: {alias: x}}, z]", 9, "put out `cast(y, bf16)`"),
     "two commas": ("H: 256}", "H: 256,, }", 2, "remove one `,`"),
     "shape and dtype": ("x: f32[B, H]", "x: {shape: [B, H], dtype: f32}", 4,
                         "write `x: f32[B, H]`"),
@@ -282,6 +300,8 @@ FILES = {
     "a cast of C": ("- y = relu(x)", "- y = (bf16)x", 7, "write `y = cast(x, bf16)`"),
     "a cast of Rust": ("- y = relu(x)", "- y = x as bf16", 7, "write `y = cast(x, bf16)`"),
     "indented less": ("  dy:", " dy:", 5, "is indented by 1 blank, and the one above by 2"),
+    "indented more": ("  dy:", "   dy:", 5, "align it with line 4: write `  dy: "),
+    "a section indented": ("dims:", " dims:", 2, "align it with line 1: write `dims: "),
     "a quote that is not closed": ("x: f32[B, H]", 'x: "f32[B, H]', 4, "close it with the same"),
     "outputs in parentheses": ("[y, z]", "(y, z)", 9, "write `outputs: [y, z]`"),
     "an arrow for an alias": ("[y, z]", "[z, y -> x]", 9, "write `- y: {alias: x}`"),

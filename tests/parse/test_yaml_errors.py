@@ -231,7 +231,7 @@ def test_sizes_whose_product_overflows() -> None:
         ('w: {type: "f32[H]", contiguity: [yes]}', 36, "found `yes`", "null"),
         ('w: {type: "f32[B, H]", stride_order: [0, 0]}', 40, "permutation", ""),
         ('w: {type: "f32[H]", on_cpu: on}', 31, "true or false", "`true`"),
-        ("w: f32[H]\n   b: f32[H]", 5, "unexpected `: `", "indentation"),
+        ("w: f32[H]\n   b: f32[H]", 5, "indented by 3 blanks", "align it with line 5"),
     ],
 )
 def test_errors_in_inputs(text: str, column: int, message: str, help: str) -> None:
@@ -281,6 +281,21 @@ def test_errors_in_outputs(outputs: str, column: int, message: str) -> None:
 def test_errors_in_segments(segments: str, column: int, message: str) -> None:
     """Segments list results, each once."""
     check_error(with_ops("y = relu(x)") + f"segments: {segments}\n", 9, column, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "help"),
+    [
+        ("persistant", "`inner_persistent`, `outer_persistent`, `inner_outer_persistent`?"),
+        ("outer_persistant", "did you mean `outer_persistent`?"),
+        ("pointwize", "did you mean `pointwise`?"),
+        ("qqq", "one of no_op, matmul"),
+    ],
+)
+def test_a_misspelt_scheduler_is_asked_with_all_that_it_may_be(name: str, help: str) -> None:
+    """`persistant` alone does not say which of several persistent schedulers is meant."""
+    segments = f"segments: {{a: {{values: [y], scheduler: {name}}}}}\n"
+    check_error(with_ops("y = relu(x)") + segments, 9, 40, "unknown scheduler", help=help)
 
 
 @pytest.mark.parametrize(

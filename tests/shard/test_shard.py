@@ -187,6 +187,27 @@ def test_sizes_that_ranks_do_not_divide_are_errors_with_a_place() -> None:
     agree(divided(COPY, FOUR, y="0: stream/3"))  # slices on one rank need not be equal
 
 
+MESH_OF_THREE = """fusion: f
+mesh: {{tp: 3}}
+dims: {{B: {size}, H: 64}}
+inputs:
+  x: {{type: "f32[B, H]", shard: {{1: tp}}}}
+ops: [y = relu(x)]
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize(("size", "is_other"), [(8, False), (9, True)])
+def test_the_caret_stands_at_the_axis_that_does_not_divide(size: int, is_other: bool) -> None:
+    with pytest.raises(FusecError, match="not divisible into 3 equal parts") as caught:
+        partition(read_text(MESH_OF_THREE.format(size=size)))
+    diagnostic = caught.value.diagnostic
+    assert diagnostic.span is not None
+    assert (diagnostic.span.line, diagnostic.span.column, diagnostic.span.width) == (5, 37, 2)
+    assert "give the mesh axis `tp` a size that divides 64" in (diagnostic.help or "")
+    assert ("shard another dim" in (diagnostic.help or "")) == is_other
+
+
 def test_errors_tell_extents_as_the_file_does() -> None:
     """Not as a rank's share, where ranks divide the same symbol."""
     told = "an extent of M, 8 by default, is not divisible into"

@@ -456,7 +456,7 @@ class GraphBuilder(DrawBuilder):
                 f"output `{value.name}` cannot be written to `{name}`",
                 span=span,
                 notes=[f"{self._value(value)}", f"{self._value(source)}"],
-                help="shape and dtype must agree; cast or broadcast the output",
+                help=_agreed(self._value(value), self._value(source)),
                 code=ALIAS_TYPE,
             )
         if any(o.alias == name for o in self._outputs):
@@ -512,6 +512,15 @@ class GraphBuilder(DrawBuilder):
     ) -> Input:
         value = values[self._slot_of[entry.value]]
         return replace(entry, value=value, strides=tuple(size(s) for s in entry.strides))
+
+
+def _agreed(value: Value, target: Value) -> str:
+    """Return what to do so that an output has the type of the input that it is written to."""
+    if value.type.shape == target.type.shape:
+        return f"the dtypes differ: put out `cast({value.name}, {target.dtype})`"
+    if value.dtype == target.dtype:
+        return "the shapes differ: broadcast or reshape the output"
+    return "shape and dtype must agree; cast and broadcast the output"
 
 
 def _folded(operands: Sequence[Operand], types: Sequence[Type]) -> Const | None:

@@ -91,6 +91,12 @@ class Entry:
     conditions: tuple[tuple[str, ...], ...] = ()
 
     @property
+    def caveat(self) -> str:
+        """Return the note as it follows a line to write: `of vectors` is what fusec has it for."""
+        about = self.note.removeprefix("of ")
+        return self.note if about == self.note else f"fusec has it for {about}"
+
+    @property
     def forms(self) -> Sequence[tuple[str, tuple[str, ...]]]:
         """Return the expressions with their conditions."""
         conditions = self.conditions or ((),) * len(self.expressions)

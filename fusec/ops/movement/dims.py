@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError, Instead, Unsupported
 from fusec.ir.dim import Call, Dim, dim, floordiv, mod, product
 from fusec.ir.graph import Operand
 from fusec.ops.builder.size_operands import with_constants
-from fusec.ops.builder.wording import multiple, multiple_help
+from fusec.ops.builder.wording import equating, multiple, multiple_help
 from fusec.ops.declare import Array, Axis, Ints, Shape, Size, composite
 from fusec.ops.lazy import np
 from fusec.ops.shapes import described, normal_axes, normal_axis, tensor_shape, text
@@ -119,11 +119,14 @@ def _expand_stack(builder: GraphBuilder, *tensors: Operand, dim: int) -> Operand
     for operand in tensors[1:]:
         shapes = [tensor_shape("stack", o) for o in (tensors[0], operand)]
         if shapes[0] != shapes[1] and not _may_unify(builder, *shapes):
+            pairs = zip(*shapes, strict=False)
+            found = (equating(builder.dims, one, other) for one, other in pairs if one != other)
             raise FusecError(
                 f"`stack` takes tensors of one shape: {text(shapes[0])} and {text(shapes[1])} "
                 "differ",
                 notes=[described(tensors)],
                 help=_of_slices((*shapes[0], *shapes[1]), builder)
+                or next((fact.text(builder.words) for fact in found if fact), None)
                 or "`cat` joins tensors along a dim that they have; `expand` broadcasts one",
                 code=EXTENTS_DIFFER,
             )

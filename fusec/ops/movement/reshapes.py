@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from fusec.codes.shapes import ELEMENTS_DIFFER, RANK
@@ -42,16 +43,30 @@ def _canonical_reshape(operands: Operands, attributes: Attributes) -> Attributes
     return {"new_shape": (*shape[:at], floordiv(total, rest), *shape[at + 1 :])}
 
 
-def _sizes_differ(operands: Operands, shape: tuple[Dim, ...]) -> FusecError:
+def _sizes_differ(
+    operands: Operands, shape: tuple[Dim, ...], sizes: Mapping[str, int] | None = None
+) -> FusecError:
+    """Return the error of another number of elements, with the numbers where sizes are given."""
+    before, after = product(operands[0].shape), product(shape)
+    notes = [described(operands), f"{before} elements, not {after}"]
+    if sizes is not None and before.evaluate(sizes) != after.evaluate(sizes):
+        told = [f"{name} is {sizes[name]}" for name in sorted(before.symbols ^ after.symbols)]
+        counts = f"{before.evaluate(sizes)} elements, not {after.evaluate(sizes)}"
+        notes += [f"by default {' and '.join(told)}: {counts}"] if told else []
+    if sizes is None or _may_be_inferred(before, shape, sizes):
+        notes.append("an extent of -1 is inferred")
     return FusecError(
         f"`reshape` to {text(shape)} changes the number of elements",
-        notes=[
-            described(operands),
-            f"{product(operands[0].shape)} elements, not {product(shape)}",
-            "an extent of -1 is inferred",
-        ],
+        notes=notes,
         code=ELEMENTS_DIFFER,
     )
+
+
+def _may_be_inferred(total: Dim, shape: tuple[Dim, ...], sizes: Mapping[str, int]) -> bool:
+    """Return whether a number of a shape may be -1 instead."""
+    extents = [extent.evaluate(sizes) for extent in shape]
+    rest = (prod(extents[:k] + extents[k + 1 :]) for k, e in enumerate(shape) if e.is_const)
+    return any(size > 0 and total.evaluate(sizes) % size == 0 for size in rest)
 
 
 def _infer_reshape(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
@@ -78,7 +93,9 @@ def _check_elements(
     if before == after or not (before.symbols | after.symbols) <= named.keys():
         return
     sizes = builder.hints
-    if before.evaluate(sizes) == after.evaluate(sizes) or not _may_agree(before, after):
+    if not _may_agree(before, after):
+        raise _sizes_differ((arg,), shape, sizes)
+    if before.evaluate(sizes) == after.evaluate(sizes):
         return
     rounded = (a for size in (after, before) for a in size.atoms() if isinstance(a, Call))
     remainders = (

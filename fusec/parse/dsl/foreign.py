@@ -79,7 +79,7 @@ def _missing(name: str, entry: Entry) -> FusecError:
     place = here()
     method = None if place is None else written_method(place.span, name, entry)
     if method is not None:
-        written = f"`{method}`" + (f"; {entry.note}" if entry.note else "")
+        written = f"`{method}`" + (f"; {entry.caveat}" if entry.note else "")
     plain = not_ours(name, replace(entry, note="") if written else entry, written)
     told = plain.diagnostic
     if entry.note == IN_PLACE and place is not None:

@@ -79,7 +79,23 @@ class ForeignCalls(ArgumentOrder):
         told = f"write {line_text(line)}" + (f"; {help}" if help else "")
         if tree.name.text == "chunk" and len(self.line.names) > error.results:
             return self._in_more_chunks(tree, error, told)
+        parts = self._unbound(tree, error)
+        if parts is not None:
+            why = f"the parts along dim 0: write {line_text(parts)}"
+            return error.changed(help=why, guess=Guess(parts, told))
         return error.changed(help=told, guess=Guess(line, help))
+
+    def _unbound(self, tree: CallTree, error: Miscounted) -> OpLine | None:
+        """Return `a, b = permute(...)` with as many names as there are along dim 0, unbound."""
+        assert self.line is not None
+        ours = replace(self.line, names=self.line.names[:1])
+        type = self._type_of(ours.tree) if error.results == 1 else None
+        if type is None or not type.shape or type.shape[0] != len(self.line.names):
+            return None
+        name = Name("unbind", tree.start, tree.start)
+        arguments = (self._rewritten(tree, {}), Literal(0, tree.start, tree.start))
+        call = CallTree(name, tuple(Argument(None, a) for a in arguments), tree.start, tree.end)
+        return replace(self.line, tree=call)
 
     def _in_more_chunks(self, tree: CallTree, error: FusecError, rule: str) -> FusecError:
         """Return the error of `a, b, c = chunk(x, 2)` with as many chunks as names, or the rule."""
@@ -178,7 +194,7 @@ class ForeignCalls(ArgumentOrder):
         if entry.kind == "unsupported":
             return not_ours(tree.name.text, entry, written)
         help = f"write {written}" if written else f"the form is `{entry.expressions[0]}`"
-        help += f"; {entry.note}" if entry.note else ""
+        help += f"; {entry.caveat}" if entry.note else ""
         return FusecError(message, help=help, code=METHOD_CALL)
 
     def attribute(self, tree: Name, owner: str, name: str) -> FusecError:
@@ -198,7 +214,7 @@ class ForeignCalls(ArgumentOrder):
             help = entry.note
         if entry is not None and entry.expressions:
             text = self._whole(tree, self._without_attribute(tree, accepted_only=False))
-            help = f"write {text}" + (f"; {entry.note}" if entry.note else "")
+            help = f"write {text}" + (f"; {entry.caveat}" if entry.note else "")
         message = f"op lines have no attributes: `{tree.text}`"
         return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
 

@@ -471,4 +471,4 @@ def shown(entry: Entry, prefix: str = "") -> str:
     """Return what is written for an entry, with its own parameters for arguments."""
     texts = {p.name: p.name for p in entry.parameters}
     text = " or ".join(f"`{text_of(parsed(e), texts, prefix)}`" for e in entry.expressions)
-    return f"{text}; {entry.note}" if entry.note else text
+    return f"{text}; {entry.caveat}" if entry.note else text

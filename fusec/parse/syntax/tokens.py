@@ -99,7 +99,10 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
                 number = _without_suffix(found[0], rest[0])
                 if rest[0] in ("j", "J"):
                     number = f"c64(0, {found[0]})"
-                help = f"write `{number}`; {product}" if number else f"{help}; {product}"
+                if number == found[0] and rest[0] in ("f", "F"):
+                    help = f"write `{number}`"  # a float of C, never a product
+                else:
+                    help = f"write `{number}`; {product}" if number else f"{help}; {product}"
             raise FusecError(
                 f"`{word}` is not a name",
                 span=source.span(position, rest.end()),
