@@ -87,9 +87,9 @@ def _limits(
         if not names:
             continue
         if len(names) > 1 or guard.relation != "<=" or _has_remainder(value):
-            same = Guard(value * -1, rest.relation, -rest.bound)  # an equality has two signs
-            if rest.relation != "==" or str(same) not in others:
-                others[str(rest)] = None
+            if rest.relation == "==" and str(value).startswith("-"):
+                rest = Guard(value * -1, "==", -rest.bound)  # the same, and often there already
+            others[str(rest)] = None
             continue
         (name,) = names
         low, high = _range(rest, name, hints[name])
