@@ -87,6 +87,8 @@ def _limits(
         if not names:
             continue
         if len(names) > 1 or guard.relation != "<=" or _has_remainder(value):
+            if rest.relation == "==" and str(value).startswith("-"):
+                rest = Guard(value * -1, "==", -rest.bound)  # the same, and often there already
             others[str(rest)] = None
             continue
         (name,) = names

@@ -154,6 +154,14 @@ def _of_bits(name: str, operands: Operands) -> Instead | None:
         if types[place].is_float and not isinstance(operands[place], Const):
             why = f"`{_BITS[name]}` takes two bools or two integers, and one operand is a float"
             return Instead(f"{a} {_BITS[name]} {b}", why=why)
+    places = [k for k, o in enumerate(operands) if isinstance(o, Const)]
+    if name != "bitwise_xor" and len(places) == 1 and BOOL not in types:
+        sides = ["cast({a}, i32)", "cast({b}, i32)"]
+        sides[places[0]] = "{b}" if places[0] else "{a}"
+        if not types[places[0]].is_float:
+            return Instead(
+                f" {_BITS[name]} ".join(sides), why="bits are of integers, so cast the float"
+            )
     if name == "bitwise_xor" and BOOL not in types:
         return Instead("{a} ** {b}", why="`^` is exclusive or, as in Python; a power is `a ** b`")
     return None

@@ -93,12 +93,16 @@ def normal_axis(name: str, axis: int, rank: int, what: str = "dim") -> int:
 
 def normal_axes(name: str, axes: Sequence[int], rank: int, what: str = "dim") -> tuple[int, ...]:
     """Return axes counted from the front, in the order given; FusecError for one named twice."""
-    normal = tuple(normal_axis(name, axis, rank, what) for axis in axes)
+    once = f"`{name}` of {rank} dim{'s' * (rank > 1)} takes each of 0 to {rank - 1} once"
+    try:
+        normal = tuple(normal_axis(name, axis, rank, what) for axis in axes)
+    except FusecError as error:
+        raise (error.changed(help=once) if 0 < rank < len(axes) else error) from None
     for axis in normal:
         if normal.count(axis) > 1:
             raise FusecError(
                 f"{what} {axis} of `{name}` is specified twice",
-                help=f"`{name}` of {rank} dims takes each of 0 to {rank - 1} once",
+                help=once,
                 code=AXIS_TWICE,
             )
     return normal

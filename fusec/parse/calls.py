@@ -614,9 +614,10 @@ def needing_integers(tree: Infix | Prefix) -> str:
         isinstance(part, Infix) and part.operator in COMPARISONS for part in (tree.left, tree.right)
     )
     word = {"&": "logical_and", "|": "logical_or"}.get(tree.operator)
-    if compared or word is None:
+    if compared or word is None or isinstance(tree, Prefix):
         return NEEDING_INTEGERS[tree.operator]
-    return f"for values that are not 0 write `{word}(a, b)`, for a condition compare them"
+    call = f"{word}({plain_text(tree.left)}, {plain_text(tree.right)})"
+    return f"for values that are not 0 write `{call}`, for a condition compare them"
 
 
 def _divisors(tree: Tree) -> Sequence[Tree]:

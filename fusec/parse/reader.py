@@ -225,7 +225,7 @@ class _Reader:
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
         if isinstance(node, Scalar) and "=" in node.text and node.plain:
-            raise without_dash(node.source, node.start)
+            raise without_dash(node.source, node.start, beside="ops:")
         if isinstance(node, Scalar) and node.source.text[node.start] in "|>":
             begun = all(line.lstrip().startswith("-") for line in node.text.splitlines())
             sign = f"remove the `{node.source.text[node.start]}` after `ops:`"
@@ -684,6 +684,11 @@ def _became_mapping(item: Mapping) -> FusecError:
         if first is not None and first.key.text.split(" ")[0] in ("for", "while", "if", "with"):
             help = "op lines have no blocks: write a line for each turn, or a Python script"
             return FusecError(f"`{first.key.text}:` is Python", span=item.span, help=help)
+        function = None if first is None else re.match(r"def (\w+)", first.key.text)
+        if first is not None and function is not None:
+            text = body.text.removeprefix("return ") if isinstance(body, Scalar) else ""
+            help = f"write its body{f', `{text}`,' if text else ''} where `{function[1]}` is called"
+            return FusecError("op lines have no functions", span=item.span, help=help)
         line = "y = op(x)"
         if first is not None and isinstance(body, Mapping):
             called, given = body.get("op"), body.get("args")

@@ -9,7 +9,7 @@ from fusec import ops
 from fusec.codes.names import DEFINED_TWICE, UNDEFINED_NAME, USED_BEFORE_DEFINITION
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
-from fusec.ir.graph import Operand
+from fusec.ir.graph import Operand, Value
 from fusec.ops.names import check_name
 from fusec.parse.foreign.constants import MODULES
 
@@ -174,6 +174,13 @@ class Scope:
             raise self._undefined(name, span, otherwise)
         return meaning
 
+    def _abbreviated(self, name: str) -> str | None:
+        """Return the one value that no line uses and of which a name is the long or short form."""
+        used = {n for names in self.uses.values() for n in names}
+        unused = [n for n, m in self._meanings.items() if isinstance(m, Value) and n not in used]
+        alike = [n for n in unused if name.startswith(n) or n.startswith(name)]
+        return alike[0] if len(alike) == 1 and alike[0] not in self.uses else None
+
     def _undefined(self, name: str, span: Span, otherwise: str | None) -> FusecError:
         around = circle(name, self.uses) if name in self.later else None
         if around is not None:
@@ -210,7 +217,7 @@ class Scope:
         if constant is not None and constant != name:
             help = f"write `{constant}`"
             return FusecError(f"undefined name `{name}`", span=span, help=help, code=UNDEFINED_NAME)
-        nearest = near(name, self._meanings)
+        nearest = near(name, self._meanings) or self._abbreviated(name)
         value = _declared_number(name)
         if value is not None and (nearest is None or nearest.lower() != name.lower()):
             nearest = None

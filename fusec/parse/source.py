@@ -13,6 +13,7 @@ from pathlib import Path
 from fusec.diagnostics import FusecError, Span
 from fusec.escape import visible
 from fusec.foreign import TEXT_BYTES, MissingFile, read_bytes, read_standard_input
+from fusec.parse.documents import document_of
 
 MAX_CHARACTERS = 16 * 1024 * 1024
 MAX_SHOWN_LINE = 400
@@ -102,6 +103,12 @@ def source_of_file(path: str | os.PathLike[str]) -> Source:
         name, data = "<stdin>", read_standard_input(_WHAT, TEXT_BYTES)
     else:
         data = _bytes_of(name)
+    document = document_of(data)
+    if document is not None:
+        what, help = document
+        raise FusecError(
+            f"this is {what}, not a fusion file", span=Source(name, "").span(0), help=help
+        )
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             raise FusecError(

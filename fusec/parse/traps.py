@@ -144,14 +144,17 @@ _FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = (
 """Lines that YAML does not read, and what is said of each."""
 
 
-def without_dash(source: Source, start: int) -> FusecError:
-    """Return the error for an op line that begins there, without its `- `."""
+def without_dash(source: Source, start: int, beside: str = "") -> FusecError:
+    """Return the error for an op line that begins there, without its `- `.
+
+    beside: the key of the section, which has a line of its own.
+    """
     first = source.text[start:].partition("\n")[0].rstrip()
     span = source.span(start, start + len(first))
-    first = _BULLET.sub("", first)
-    return FusecError(
-        "the op line is missing its `- `", span=span, help=f"write `- {first}`", code=MISSING_DASH
-    )
+    help = f"write `- {_BULLET.sub('', first)}`"
+    if beside and source.line_text(source.line_of(start)).startswith(beside):
+        help = f"write `{beside}` on a line of its own, and below it `{help[7:-1]}`"
+    return FusecError("the op line is missing its `- `", span=span, help=help, code=MISSING_DASH)
 
 
 def _without_dash(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:

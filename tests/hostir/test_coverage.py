@@ -33,6 +33,7 @@ DIMS = (DimFact("B", 64), DimFact("H", 4096))
         ([Guard(B * H, "<=", 1 << 30)], "dynamic: B, H (B * H <= 1073741824)"),
         ([Guard(B * -1, "<=", -1), Guard(B, "<=", 99)], "dynamic: B, H (B from 1 up to 99)"),
         ([Guard(B, "<=", 199), Guard(B * 2, "<=", 199)], "dynamic: B, H (B up to 99)"),
+        ([Guard(B - H, "==", 0), Guard(H - B, "==", 0)], "dynamic: B, H (B - H == 0)"),
         ([Guard(B, "%", 8)], "dynamic: B, H (B % 8 == 0)"),
         ([Guard(symbol("x.stride0") * B, "<=", 9)], "dynamic: B, H (B * x.stride0 <= 9)"),
     ],

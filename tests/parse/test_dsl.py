@@ -449,6 +449,18 @@ ERRORS = [
     ),
     (lambda fd, x: fd.add_output(3), "an output must be a tensor", "", "fd.add_output(3)"),
     (lambda fd, x: x + matrix(fd, name="w").sum(1), "do not broadcast", "", "x + matrix"),
+    (
+        lambda fd, x: fd.ops.layernorm(x, [8]),
+        "not an operation",
+        "fd.ops.layer_norm(x, [8])",
+        "fd.ops.layernorm",
+    ),
+    (
+        lambda fd, x: fd.ops.layernorm(x, x),
+        "not an operation",
+        "fd.ops.layer_norm(x, [fd.ops.size(x, -1)], x)",
+        "fd.ops.layernorm",
+    ),
     (lambda fd, x: bool(x > 0), "no truth value while", "where", "bool(x > 0)"),
 ]
 

@@ -26,6 +26,17 @@ ops:
 outputs: [z]
 """
 LINES = {
+    "y = cat(x, r)": "`cat` takes a list of tensors: `cat(x, r)`",
+    "y = x & 3": "write `y = cast(x, i32) & 3`",
+    "y = softmax(x, dim=1, dtype=torch.float32, stable=True)":
+        "no arguments `dtype` and `stable`",
+    "y = softmax(x, dim=1, stable=True, dtype=torch.float32)":
+        "write `y = softmax(cast(x, f32), 1)`",
+    "y = layernorm(x, (H,))": "write `y = layer_norm(x, [H])`",
+    "y = layernorm(x, w)": "write `y = layer_norm(x, [H], w)`",
+    "y = permute(x, [0, 2, 1, 3])": "`permute` of 3 dims takes each of 0 to 2 once",
+    "y = expand(w, [B, 8])": "write `y = expand(w, [B, -1])`",
+    "def f(u): return u * 2": "write its body, `u * 2`, where `f` is called",
     "y = torch.stack([r[:, ::2], r[:, 1::2]])":
         "declare `S: {default: 8, multiple_of: 2}` under `dims:`",
     "y = np.linalg.norm(c)": "write `y = norm(c, 2.0)`; fusec has it for vectors",
@@ -39,7 +50,7 @@ LINES = {
     "y = cat([x, w], 0)": "`unsqueeze(w, 0)` inserts a dim",
     "y = cast(x * rsqrt(r)) * w, bf16)": "too many: write `y = cast(x * rsqrt(r) * w, bf16)`",
     "y = relu(x))": "one `)` too many: write `y = relu(x)`",
-    "y = x & r": "for values that are not 0 write `logical_and(a, b)`",
+    "y = x & r": "for values that are not 0 write `logical_and(x, r)`",
     "y = (x > 0) & r": "write `y = (x > 0) & (r",
     "y = x + r# residual": "a comment begins with a blank and `#`",
     "y = lambda u: u + r": "op lines have no `lambda`",

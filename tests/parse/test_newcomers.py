@@ -52,6 +52,16 @@ CASES = {
         """{x: "f32[B, H]", dy: "f32[B, H]"}""",
         "\n  x: f32[B, H]\n  dy: f32[B, H]\n  eps: f32: 1e-5", "write `eps: f32 = 1e-5`",
     ),
+    "RTF": ("\nfusion", "{\\rtf1\\ansi\nfusion", "this is an RTF file"),
+    "HTML": ("\nfusion", "<!DOCTYPE html>\nfusion", "this is an HTML or XML file"),
+    "PDF": ("\nfusion", "%PDF-1.7\nfusion", "this is a PDF file"),
+    "Word": ("\nfusion", "PK\x03\x04\0fusion", "this is a Word file or another archive"),
+    "a notebook": ("\nfusion", '{\n "cells": [\n  {}\n ]\n}\nfusion', "this is a notebook"),
+    "an op line beside its section": (
+        "ops:\n  - y = relu(x)\n  - z = dy * y\n", "ops: z = dy * x\n",
+        "write `ops:` on a line of its own, and below it `- z = dy * x`",
+    ),
+    "the long form of a name": ("dy * y", "dyscale * y", "did you mean `dy`?"),
     "a field without an equal": ("outputs:", "version: 1\noutputs:", "known: fusion, doc, mesh"),
     "Markdown": ("outputs: [y, z]\n", "outputs: [y, z]\n```\n", "this is Markdown, not YAML"),
     "a copy along a dim": (

@@ -507,3 +507,9 @@ def test_render_shows_the_line_and_a_caret() -> None:
         "   |         ^^^^^",
         "   = help: did you mean `relu`?",
     ]
+
+
+def test_an_alias_of_another_shape_names_the_input_that_fits() -> None:
+    with pytest.raises(FusecError) as caught:
+        read_text(with_ops("y = x * w", outputs="[y: {alias: w}]"))
+    assert "alias `x`, which is f32[B, H]" in caught.value.render()

@@ -456,7 +456,7 @@ class GraphBuilder(DrawBuilder):
                 f"output `{value.name}` cannot be written to `{name}`",
                 span=span,
                 notes=[f"{self._value(value)}", f"{self._value(source)}"],
-                help=_agreed(self._value(value), self._value(source)),
+                help=self._agreed(self._value(value), self._value(source)),
                 code=ALIAS_TYPE,
             )
         if any(o.alias == name for o in self._outputs):
@@ -467,6 +467,23 @@ class GraphBuilder(DrawBuilder):
         """Keep a segment named in the file."""
         check_pin(pin, self._pins)
         self._pins.append(pin)
+
+    def _agreed(self, value: Value, target: Value) -> str:
+        """Return what to do so that an output has the type of the input that it is written to."""
+        if value.type.shape == target.type.shape:
+            return f"the dtypes differ: put out `cast({value.name}, {target.dtype})`"
+        taken = {o.alias for o in self._outputs}
+        free = [i for i in self._inputs if not i.generator and i.value.name not in taken]
+        given = [self._value(i.value) for i in free]
+        fitting = next((g for g in given if g.type == value.type), None)
+        if fitting is not None:
+            return f"the shapes differ: alias `{fitting.name}`, which is {fitting.type}"
+        less = target.rank < value.rank
+        if value.dtype == target.dtype:
+            return f"the shapes differ: {'reduce' if less else 'broadcast'} or reshape the output"
+        return (
+            f"shape and dtype must agree; cast and {'reduce' if less else 'broadcast'} the output"
+        )
 
     def phase_boundary(self, span: Span | None = None) -> None:
         """End a phase: what is declared and put out from now on belongs to the next one."""
@@ -512,15 +529,6 @@ class GraphBuilder(DrawBuilder):
     ) -> Input:
         value = values[self._slot_of[entry.value]]
         return replace(entry, value=value, strides=tuple(size(s) for s in entry.strides))
-
-
-def _agreed(value: Value, target: Value) -> str:
-    """Return what to do so that an output has the type of the input that it is written to."""
-    if value.type.shape == target.type.shape:
-        return f"the dtypes differ: put out `cast({value.name}, {target.dtype})`"
-    if value.dtype == target.dtype:
-        return "the shapes differ: broadcast or reshape the output"
-    return "shape and dtype must agree; cast and broadcast the output"
 
 
 def _folded(operands: Sequence[Operand], types: Sequence[Type]) -> Const | None:

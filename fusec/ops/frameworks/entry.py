@@ -75,7 +75,8 @@ class Entry:
     conditions: of each expression, `{ndim=1, mode=nearest}` before it: the number of dims of the
         first argument, `integers` or `complex` for its type, or the value of an argument, which
         then has its place; `step=size` of two arguments that are equal, `size:one` of one that is
-        no list; `other.ndim=1` is of the argument `other`.
+        no list, or a list of equal sizes, `weight:tensor` of one that is no list;
+        `other.ndim=1` is of the argument `other`.
     note: what else to say; for `unsupported` the reason. results: what the expressions give, where
     it is more than one value: `# results: the output, the mask` in a line of the tables.
     """

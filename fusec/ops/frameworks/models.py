@@ -34,7 +34,8 @@ reglu(x, up=none) -> {up=none} relu(x[..., :size(x, -1) // 2]) * x[..., size(x, 
 modulate(x, shift, scale) -> x * (1 + unsqueeze(scale, 1)) + unsqueeze(shift, 1)
 rmsnorm(x, weight=none, eps=1e-6) -> {weight=none} rms_norm(x, [size(x, -1)], eps=eps) | rms_norm(x,
     [size(x, -1)], weight, eps)
-layernorm(x, weight=none, bias=none, eps=1e-5) -> layer_norm(x, [size(x, -1)], weight, bias, eps)
+layernorm(x, weight=none, bias=none, eps=1e-5) -> {weight:tensor} layer_norm(x, [size(x, -1)],
+    weight, bias, eps) | {bias=none} layer_norm(x, weight, eps=eps)
 l2norm(x, dim=-1) -> normalize(x, dim=dim)
 l2_norm(x, dim=-1) -> normalize(x, dim=dim)
 l2_normalize(x, dim=-1) -> normalize(x, dim=dim)

@@ -107,6 +107,7 @@ def _infer_expand(operands: Operands, attributes: Attributes) -> tuple[Type, ...
         if extent != wanted:
             why = "only dims of extent 1 can expand"
             instead = _with_new_dims(operands[0].shape, attributes["shape"])
+            instead = instead or _with_kept_dims(operands[0].shape, attributes["shape"])
             raise mismatch("expand", extent, wanted, why, operands, instead=instead)
     return (Type(dtype_of(operands[0]), attributes["shape"]),)
 
@@ -122,6 +123,14 @@ def _with_new_dims(shape: Sequence[Dim], wanted: Sequence[Dim]) -> Instead | Non
                 arg = f"unsqueeze({arg}, {axis})"
             return Instead(arguments={"arg": arg}, why="new dims go in front of all others")
     return None
+
+
+def _with_kept_dims(shape: Sequence[Dim], wanted: Sequence[Dim]) -> Instead:
+    """Return the call with -1 for the dims that cannot expand."""
+    new = len(wanted) - len(shape)
+    kept = [-1 if a not in (b, 1) else b for a, b in zip(shape, wanted[new:], strict=True)]
+    sizes = ", ".join(map(str, (*wanted[:new], *kept)))
+    return Instead(arguments={"shape": f"[{sizes}]"}, why="-1 keeps an extent")
 
 
 @movement(

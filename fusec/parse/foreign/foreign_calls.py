@@ -22,6 +22,7 @@ from fusec.ops.frameworks import Entry, find, method_entry
 from fusec.ops.frameworks.entry import PAIRS
 from fusec.parse.foreign import frameworks
 from fusec.parse.foreign.argument_order import ArgumentOrder
+from fusec.parse.foreign.unknown_arguments import without_unknown
 from fusec.parse.sizes import NotASize
 from fusec.parse.syntax.lines import (
     ATTRIBUTES,
@@ -221,10 +222,13 @@ class ForeignCalls(ArgumentOrder):
     def reordered(self, op: OpDef, tree: CallTree, error: FusecError) -> FusecError:
         """Return an error with the line to write, if the call has the arguments of PyTorch."""
         entry, told = find("torch", op.name), error.diagnostic
+        called = tree
+        if error.code is UNKNOWN_ARGUMENT:
+            called, error = without_unknown(op, entry, tree, error)
         if isinstance(error, NotASize) and op.name in _NORMS:
             return self._with_last_dim(tree, error)
         if entry is not None and entry.kind == "same" and error.code is UNKNOWN_ARGUMENT:
-            return self._with_argument(entry, tree, error)
+            return self._with_argument(entry, tree, called, error)
         nested = error.operation not in ("", op.name) or self._is_of_argument(tree, error)
         if entry is None or entry.kind != "other" or nested:
             return error
@@ -236,12 +240,12 @@ class ForeignCalls(ArgumentOrder):
         known = {p.name for p in op.params}
         if first != op.name and all(parameter_called(op, word) in known for word in words):
             return error  # the call has nothing that is PyTorch's alone
-        written = self._written(entry, tree, tree)
+        written = self._written(entry, tree, called)
         if written is None or plain_text(tree) in written:
             return error
         help = f"if you mean {entry.title}, write {written}"
         try:
-            line = self._line_with(tree, self._in_our_words(entry, tree))
+            line = self._line_with(tree, self._in_our_words(entry, called))
         except FusecError:
             return error
         return error.changed(help=help, guess=Guess(line, told.help))
@@ -265,10 +269,12 @@ class ForeignCalls(ArgumentOrder):
         made = replace(tree, arguments=arguments)
         return self.with_part(tree, made, error, "the normalized shape comes second")
 
-    def _with_argument(self, entry: Entry, tree: CallTree, error: FusecError) -> FusecError:
-        """Return the error of an argument that PyTorch's operation of the name has, too."""
+    def _with_argument(
+        self, entry: Entry, tree: CallTree, called: CallTree, error: FusecError
+    ) -> FusecError:
+        """Return the error of an argument of PyTorch's operation, which takes those of `called`."""
         try:
-            made = self._in_our_words(entry, tree)
+            made = self._in_our_words(entry, called)
         except FusecError:
             return error
         return self.with_part(tree, made, error, "")

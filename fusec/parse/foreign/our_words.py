@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from fusec.codes.calls import NOT_A_LIST
 from fusec.codes.names import DEFINED_TWICE, METHOD_CALL
 from fusec.diagnostics import FusecError
+from fusec.ops import TABLE
 from fusec.parse.foreign.foreign_calls import ForeignCalls
 from fusec.parse.foreign.writes import Write, writes_in
 from fusec.parse.syntax.lines import line_text, plain_text, replaced
@@ -131,4 +133,9 @@ class OurWords(ForeignCalls):
         message = f"op lines have no {kind}: `{text}`"
         if isinstance(part, Name) and part.text in self._pasted.static:
             message = f"`{text}` is not a value of the file"
+        if isinstance(part, CallTree) and part.arguments and part.name.text in TABLE:
+            op = TABLE[part.name.text]
+            if op.params[0].kind == "operands" and not isinstance(part.arguments[0].value, Items):
+                message = f"`{op.name}` takes a list of tensors: `{text}`"
+                return FusecError(message, span=self._span(part), code=NOT_A_LIST)
         return FusecError(message, span=self._span(part), code=METHOD_CALL)

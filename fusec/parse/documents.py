@@ -1,0 +1,28 @@
+"""Files of other programs that hold a definition as formatted text: what they are is told."""
+
+from __future__ import annotations
+
+import re
+
+_RICH = "save it as plain text"
+_BINARY = (
+    (b"%PDF-", "a PDF file", "copy its text into a plain text file"),
+    (b"PK\x03\x04", "a Word file or another archive", _RICH),
+    (b"\xd0\xcf\x11\xe0", "a Word file", _RICH),
+)
+_TEXTS = (
+    (re.compile(r"\s*\{\\rtf"), "an RTF file", _RICH),
+    (re.compile(r"\s*<(?:!doctype\s|html\b|head\b|body\b|\?xml\b)", re.IGNORECASE),
+     "an HTML or XML file", "save the text that it shows as plain text"),
+    (re.compile(r'\s*\{\s*"(?:cells"\s*:\s*\[|nbformat|metadata"\s*:\s*\{(?s:.*)"nbformat")'),
+     "a notebook", "save the text of its cell as plain text"),
+)  # fmt: skip
+
+
+def document_of(data: bytes) -> tuple[str, str] | None:
+    """Return what a file of formatted text is and what to do; None of all others."""
+    for mark, what, help in _BINARY:
+        if data.startswith(mark):
+            return what, help
+    text = data[:65536].decode("utf-8", errors="replace")
+    return next(((what, help) for form, what, help in _TEXTS if form.match(text)), None)
