@@ -176,7 +176,7 @@ class Calls:
                 help=f"the results are {', '.join(op.results)}" if count > 1 else None,
                 code=RESULT_COUNT,
             )
-            error.results = count
+            error.results, error.known = count, tuple(op.results) if count > 1 else ()
             raise self.words.named(tree, error)
         try:
             check_weight(op, operands)

@@ -91,3 +91,13 @@ def test_a_stack_of_halves_of_a_slice_says_which_dim_is_less() -> None:
     with pytest.raises(FusecError) as caught:
         read_text(text)
     assert "write `D: R + P` with `P: 24` before it" in caught.value.render()
+
+
+def test_results_are_named_in_their_order() -> None:
+    """`mean` is never written where the variance stands."""
+    text = (
+        "fusion: f\ninputs: {x: 'f32[4, 16]'}\nops:\n  - mean, var, n = var_mean(x, [1])\n"
+        "outputs: [mean]\n"
+    )
+    with pytest.raises(FusecError, match=r"write `var, mean = var_mean\(x, \[1\]\)`"):
+        read_text(text)

@@ -135,9 +135,13 @@ def signature(op: OpDef) -> str:
 
 
 class Miscounted(FusecError):
-    """A call that is given another number of names than it has results."""
+    """A call that is given another number of names than it has results.
+
+    results: how many it has; known: their names, where the operation has some.
+    """
 
     results = 0
+    known: tuple[str, ...] = ()
 
 
 def miscounted(op: OpDef, results: int, names: int) -> FusecError:
@@ -150,7 +154,7 @@ def miscounted(op: OpDef, results: int, names: int) -> FusecError:
         help=text if known else None,
         code=RESULT_COUNT,
     )
-    error.results = results
+    error.results, error.known = results, tuple(known)
     return error
 
 

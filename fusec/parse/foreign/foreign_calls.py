@@ -72,9 +72,12 @@ class ForeignCalls(ArgumentOrder):
         """Return the error of a call whose results are not all named with the line that does."""
         if not isinstance(error, Miscounted) or self.line is None or self.line.tree is not tree:
             return error
-        names = list(self.line.names[: error.results])
         unused = Name("_", tree.start, tree.start)
-        names += [unused] * (error.results - len(names))
+        given = {name.text: name for name in self.line.names}
+        names = [given.get(name, unused) for name in error.known]  # `mean` is the mean, wherever
+        if not names or all(name is unused for name in names):
+            names = list(self.line.names[: error.results])
+            names += [unused] * (error.results - len(names))
         help = error.diagnostic.help
         line = replace(self.line, names=tuple(names))
         told = f"write {line_text(line)}" + (f"; {help}" if help else "")
