@@ -21,7 +21,6 @@ from fusec.files import as_asked, fusions_of, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.keywords import Options, options_of
-from fusec.left_out import check_pass_names
 from fusec.models.folder import ModelFolder, check_calls, is_model_folder, read_model_folder
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import DEFAULT_TARGET, DUMP_KINDS, DUMP_STYLES, CompileOptions
@@ -49,7 +48,6 @@ def compile(
     and where.
     """
     asked = options_of("compile", options)
-    check_pass_names(asked)
     named = {f.name: f for f in _fusions(source, asked)}
     fusion = choose("compile", named, part)
     local, make = partition(fusion), _maker(fusion, asked)

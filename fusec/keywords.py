@@ -10,6 +10,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from fusec.diagnostics import FusecError
+from fusec.left_out import check_pass_names
 from fusec.options import (
     MOST_CHUNKS,
     MOST_STREAMS,
@@ -115,4 +116,6 @@ def options_of(caller: str, given: Options) -> CompileOptions:
     for name in ("without", "with_"):
         rest[name] = tuple(rest.get(name, ()))
     rest["segments"] = {k: tuple(v) for k, v in rest.get("segments", {}).items()}
-    return CompileOptions(**rest)
+    options = CompileOptions(**rest)
+    check_pass_names(options)
+    return options

@@ -99,12 +99,10 @@ def demanded_bytes(needed: Demanded, strides: tuple[int, ...], size: int) -> int
 
     strides: in elements, 0 of an expanded dim; size: bytes of an element.
     """
-    pitches = tuple(s * size for s in strides)
     dense, places = set[Box](), 0
     for region in needed.regions:
         picked = frozenset(k for k in region.picked if strides[k])
-        ranges = zip(region.box, pitches, needed.shape, strict=True)
-        box = tuple(_sectors(where, pitch, extent) for where, pitch, extent in ranges)
+        box = _charged(region.box, needed.shape, strides, size)
         if picked:
             places += _picked(replace(region, box=box, picked=picked), strides, size)
         else:
@@ -130,8 +128,7 @@ def picked_bytes(fusion: Fusion) -> int:
                 short = _run(region, strides) * size < LINE
                 found += short * _picked(region, strides, size)
             elif not picked and _is_apart(region.box, needed.shape, strides, size):
-                pitches = zip(region.box, strides, needed.shape, strict=True)
-                columns.add(tuple(_sectors(r, s * size, extent) for r, s, extent in pitches))
+                columns.add(_charged(region.box, needed.shape, strides, size))
         few = union(columns)[1] if columns else 0
         found += few * size if 2 * few < prod(needed.shape) else 0
     return found
@@ -164,6 +161,12 @@ def _picked(region: Region, strides: tuple[int, ...], size: int) -> int:
     if region.by is By.INDEX:
         least = max(size, SECTOR // _run(region, strides))
     return min(region.count * least, volume(region.box) * size)
+
+
+def _charged(box: Box, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Box:
+    """Return a box as it is charged: whole sectors."""
+    places = zip(box, shape, strides, strict=True)
+    return tuple(_sectors(where, stride * size, extent) for where, extent, stride in places)
 
 
 def _sectors(where: Range, pitch: int, extent: int) -> Range:

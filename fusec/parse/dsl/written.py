@@ -20,6 +20,8 @@ PREFIX = "fd.ops."
 _OPERATORS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)
 _BUILTINS = {"sum": "sum", "max": "maximum", "min": "minimum", "len": "size"}
 """Functions of Python that take no tensor, and the operations that they are."""
+_PLACES: dict[Any, int] = {0: 0, 1: 1, "values": 0, "indices": 1}
+"""The places of two results by what takes them in PyTorch."""
 _AS_THEY_ARE = ("einsum", "rearrange")
 """Functions that `fd.ops` has with the arguments of their libraries."""
 
@@ -53,7 +55,6 @@ def without_pair(span: Span | None) -> tuple[str, str] | None:
 
     None of other expressions: of two results that PyTorch has, a fusion's call returns one.
     """
-    places: dict[Any, int] = {0: 0, 1: 1, "values": 0, "indices": 1}
     nodes = _nodes_at(span)
     for node in nodes:
         key: Any = None
@@ -68,8 +69,8 @@ def without_pair(span: Span | None) -> tuple[str, str] | None:
             continue
         name, is_function = call.func.attr, ast.unparse(call.func.value).endswith("ops")
         given = len(call.args) + len(call.keywords) - is_function
-        if name in PAIRS and given >= 1 and isinstance(key, (int, str)) and key in places:
-            call.func.attr = PAIRS[name][1] if places[key] else name
+        if name in PAIRS and given >= 1 and key in _PLACES:
+            call.func.attr = PAIRS[name][1] if _PLACES[key] else name
             return name, _with_part(_statement(nodes), node, call)
     return None
 
@@ -169,17 +170,17 @@ class _Ours(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         """Return `torch.max(x, 1)[0]` without the place, as one result is returned."""
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        one = self._one_of(node.value, {0: 0, 1: 1}.get(key))  # pyright: ignore[reportArgumentType]
+        one = self._one_of(node.value, key)
         return one or self.generic_visit(node)  # pyright: ignore[reportReturnType]
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """Return `torch.max(x, 1).values` without the name, as one result is returned."""
-        one = self._one_of(node.value, {"values": 0, "indices": 1}.get(node.attr))
+        one = self._one_of(node.value, node.attr)
         return one or self.generic_visit(node)  # pyright: ignore[reportReturnType]
 
-    def _one_of(self, node: ast.expr, place: int | None) -> ast.expr | None:
+    def _one_of(self, node: ast.expr, key: Any) -> ast.expr | None:
         if (
-            place is None
+            key not in _PLACES
             or not isinstance(node, ast.Call)
             or len(node.args) + len(node.keywords) < 2
         ):
@@ -188,7 +189,7 @@ class _Ours(ast.NodeTransformer):
         if entry is None or entry.name not in PAIRS:
             return None
         made = self.visit(node)
-        if place and isinstance(made, ast.Call):
+        if _PLACES[key] and isinstance(made, ast.Call):
             made.func = ast.Name(f"{PREFIX}{PAIRS[entry.name][1]}")
         return made
 

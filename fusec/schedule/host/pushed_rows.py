@@ -10,6 +10,7 @@ from fusec.ir.dim import dim, minimum
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Node, Value
 from fusec.ops.communication import ALL_REDUCE
+from fusec.ops.names import fresh_name
 from fusec.schedule.host.communication import bytes_sent
 from fusec.schedule.host.pushed_sums import (
     MOST_BLOCKS,
@@ -89,15 +90,12 @@ def pushed_kernel(exchange: Segment, plan: KernelPlan, target: Target) -> Pushed
     taken = {a.name for a in kernel.arguments}
     if source.name in taken:
         return None
-    mailboxes = "mailboxes"
-    while mailboxes in taken:
-        mailboxes += "_"
     return PushedKernel(
         name=f"{kernel.name}_pushed",
         template="inner_persistent_pushed",
         grid=(minimum(rows.rows, blocks), dim(1), dim(1)),
         block=kernel.block,
-        arguments=(source, *others, MailboxArgument(mailboxes)),
+        arguments=(source, *others, MailboxArgument(fresh_name(taken, "mailboxes"))),
         least_blocks=per_sm,
         followed=kernel.followed,
         source=source.name,

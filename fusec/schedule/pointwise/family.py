@@ -196,11 +196,12 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         flops, sfu = _work(segment, computed)
         stated = [i for i in made if i.kind in ("load", "op", "select")]
         points = product(domain.reference.shape).evaluate(segment.hints)
+        moved = traffic(segment)
         return Estimate(
-            bytes=traffic(segment),
+            bytes=moved,
             flops=flops,
             sfu=sfu,
-            efficiency=_efficiency(segment, domain, target),
+            efficiency=_efficiency(segment, domain, moved, target),
             ctas=max(1, points // 1024),
             kernels=1
             if any(product(o.value.shape).evaluate(segment.hints) for o in segment.outputs)
@@ -282,13 +283,13 @@ def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
     )
 
 
-def _efficiency(fusion: Fusion, domain: Domain, target: Target) -> float:
-    """Return the part of the bandwidth reached.
+def _efficiency(fusion: Fusion, domain: Domain, bytes_: int, target: Target) -> float:
+    """Return the part of the bandwidth reached with so many bytes moved.
 
     Strided loads take a turn for each line, and sectors that an index picks come one by one.
     """
     along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
-    moved, longer = max(1, traffic(fusion)), 0.0
+    moved, longer = max(1, bytes_), 0.0
     for load in strided_loads(fusion, domain):
         lines = lines_of_warp(load, domain, fusion.hints)
         reach = reach_by_lines(along, across, lines, load.load.dtype.size)
