@@ -268,9 +268,7 @@ def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
         near = nearest(address, domain.axes, load.dtype.size, fusion.hints)
         for axis in domain.axes:
             # Where places along a kept axis are apart, reading along the reduced one is no worse.
-            beside = axis in near and (
-                axis in reduced or address.coefficient(axis) in (1, -1)
-            )
+            beside = axis in near and (axis in reduced or address.coefficient(axis) in (1, -1))
             if beside and (best is None or size > best[0]):
                 best = (size, axis)
     return None if best is None else best[1]
