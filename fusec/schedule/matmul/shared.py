@@ -57,20 +57,26 @@ def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return the layout."""
     if isinstance(p, HopperParameters):
         return layout_of(p, kinds_of(problem), p.slots(problem.slots))
-    if not isinstance(p, MmaParameters):
-        return SharedLayout()
     listing = Listing(spelled=False)
-    return SharedLayout(bytes=_padded(p, problem, listing), constants=listing.values)
+    return SharedLayout(bytes=_listed(p, problem, listing), constants=listing.values)
 
 
 def spelled_layout(p: MatmulParameters, problem: Product) -> Constants:
     """Return the constants of the layout as sums of those before them, and of the tile."""
     listing = Listing(spelled=True)
-    if isinstance(p, HopperParameters):
-        _swizzled(p, kinds_of(problem), p.slots(problem.slots), listing)
-    elif isinstance(p, MmaParameters):
-        _padded(p, problem, listing)
+    _listed(p, problem, listing)
     return listing.constants
+
+
+def _listed(p: MatmulParameters, problem: Product, listing: Listing) -> int:
+    """List what lies in dynamic shared memory, and return its bytes."""
+    match p:
+        case HopperParameters():
+            return _swizzled(p, kinds_of(problem), p.slots(problem.slots), listing)
+        case MmaParameters():
+            return _padded(p, problem, listing)
+        case _:
+            return 0
 
 
 def _padded(p: MmaParameters, problem: Product, listing: Listing) -> int:

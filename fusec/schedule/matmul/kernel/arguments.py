@@ -55,15 +55,16 @@ def pipeline(
 
 def loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
-    if isinstance(p, GemvParameters):
-        weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
-        rows = "multiply_vectors" if problem.computed is None else "multiply_computed_vectors"
-        return weights if p.converted else rows
-    if isinstance(p, MmaParameters):
-        return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
-    if p.converted:
-        return "multiply_converted"
-    return "multiply_stages" if problem.narrow is None else "multiply_promoted"
+    match p:
+        case GemvParameters():
+            weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
+            rows = "multiply_vectors" if problem.computed is None else "multiply_computed_vectors"
+            return weights if p.converted else rows
+        case MmaParameters():
+            return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
+        case _:
+            plain = "multiply_stages" if problem.narrow is None else "multiply_promoted"
+            return "multiply_converted" if p.converted else plain
 
 
 def scaled_by(problem: Product, p: MatmulParameters) -> Listed:
