@@ -271,7 +271,10 @@ def space_of(name: str) -> Space:
     found: dict[Any, None] = {}
     for chosen in product(*values):
         names = (f.name for f in first.free)
-        record = family.completed(problem, replace(first, **dict(zip(names, chosen, strict=True))))  # type: ignore[attr-defined]
+        made = family.with_settings(first, dict(zip(names, chosen, strict=True)))  # type: ignore[attr-defined]
+        if isinstance(made, Refusal):
+            continue
+        record = family.completed(problem, made)  # type: ignore[attr-defined]
         if family.legal(problem, record, case.gpu) is None:  # type: ignore[attr-defined]
             found[record] = None
     return Space(case, fusion, tuple(found))

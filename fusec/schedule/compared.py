@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 
 from fusec.ir.annotations import Setting
@@ -55,8 +54,9 @@ class ComparedFamily(Family[P, R, L]):
         found = self.compared(problem, target, settings)
         if not settings:  # most often only the first is asked for: what is dearer need not be legal
             return self._sorted(problem, found, target)
-        made = (self.completed(problem, replace(p, **settings)) for p in found)
-        legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
+        made = (self.with_settings(p, settings) for p in found)
+        whole = (self.completed(problem, p) for p in made if not isinstance(p, Refusal))
+        legal = (p for p in dict.fromkeys(whole) if self.legal(problem, p, target) is None)
         return iter(sorted(legal, key=lambda p: self.seconds(problem, p, target)))
 
     def _sorted(self, problem: P, found: Iterable[R], target: Target) -> Iterator[R]:

@@ -70,6 +70,10 @@ class Family(ABC, Generic[P, R, L]):
     def likeliest(self, problem: P, target: Target) -> R | Refusal:
         """Return the parameters that are built where nothing is set, or why there are none."""
 
+    def with_settings(self, parameters: R, settings: Mapping[str, Setting]) -> R | Refusal:
+        """Return parameters with some free fields set, or why no kernel has them together."""
+        return replace(parameters, **settings)
+
     def completed(self, problem: P, parameters: R) -> R:
         """Return parameters with those that follow from the free ones."""
         return parameters
@@ -95,17 +99,16 @@ class Family(ABC, Generic[P, R, L]):
 
     def legal(self, problem: P, parameters: R, target: Target) -> Refusal | None:
         """Return the rule by which no kernel has some parameters, or None."""
-        for free in parameters.free:
-            value = getattr(parameters, free.name)
-            if value not in free.values:
-                return Refusal("value", f"{free.name} cannot be {setting_text(value)}")
-        return self.trouble(problem, parameters, target)
+        return _no_value(parameters, parameters.settings) or self.trouble(
+            problem, parameters, target
+        )
 
     def candidates(
         self, problem: P, likeliest: R, target: Target, settings: Mapping[str, Setting]
     ) -> Iterator[R]:
         """Yield parameters that may be legal, the likeliest first, with some free fields set."""
-        return near(replace(likeliest, **settings), settings)
+        made = (self.with_settings(likeliest, each) for each in near(likeliest, settings))
+        return (p for p in made if not isinstance(p, Refusal))
 
     def space(
         self, problem: P, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
@@ -129,7 +132,7 @@ class Family(ABC, Generic[P, R, L]):
             seen.add(likeliest)
         for candidate in self.candidates(problem, likeliest, target, settings):
             found = self.completed(problem, candidate)
-            as_set = all(getattr(found, name) == value for name, value in settings.items())
+            as_set = all(found.setting(name) == value for name, value in settings.items())
             if as_set and found not in seen and self.legal(problem, found, target) is None:
                 # What loses bits, or the same bits in every run, is set by name or not offered.
                 yield from (found,) if found.requested <= settings.keys() else ()
@@ -146,10 +149,13 @@ class Family(ABC, Generic[P, R, L]):
         self, problem: P, likeliest: R, target: Target, settings: Mapping[str, Setting]
     ) -> Refusal:
         """Return why the likeliest parameters cannot have some fields set."""
-        found = self.completed(problem, replace(likeliest, **settings))
+        made = _no_value(likeliest, settings) or self.with_settings(likeliest, settings)
+        if isinstance(made, Refusal):
+            return made
+        found = self.completed(problem, made)
         for name, value in settings.items():
-            if getattr(found, name) != value:
-                because = f"{name} must be {getattr(found, name)} here"
+            if found.setting(name) != value:
+                because = f"{name} must be {found.setting(name)} here"
                 return self.legal(problem, found, target) or Refusal("follows", because)
         return self.legal(problem, found, target) or Refusal("value", "no kernel supports it")
 
@@ -220,7 +226,7 @@ class Family(ABC, Generic[P, R, L]):
         likeliest = self._chosen(segment, target)
         if isinstance(likeliest, Refusal):
             return ()
-        now: Setting = getattr(likeliest, name)
+        now = likeliest.setting(name)
         field = next(f for f in likeliest.free if f.name == name)
         tried = sorted((now, *field.nearest(now)), key=_order_of(field))
         return tuple(
@@ -259,6 +265,15 @@ class Family(ABC, Generic[P, R, L]):
     def known(self, segment: Fusion) -> P | Refusal:
         """Return the problem of a segment, found now or lately."""
         return self._problems.of(segment, None, lambda: self.problem(segment))
+
+
+def _no_value(parameters: Parameters, settings: Mapping[str, Setting]) -> Refusal | None:
+    """Return which setting is none of its field's values, or None."""
+    for free in parameters.free:
+        if free.name in settings and settings[free.name] not in free.values:
+            value = setting_text(settings[free.name])
+            return Refusal("value", f"{free.name} cannot be {value}")
+    return None
 
 
 def _order_of(field: Field) -> Callable[[Setting], int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise, product
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from fusec.dataclasses import dataclass, replace
+from fusec.dataclasses import asdict, dataclass, fields
 from fusec.ir.annotations import Setting
 
 POWERS = tuple(1 << k for k in range(11))
@@ -86,10 +86,23 @@ class Parameters:
 
     free: ClassVar[tuple[Field, ...]] = ()
 
+    def setting(self, name: str) -> Setting:
+        """Return the value of a free field."""
+        return getattr(self, name)
+
     @property
     def settings(self) -> dict[str, Setting]:
         """Return the free fields with their values."""
-        return {f.name: getattr(self, f.name) for f in self.free}
+        return {f.name: self.setting(f.name) for f in self.free}
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """Return all fields as dumps write them, but those marked `omitted` at their default."""
+        omitted = {
+            f.name for f in fields(self)
+            if f.metadata.get("omitted") and getattr(self, f.name) == f.default
+        }  # fmt: skip
+        return {name: value for name, value in asdict(self).items() if name not in omitted}
 
     @property
     def requested(self) -> frozenset[str]:
@@ -101,14 +114,11 @@ class Parameters:
         return frozenset()
 
 
-R = TypeVar("R", bound=Parameters)
-
-
-def near(first: R, fixed: Collection[str] = ()) -> Iterator[R]:
-    """Yield a record, then those in which one free field differs, then two; `fixed` ones stay."""
+def near(first: Parameters, fixed: Mapping[str, Setting]) -> Iterator[dict[str, Setting]]:
+    """Yield settings: those that are fixed, then with one other free field changed, then two."""
     free = [f for f in first.free if f.name not in fixed]
     for count in range(MOST_CHANGES + 1):
-        for fields in combinations(free, count):
-            names = [f.name for f in fields]
-            for values in product(*(f.nearest(getattr(first, f.name)) for f in fields)):
-                yield replace(first, **dict(zip(names, values, strict=True)))
+        for changed in combinations(free, count):
+            names = [f.name for f in changed]
+            for values in product(*(f.nearest(first.setting(f.name)) for f in changed)):
+                yield {**fixed, **dict(zip(names, values, strict=True))}

@@ -20,6 +20,7 @@ from fusec.passes.rewrite import rewrite
 from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.cost.cache_hints import operands_read_once
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
+from fusec.schedule.matmul.hopper import SplitKParameters
 from fusec.schedule.matmul.parts import InParts
 from fusec.schedule.matmul.redefinitions import definitions_of_product
 from fusec.schedule.plan import Plan
@@ -168,7 +169,7 @@ def test_packed_weights_leave_l2_first_by_the_bytes_that_they_have(
     text = text.replace("M, 1024", f"M, {k}")
     problem = Matmul().problem(read_text(text))
     assert isinstance(problem, MatmulProblem)
-    split = MatmulParameters("split_k", 64, 128, 256, 2, cluster=2, converted=True)
+    split = SplitKParameters(64, 128, 256, 2, cluster=2, converted=True)
     assert operands_read_once(problem.product, split, problem.hints, HOPPER) == once
 
 

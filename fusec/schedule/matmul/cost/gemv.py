@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from math import ceil
 
-from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.cost.work import ProductWork, computing_seconds
+from fusec.schedule.matmul.gemv import GemvParameters
 from fusec.schedule.matmul.limits import WARPS
-from fusec.schedule.matmul.vector import resident
 from fusec.target import Target
 
 
-def vector_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+def gemv_seconds(p: GemvParameters, needed: ProductWork, target: Target) -> float:
     """Return the time without the launch: rounds of loads, which end when memory has given all.
 
     Blocks that wait begin as others end, so that the last ones are not a wave of their own.
     """
     sizes, cost = needed.sizes, target.cost.matmul_vector
     blocks = sizes.tiles(p) * p.splits
-    places = target.sms * resident(p)
+    places = target.sms * p.resident
     running = min(blocks, places)
     rounds = ceil(ceil(ceil(sizes.k / p.tile_k) / p.splits) / p.stages)
     loaded = min(p.tile_n, sizes.n) * min(p.tile_k * p.stages, sizes.k) * needed.widths[1]

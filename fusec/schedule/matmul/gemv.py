@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from fusec.schedule.matmul.choice import MatmulParameters
-from fusec.schedule.matmul.limits import COLUMNS, ROWS, WARPS, WEIGHT_PART
+from fusec.dataclasses import dataclass
+from fusec.ir.dim import Dim, dim
+from fusec.schedule.matmul.choice import LACKING, ONLY_SLICES, Lacking, MatmulParameters
+from fusec.schedule.matmul.limits import ACROSS_PART, COLUMNS, PART, ROWS, WARPS, WEIGHT_PART
 from fusec.schedule.matmul.operands.operand import Operand
 from fusec.schedule.matmul.problem import Product
+from fusec.schedule.space import COUNTS
 from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+if TYPE_CHECKING:
+    from fusec.schedule.matmul.traits import Traits
 
 PARTS = (1, 2, 4)
 """Stages: parts of a warp that are in flight."""
@@ -45,7 +53,71 @@ def _is_along_k(operand: Operand) -> bool:
     return operand.k_major and operand.is_dense
 
 
-def vector_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
+@dataclass(frozen=True)
+class GemvParameters(MatmulParameters):
+    """The kernel of few rows, for which B streams by: `vector` in files."""
+
+    kernel: ClassVar[str] = "vector"
+    tile: ClassVar[Mapping[str, int]] = {"tile_k": WARPS * PART}
+    tile_columns: ClassVar[tuple[int, ...]] = COLUMNS
+    most_splits: ClassVar[int] = COUNTS[-1]
+    loads_chunks: ClassVar[bool] = True
+    lacking: ClassVar[Mapping[str, Lacking]] = {
+        **LACKING, "cluster": Lacking(1, "splits", ONLY_SLICES)
+    }  # fmt: skip
+
+    @classmethod
+    def depth(cls, problem: Traits, rows: int) -> int:
+        """Return the elements of K of a step: of a part of each warp."""
+        if problem.has_converted_weights:
+            return WARPS * (WEIGHT_PART if problem.is_b_k_major else ACROSS_PART)
+        return super().depth(problem, rows)
+
+    @classmethod
+    def tile_of(cls, problem: Traits, rows: int) -> dict[str, Any]:
+        """Return the fields that follow from what is multiplied and from a tile's rows."""
+        return {**super().tile_of(problem, rows), "converted": problem.has_converted_weights}
+
+    @property
+    def words_in_flight(self) -> int:
+        """Return the words of operands that a thread has in flight."""
+        if self.converted:
+            parts = self.tile_k // WARPS
+            return (2 * self.tile_m + self.tile_n) * parts // WEIGHT_PART * self.stages
+        return (self.tile_m + self.tile_n) * self.stages
+
+    @property
+    def accumulators(self) -> int:
+        """Return the sums of a thread: each warp has all of a tile."""
+        return self.tile_m * self.tile_n // 32
+
+    @property
+    def resident(self) -> int:
+        """Return the blocks that an SM is to have room for, by the registers of their threads."""
+        held = self.words_in_flight + self.accumulators
+        return next((n for n, most in ((4, 32), (3, 40)) if held <= most), 2)
+
+    @property
+    def has_stages(self) -> bool:
+        """Return whether the kernel has so many stages."""
+        return self.stages in PARTS
+
+    def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
+        """Return the blocks along each axis: those that share K of a tile along the second."""
+        return tiles, dim(self.splits), dim(1)
+
+    @property
+    def part_of_k(self) -> tuple[int, int]:
+        """Return the elements of K that a warp takes at a time, and the warps."""
+        return self.tile_k // WARPS * self.stages, WARPS
+
+    @property
+    def splitters(self) -> str:
+        """Return what shares K of a tile, if the kernel is told how many do."""
+        return "blocks" if self.splits > 1 else ""
+
+
+def no_gemv(p: GemvParameters, problem: Product) -> Refusal | None:
     """Return why a stream cannot be cut so, or None."""
     if p.converted and problem.b.packed == "row" and p.tile_n < COLUMNS[-1]:
         because = f"with {p.tile_n} packed columns, a lane would load less than a word"
@@ -54,36 +126,17 @@ def vector_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal(
             "tile", f"kernel `vector` does not support tile_m {p.tile_m}; it supports 8, 16, 32"
         )
-    if p.stages not in PARTS:
+    if not p.has_stages:
         return Refusal("stages", f"kernel `vector` supports 1, 2 or 4 stages, not {p.stages}")
-    if p.cluster != 1 or p.split_method != "slices":
-        return Refusal("splits", "kernel `vector` supports only `slices` for split-K")
     if p.tile_m * p.tile_n > MOST_SUMS:
         because = f"{p.tile_m} x {p.tile_n} partial sums per warp; shared memory has {MOST_SUMS}"
         return Refusal("tile", because)
-    held = held_words(p) + held_sums(p)
+    held = p.words_in_flight + p.accumulators
     if held > MOST_WORDS:
         return Refusal(
             "stages", f"a thread would need {held} words for loads in flight and accumulators"
         )
     return None
-
-
-def held_words(p: MatmulParameters) -> int:
-    """Return the words of operands that a thread has in flight."""
-    if p.converted:
-        return (2 * p.tile_m + p.tile_n) * (p.tile_k // WARPS) // WEIGHT_PART * p.stages
-    return (p.tile_m + p.tile_n) * p.stages
-
-
-def held_sums(p: MatmulParameters) -> int:
-    """Return the sums of a thread."""
-    return p.tile_m * p.tile_n // 32
-
-
-def resident(p: MatmulParameters) -> int:
-    """Return the blocks that an SM is to have room for, by the registers of their threads."""
-    return next((n for n, most in ((4, 32), (3, 40)) if held_words(p) + held_sums(p) <= most), 2)
 
 
 def vector_shapes(rows: int, *, converted: bool) -> Iterator[tuple[int, int, int]]:
@@ -104,8 +157,3 @@ def across_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
     """Yield the same of weights that lie along N, of which a lane takes eight columns."""
     tile, stages = (ROWS[0], PARTS[1]) if rows <= ROWS[0] else (ROWS[1], PARTS[0])
     yield tile, COLUMNS[-1], stages
-
-
-def slices(p: MatmulParameters) -> int:
-    """Return the blocks along the grid's second axis, which share the K of a tile."""
-    return p.splits if p.kernel == "vector" else 1
