@@ -30,6 +30,7 @@ from fusec.passes.share_expressions import share_expressions
 from fusec.passes.specialize_units import specialize_units
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.passes.update_slices import update_slices
+from fusec.passes.view_outputs import view_outputs
 
 __all__ = ["APPROXIMATIONS", "NEEDED", "PIPELINE", "Observer", "Pass", "run_pipeline"]
 
@@ -56,6 +57,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         merge_broadcasts,
         merge_permutes,
         merge_reshapes,
+        view_outputs,  # after chains are short, before equal outputs become copies of one
         share_expressions,  # after chains are short: equal chains are equal nodes now
         cancel_slices,  # compares tensors by identity, so after sharing
         expand_repeats,  # the same
