@@ -13,6 +13,7 @@ from fusec.passes.expand_repeats import expand_repeats
 from fusec.passes.fold_constants import fold_constants
 from fusec.passes.half_one_plus import half_one_plus
 from fusec.passes.hoist_reciprocals import hoist_reciprocals
+from fusec.passes.hoist_scales import hoist_scales
 from fusec.passes.hoist_selections import hoist_selections
 from fusec.passes.merge_broadcasts import merge_broadcasts
 from fusec.passes.merge_casts import merge_casts
@@ -53,6 +54,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         specialize_units,  # before reductions of these extents are squeezed
         scatters_as_selects,  # before what it writes is merged and shared
         squeeze_unit_reductions,  # before squeezes and casts are merged
+        hoist_scales,  # before the movements that it copies are merged
         merge_casts,
         merge_broadcasts,
         merge_permutes,
@@ -75,7 +77,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
 
 NEEDED = ("complex_as_pairs", "protect_inputs")
 """The passes without which some fusions do not compile: the option `as_written` keeps them."""
-APPROXIMATIONS = ("half_one_plus", "hoist_reciprocals", "approximate")
+APPROXIMATIONS = ("hoist_scales", "half_one_plus", "hoist_reciprocals", "approximate")
 """The passes that take cheaper arithmetic: the option `precise` leaves them out."""
 
 
