@@ -21,7 +21,7 @@ from fusec.schedule.plan import (
     Workspace,
     WorkspaceArgument,
 )
-from fusec.schedule.scatter.problem import Scatter, of_slices
+from fusec.schedule.scatter.problem import VECTOR_BYTES, Scatter, of_slices
 from fusec.schedule.sort.family import Sorts
 from fusec.schedule.sort.parts import needed
 from fusec.segment.protocol import Refusal
@@ -50,6 +50,8 @@ class Way:
 
 def _lines_trouble(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
+    if scatter.after is not None:
+        return READ_AFTER
     if scatter.adds and dtype.is_half:
         return Refusal("dtype", f"atomic sums of {dtype} are rounded after each element")
     return None
@@ -71,6 +73,8 @@ def _elements_trouble(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
     if not scatter.adds:
         return NOT_ADDED
+    if scatter.after is not None:
+        return READ_AFTER
     if not ((dtype.is_integer and dtype.bits >= 32) or dtype in (F32, F64)):
         return Refusal("dtype", f"{dtype} has no atomic add")
     if dtype.is_float and scatter.node.attributes["deterministic"]:
@@ -85,13 +89,14 @@ def _sorted_trouble(scatter: Scatter) -> Refusal | None:
     return None if dtype.is_float else Refusal("dtype", f"{dtype} is exact in any order")
 
 
+READ_AFTER = Refusal("way", "what is computed of a sum needs all of its elements at once")
 NOT_ADDED = Refusal("way", "not a sum: the last element must be written")
 
 
 def widest_vector(scatter: Scatter) -> int:
     """Return how many lines side by side a thread can write by one access."""
-    size = max(n.output.dtype.size for n in scatter.nodes)
-    return next(w for w in (8, 4, 2, 1) if w * size <= 16 and scatter.takes_vectors(w))
+    size = max(v.dtype.size for v in scatter.stored)
+    return next(w for w in (8, 4, 2, 1) if w * size <= VECTOR_BYTES and scatter.takes_vectors(w))
 
 
 def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
@@ -160,6 +165,8 @@ def _kernel(
     if scatter.beside is not None and outputs:
         read |= {i.value for i in scatter.beside.fusion.inputs}
         blocks = blocks + -(-scatter.beside.elements // (scatter.beside.width * THREADS))
+    if scatter.after is not None and outputs:
+        read |= {i.value for i in scatter.after.fusion.inputs}
     fusion = replace(scatter.source, outputs=outputs)
     fusion = replace(fusion, inputs=fusion.effects.inputs_for(read))
     return StepKernel(
