@@ -17,6 +17,7 @@ from fusec import lowering, target
 from fusec.models.convert import converted
 from fusec.models.fusion_text import fusion_text
 from fusec.models.recorded import recorded_graphs
+from fusec.ops.names import UNUSED
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.segment.floor import Floor
@@ -77,6 +78,7 @@ def _made(lines: list[str]) -> list[str]:
         for line in lines
         if line.startswith("  - ")
         for name in WORD.findall(line.split(" = ", 1)[0])
+        if name != UNUSED
     ]
 
 

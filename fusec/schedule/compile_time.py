@@ -12,17 +12,19 @@ from dataclasses import replace
 
 from fusec.index.instances import Instance
 from fusec.ir.graph import Fusion
-from fusec.ir.op import Cost
 from fusec.schedule.rows.domain import Phases
+from fusec.segment.length import (
+    ELEMENTWISE,
+    FLAT_ELEMENTS,
+    statement_seconds,
+    statements_of,
+)
 from fusec.segment.protocol import BuildTime, Estimate
 from fusec.target import Target
 from fusec.target.costs import BuildCost
 
-ELEMENTS = 8
-"""Elements that a thread mostly computes."""
 TILE_ELEMENTS = 64
-"""The same where blocks compute tiles."""
-ELEMENTWISE = ("pointwise", "random")
+"""Elements that a thread computes where blocks compute tiles."""
 
 
 def build_time(phases: Phases, elements: int, target: Target, results: int = 1) -> BuildTime:
@@ -32,7 +34,7 @@ def build_time(phases: Phases, elements: int, target: Target, results: int = 1) 
     thread holds side by side.
     """
     cost = target.cost.build
-    each, power = _of_elements(elements, cost), cost.reductions_exponent
+    each, power = statement_seconds(elements, cost), cost.reductions_exponent
     reductions = sum(map(len, phases.reductions))
     together = sum(_statements(made, cost) for made in phases.computed)
     once = _statements(frozenset[Instance]().union(*phases.computed), cost)
@@ -50,7 +52,7 @@ def flat_build_time(made: Collection[Instance], target: Target) -> BuildTime:
     made: what it loads and computes.
     """
     cost = target.cost.build
-    each = _of_elements(ELEMENTS, cost)
+    each = statement_seconds(FLAT_ELEMENTS, cost)
     once = {(i.kind, i.node or i.value): i for i in made}.values()
     return BuildTime(
         cost.kernel_seconds + each * _statements(made, cost),
@@ -68,14 +70,9 @@ def with_build_time(price: Estimate, segment: Fusion, target: Target) -> Estimat
         return price
     cost = target.cost.build
     operations = (n.op.cost for n in segment.nodes if n.op.family in ELEMENTWISE)
-    statements = sum(_statements_of(each, cost) for each in operations)
-    seconds = cost.kernel_seconds + _of_elements(TILE_ELEMENTS, cost) * statements
+    statements = sum(statements_of(each, cost) for each in operations)
+    seconds = cost.kernel_seconds + statement_seconds(TILE_ELEMENTS, cost) * statements
     return replace(price, build=BuildTime(seconds, seconds))
-
-
-def _of_elements(elements: int, cost: BuildCost) -> float:
-    """Return the seconds of an operation in a loop over so many elements, which is unrolled."""
-    return cost.statement_seconds * elements**cost.unrolled_exponent
 
 
 def _statements(instances: Iterable[Instance], cost: BuildCost) -> float:
@@ -88,8 +85,4 @@ def _operations(instance: Instance, cost: BuildCost) -> float:
     tests = len(instance.conditions) + sum(map(len, instance.branches))
     if instance.kind == "load":
         return tests
-    return tests + (1.0 if instance.node is None else _statements_of(instance.node.op.cost, cost))
-
-
-def _statements_of(operation: Cost, cost: BuildCost) -> float:
-    return max(1.0, operation.flops + cost.special_statements * operation.sfu)
+    return tests + (1.0 if instance.node is None else statements_of(instance.node.op.cost, cost))

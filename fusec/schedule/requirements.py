@@ -11,10 +11,9 @@ from fusec.ir.graph import Fusion, Node
 from fusec.schedule.attention.sums import as_products
 from fusec.schedule.common import MEMORY_BOUND, foreign_nodes, is_empty, unsupported_nodes
 from fusec.schedule.rows.column_axes import column_axes
+from fusec.segment.length import FLAT
 from fusec.segment.limits import MOST_ARMS
 
-FLAT = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random"})
-"""Families of operations that compute each element by itself."""
 IN_GEMM = ("contraction", "pointwise", "movement", "factory", "scalar")
 """Families of operations that a GEMM with prologue and epilogue has."""
 FORWARD_GEMMS, BACKWARD_GEMMS = 2, 5

@@ -119,12 +119,17 @@ class Merges:
 
     def gain(self, chosen: Chosen) -> float | None:
         """Return the seconds that a merge saves; None where it may not be."""
-        if len(chosen) < 2 or self.forbidden(chosen) is not None:
+        if len(chosen) < 2 or self.forbidden(chosen) is not None or self.is_too_long(chosen):
             return None
         offer = self.offer(chosen)
         if not offer.accepted:
             return None
         return sum(self.of_piece(p).seconds for p in sorted(chosen)) - offer.seconds
+
+    def is_too_long(self, chosen: Chosen) -> bool:
+        """Return whether some groups are too long for one kernel, by their operations alone."""
+        nodes = [n for p in chosen for n in p.nodes]
+        return self.offers.is_too_long(nodes, self.groups.graph.fusion.hints)
 
     def apply(self, chosen: Chosen, action: str, gain: float) -> Piece:
         """Merge some groups and keep why."""
@@ -186,7 +191,7 @@ class Merges:
         chosen = self.groups.closure(parts)
         if chosen is None or len(parts) < 2 or self.forbidden(chosen) is not None:
             return
-        if any(refusal.rule == NVRTC for _, refusal in self.offer(chosen).refusals):
+        if self.is_too_long(chosen) or any(r.rule == NVRTC for _, r in self.offer(chosen).refusals):
             if halved is not None:
                 if any(chosen <= other for other in halved):
                     return

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import Unsupported
 from fusec.ir.dim import product
-from fusec.ir.graph import Fusion, Value
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.options import HOST_SCHEDULER
 from fusec.segment.canonical import canonical
+from fusec.segment.length import is_too_long
 from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
 from fusec.segment.price import with_writes
-from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
+from fusec.segment.protocol import Estimate, Limited, Proposal, Refusal, Scheduler
 from fusec.segment.split import Splits
 from fusec.segment.views import view_of
 from fusec.target import Target
@@ -92,8 +93,13 @@ class Offers:
         self.schedulers = tuple(schedulers)
         self.target = target
         self.asked = 0
+        self._limited = all(isinstance(s, Limited) and s.has_limited_length for s in schedulers)
         self.splits = Splits(target)
         self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
+
+    def is_too_long(self, nodes: Collection[Node], sizes: Mapping[str, int]) -> bool:
+        """Return whether all schedulers would refuse some nodes since NVRTC would take too long."""
+        return self._limited and is_too_long(nodes, sizes, self.target.cost.build)
 
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""

@@ -14,6 +14,7 @@ from fusec.target import Target
 __all__ = [
     "BuildTime",
     "Estimate",
+    "Limited",
     "Proposal",
     "Redefining",
     "Redefinition",
@@ -189,6 +190,16 @@ class Scheduler(Protocol):
     def propose(self, segment: Fusion, target: Target) -> Proposal:
         """Return the price of running `segment` as this scheduler's kernels, or a refusal."""
         ...
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A scheduler whose estimates have what NVRTC takes for its kernels.
+
+    has_limited_length: whether it takes at least what `segment.length` says.
+    """
+
+    has_limited_length: bool
 
 
 @runtime_checkable

@@ -61,8 +61,10 @@ def refine(
         # Ranks do not tell which segments must run before those that write into their inputs.
         if not work.moved or merges.groups.graph.fusion.effects.writers:
             return
-        if not merges.run([p for p in work.moved if p in merges.groups.pieces]):
+        merged = merges.run([p for p in work.moved if p in merges.groups.pieces])
+        if not merged:
             return
+        work.look_again(merged)
 
 
 class _Refinement:
@@ -84,6 +86,8 @@ class _Refinement:
         self.failed: set[object] = set()
         self.known: dict[int, float] = {}
         self.moved: dict[Piece, None] = {}
+        self.shifted: set[Piece] = set()
+        """Pieces of which no shift was kept since they or a neighbour changed."""
 
     def run(self) -> None:
         """Try moves until none is kept."""
@@ -211,8 +215,9 @@ class _Refinement:
 
     def shift_into_sources(self, piece: Piece) -> bool:
         """Try to let the segments that this one reads from do the beginning of its work."""
-        if piece.fixed or piece not in self.groups.pieces:
+        if piece.fixed or piece not in self.groups.pieces or piece in self.shifted:
             return False
+        self.shifted.add(piece)
         moved = [
             self.shift(source, piece)
             for source in self.groups.sources(piece)
@@ -301,7 +306,13 @@ class _Refinement:
         because = f"{times.format(old=old * 1e6, new=new * 1e6)}; {_moved(saved)}"
         self.merges.decisions.append(Decision(action, names, because))
         self.moved |= dict.fromkeys(now)
+        self.look_again(now)
         return True
+
+    def look_again(self, changed: Iterable[Piece]) -> None:
+        """Try shifts of pieces that changed, and of their neighbours, another time."""
+        for piece in changed:
+            self.shifted.difference_update((piece, *piece.before, *piece.after))
 
     def spared(self, piece: Piece, again: frozenset[Node]) -> list[Value]:
         """Return the values that a segment reads now and would not read."""
