@@ -80,7 +80,7 @@ def _apart(value: Setting, other: Setting) -> float:
 
 def _priced(job: Job, settings: Settings) -> list[Candidate]:
     target = find(job.target)
-    space = find_scheduler(job.scheduler).priced(job.fusion, target, settings)
+    space = find_scheduler(job.scheduler).estimated_space(job.fusion, target, settings)
     return [
         Candidate(record.settings, price.seconds(target))
         for record, price in space

@@ -74,9 +74,9 @@ def drawn(seed: int) -> Any:
             "shifted": False,
             "splits": 1,
         }
-        first = made.likeliest(problem, GPU)
+        first = made.default_parameters(problem, GPU)
         known = {k: v for k, v in wanted.items() if hasattr(first, k)}
-        tried = made.completed(problem, replace(first, **known))
+        tried = made.with_derived(problem, replace(first, **known))
         if made.legal(problem, tried, GPU) is None:
             return made.plan(problem, tried, GPU)
     raise AssertionError(f"{seed}: nothing is legal")
@@ -152,7 +152,7 @@ def test_a_block_takes_turns_at_more_columns_than_it_has_threads(
     family: Any = find_scheduler("inner_persistent")
     problem = family.built(rows("f32", 301, 11, "norm", "[1, 303]"))
     shape = {"vector_width": 1, "threads_x": 1, "threads_y": 32, "tile_rows": 64}
-    record = family.completed(problem, replace(family.likeliest(problem, GPU), **shape))
+    record = family.with_derived(problem, replace(family.default_parameters(problem, GPU), **shape))
     plan = family.plan(problem, record, GPU)
     assert "bring_turned<kThreads, kTileRows, 11, 11, 1>(" in text_of(plan)
 

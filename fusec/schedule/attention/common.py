@@ -43,7 +43,7 @@ def recognised(
     return found if isinstance(found, Refusal) else (fusion, found)
 
 
-def copy_trouble(
+def check_copies(
     fusion: Fusion,
     features: Iterable[Dim],
     known: Collection[int],

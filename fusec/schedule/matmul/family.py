@@ -33,7 +33,7 @@ from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.joined import find_products
 from fusec.schedule.matmul.kernel.names import VOCABULARY
 from fusec.schedule.matmul.kernels import kernels, relied_on
-from fusec.schedule.matmul.legal import trouble
+from fusec.schedule.matmul.legal import why_illegal
 from fusec.schedule.matmul.maps import tensor_maps
 from fusec.schedule.matmul.operands.block_scales import unrounded_operands
 from fusec.schedule.matmul.order import order_of
@@ -123,7 +123,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             return product
         return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
 
-    def general(self, problem: MatmulProblem) -> MatmulProblem:
+    def with_dynamic_sizes(self, problem: MatmulProblem) -> MatmulProblem:
         """Return the problem for any number of rows and of products."""
         return _with_any_rows(problem)
 
@@ -150,17 +150,19 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def _refusal(
         self,
         problem: MatmulProblem,
-        likeliest: MatmulParameters,
+        default_parameters: MatmulParameters,
         target: Target,
         settings: Mapping[str, Setting],
     ) -> Refusal:
         """Return why fields cannot be set: of a set kernel, beside its own likeliest ones."""
         if "kernel" in settings and len(settings) > 1:
             found = self.chosen(problem, target, {"kernel": settings["kernel"]})
-            likeliest = likeliest if isinstance(found, Refusal) else found
-        return super()._refusal(problem, likeliest, target, settings)
+            default_parameters = default_parameters if isinstance(found, Refusal) else found
+        return super()._refusal(problem, default_parameters, target, settings)
 
-    def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
+    def with_derived(
+        self, problem: MatmulProblem, parameters: MatmulParameters
+    ) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
         product = problem.product
         width = product.staged_width if parameters.staged else parameters.vector_width
@@ -169,13 +171,15 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         tile = tile_of(parameters.kernel, problem.traits, parameters.tile_m)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
-    def trouble(
+    def why_illegal(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(parameters, problem.product, target, problem.hints, problem.kernels(target))
+        return why_illegal(
+            parameters, problem.product, target, problem.hints, problem.kernels(target)
+        )
 
-    def price(self, plan: MatmulPlan, target: Target) -> Estimate:
+    def estimate(self, plan: MatmulPlan, target: Target) -> Estimate:
         """Return a price: the kernel's predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
@@ -221,8 +225,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         offer = self._offer(problem, target, {})
         if isinstance(offer, Refusal):
             return None
-        plan, price = offer
-        priced = with_writes(price, problem.segment)
+        plan, estimate = offer
+        priced = with_writes(estimate, problem.segment)
         return Priced(priced.seconds(target), plan.parameters)
 
     def plan(

@@ -19,14 +19,14 @@ from fusec.schedule.matmul.joined import no_join
 from fusec.schedule.matmul.operands.computed import MOST_ROWS, WRITERS
 from fusec.schedule.matmul.persistent import no_persistent, no_promotion
 from fusec.schedule.matmul.problem import Product
-from fusec.schedule.matmul.ranges import ranges_trouble
+from fusec.schedule.matmul.ranges import check_ranges
 from fusec.schedule.matmul.shared import shared_layout
-from fusec.schedule.matmul.vector import vector_trouble
+from fusec.schedule.matmul.vector import check_vector
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 
-def trouble(
+def why_illegal(
     p: MatmulParameters,
     problem: Product,
     target: Target,
@@ -55,10 +55,10 @@ def trouble(
         return Refusal("tile", swapped or f"kernel `{p.kernel}` does not support tile_m 8")
     own = no_persistent(p, problem) or no_promotion(p, problem) or no_join(p, problem)
     own = own or _no_computed_rows(p, problem)
-    own = own or ranges_trouble(p, problem)
+    own = own or check_ranges(p, problem)
     if own is not None:
         return own
-    streamed = vector_trouble(p, problem) if p.kernel == "vector" else None
+    streamed = check_vector(p, problem) if p.kernel == "vector" else None
     if streamed is not None:
         return streamed
     most = MOST_PARTS if p.kernel == "wgmma" else 1

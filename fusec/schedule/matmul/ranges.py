@@ -16,7 +16,7 @@ def ranges(tiles: int, target: Target) -> int:
     return min(tiles, target.sms)
 
 
-def ranges_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
+def check_ranges(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why the steps of all tiles cannot be divided among the SMs, or None."""
     if not p.in_ranges:
         return None

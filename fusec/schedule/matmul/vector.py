@@ -45,7 +45,7 @@ def _is_along_k(operand: Operand) -> bool:
     return operand.k_major and operand.is_dense
 
 
-def vector_trouble(p: MatmulParameters, problem: Product) -> Refusal | None:
+def check_vector(p: MatmulParameters, problem: Product) -> Refusal | None:
     """Return why a stream cannot be cut so, or None."""
     if p.converted and problem.b.packed == "row" and p.tile_n < COLUMNS[-1]:
         because = f"with {p.tile_n} packed columns, a lane would load less than a word"

@@ -150,7 +150,9 @@ def accesses(fusion: Fusion, lowering: Lowering) -> list[Access]:
     return found
 
 
-def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> PointwiseParameters:
+def default_parameters(
+    fusion: Fusion, domain: Domain, wide: bool, registers: int
+) -> PointwiseParameters:
     """Return the parameters of least cost.
 
     registers: those of a thread, which the vectors that it reads and writes fill at most.
@@ -218,7 +220,7 @@ def start_of(fusion: Fusion, domain: Domain, break_point: int, width: int) -> In
     return shifted_start(fusion, domain, lowering, bind(domain, break_point, width, True)[1])
 
 
-def trouble(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
+def why_illegal(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     axes = problem.domain.axes
     if p.break_point >= max(1, len(axes)):

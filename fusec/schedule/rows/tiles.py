@@ -208,7 +208,7 @@ def _tiled_load(
     return TiledLoad(load, columns, columns, apart.value, wide, start, 0)
 
 
-def tile_trouble(
+def check_tile(
     problem: RowsProblem, width: int, threads_x: int, threads_y: int, rows: int, shared: int
 ) -> Refusal | None:
     """Return why no block takes so many rows through shared memory, or None.

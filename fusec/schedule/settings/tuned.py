@@ -47,10 +47,10 @@ def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment
             continue
         offer = _offer(segment, found, scheduler, target)
         if offer is not None:
-            plan, price = offer
+            plan, estimate = offer
             about = found.entry, found.apart == 0, found.source
             tuned = Tuned(*about, _reordered(segment, plan, scheduler, target))
-            return replace(segment, tuned=tuned, estimate=as_stored(segment, price))
+            return replace(segment, tuned=tuned, estimate=as_stored(segment, estimate))
     return segment
 
 
@@ -64,8 +64,12 @@ def _offer(
     offer = scheduler.offer(segment.fusion, target, settings)
     if isinstance(offer, Refusal) or is_requested(offer[0]):
         return None
-    first, price = segment.estimate, offer[1]
-    if first is not None and found.apart and price.seconds(target) > DEARER * first.seconds(target):
+    first, estimate = segment.estimate, offer[1]
+    if (
+        first is not None
+        and found.apart
+        and estimate.seconds(target) > DEARER * first.seconds(target)
+    ):
         return None
     return offer
 

@@ -166,9 +166,9 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     )
     if isinstance(outputs, Refusal):
         return outputs
-    trouble = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
-    if trouble is not None:
-        return trouble
+    why_illegal = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
+    if why_illegal is not None:
+        return why_illegal
     if any(o.rank < 2 for n in products for o in n.inputs):
         return Refusal("operation", "a matrix-vector product is not attention")
     softmax = find_softmax(scores, weights, scores.lowering(1))

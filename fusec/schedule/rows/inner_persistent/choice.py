@@ -198,7 +198,7 @@ def _most_kept(phases: Phases, width: int) -> int:
     return most
 
 
-def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
+def default_parameters(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     """Return the parameters for a row length and a target: by tiles of rows if these are short."""
     whole = by_rows(problem, target)
     shifted, registers = whole.shifted, whole.storage == "registers"

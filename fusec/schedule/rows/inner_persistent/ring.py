@@ -160,7 +160,9 @@ def parts_of(
     return tuple(found), at
 
 
-def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) -> Refusal | None:
+def why_illegal(
+    problem: RowsProblem, p: InnerPersistentParameters, target: Target
+) -> Refusal | None:
     """Return why no kernel has a ring with some parameters, or None."""
     if target.capability < BULK_COPIES:
         return Refusal("ring", f"{target.arch} has no bulk copies")
@@ -186,7 +188,7 @@ def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) 
     return None
 
 
-def likeliest(
+def default_parameters(
     problem: RowsProblem, target: Target, least: int = LARGE_ROW, piece: int = LEAST_PIECE
 ) -> InnerPersistentParameters | None:
     """Return parameters for rows of more than `least` bytes, None where there can be no ring.
@@ -210,7 +212,7 @@ def likeliest(
             alone = rows <= target.resident_clusters(cluster)
             if cluster in found or not (p.slots > 1 or alone):
                 continue
-            if trouble(problem, p, target) is None and _brings(problem, p) >= piece:
+            if why_illegal(problem, p, target) is None and _brings(problem, p) >= piece:
                 found[cluster] = p
         if found:
             first, *more = found

@@ -159,7 +159,7 @@ class ReductionParameters(Parameters):
         return self.threads_x if self.inner else self.threads_y
 
 
-def likeliest(
+def default_parameters(
     problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
 ) -> ReductionParameters:
     """Return the parameters of a reduction kernel.
@@ -191,7 +191,7 @@ def by_rows(
     for threads in LARGER_BLOCKS:
         larger = replace(whole, threads_y=threads // whole.threads_x)
         block = larger.vector_width, larger.threads_x, larger.threads_y
-        fits = problem.block_trouble(*block, larger.shifted)
+        fits = problem.check_block(*block, larger.shifted)
         if fits is None and _most(problem, larger) > 1:
             found, seconds = _shared(problem, larger, target, resident(larger), alone=alone)
             if seconds < least * (1 - LARGER):
