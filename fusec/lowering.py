@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.left_out import asked_for, last_passes, left_out
 from fusec.options import (
     LOOPS_BY_PRICE,
@@ -67,7 +67,7 @@ class Division:
         return self.divided or partitioned(self.local)
 
 
-_divisions = Recent[Division]()
+_divisions = IdentityCache[Division]()
 
 
 def division(fusion: Fusion, options: CompileOptions) -> Division:

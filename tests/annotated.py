@@ -31,7 +31,7 @@ THEMES = (
     "scatters", "losses", "transposes", "gemm", "gemm_chain", "attention", "reshapes",
 )  # fmt: skip
 PASSES = (
-    "loops_by_price", "scattered_sums", "peer_reads", "late_joins", "late_waits", "order_segments",
+    "loops_by_price", "scattered_sums", "peer_reads", "sink_joins", "sink_waits", "order_segments",
     "slice_buffers", "remove_copies", "share_expressions", "merge_casts", "remove_dead",
 )  # fmt: skip
 """Names for --without."""

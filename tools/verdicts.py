@@ -15,7 +15,7 @@ from fusec.reference.errors.order import Order, Stage
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import DIFFERS, Verdict, compare, verdict_on
 from fusec.run.inputs import choose_sizes, random_inputs
-from tools.mistakes import mistakes, orders_of
+from tools.injected_faults import injected_faults, orders_of
 from tools.single import Arithmetic, evaluate_single, rounded, stored, summed_extent
 
 ORDERS = {
@@ -103,7 +103,7 @@ def judge_wrong(fusion: Fusion, sizes: Sizes, setting: Setting) -> Wrong:
     with np.errstate(all="ignore"):
         right = evaluate_single(fusion, inputs, sizes, arithmetic)
         expected = estimate(fusion, inputs, sizes, None, model)
-        for made in mistakes(fusion, inputs, before, sizes, arithmetic, right):
+        for made in injected_faults(fusion, inputs, before, sizes, arithmetic, right):
             value, name = made.output, made.output.name
             if not made.counts(right[name], expected[name]):
                 continue

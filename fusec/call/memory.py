@@ -188,7 +188,7 @@ def retried(allocate: Callable[[], T], failure: type[Exception], device: Device)
 _rooms: dict[tuple[Device, Hashable], Piece] = {}
 
 
-def room(arena: Arena, size: int) -> int:
+def reserve_for_ranks(arena: Arena, size: int) -> int:
     """Return memory that other ranks may write, used by programs that follow each other.
 
     It stays as long as the process, for others map it, and graphs of others may be replayed; what

@@ -87,7 +87,7 @@ class Memory:
         return self.scratch_slot + 2 + bool(self.received)
 
 
-class _Placing:
+class _Allocator:
     """Memory under construction."""
 
     def __init__(
@@ -185,7 +185,7 @@ def memory_of(
     with the shared buffer and the place of its rank. in_place: shared buffers that are inputs, in
     place of copies of them.
     """
-    return _Placing(program, sizes, received, views, in_place).memory()
+    return _Allocator(program, sizes, received, views, in_place).memory()
 
 
 def received(steps: Sequence[Step]) -> list[str]:

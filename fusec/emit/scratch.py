@@ -56,9 +56,9 @@ def _given_and_freed(program: HostProgram) -> Iterator[tuple[str, Dim | None]]:
             case Free(name):
                 yield name, None
             case Share(source, views):
-                yield room_of(source), len(views) * part_bytes(program, source)
+                yield ranks_memory_of(source), len(views) * part_bytes(program, source)
             case Unshare(source):
-                yield room_of(source), None
+                yield ranks_memory_of(source), None
             case _:
                 pass
 
@@ -72,7 +72,7 @@ def _reach(buffer: Buffer) -> Dim:
     return buffer.shape[0] * buffer.strides[0] * buffer.dtype.size
 
 
-def room_of(source: str) -> str:
+def ranks_memory_of(source: str) -> str:
     """Return the name of the memory with all ranks' parts of a shared buffer."""
     return f"{source} of all ranks"
 

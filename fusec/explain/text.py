@@ -19,7 +19,7 @@ from fusec.explain.facts import (
     Taken,
 )
 from fusec.explain.instructions import instructions
-from fusec.explain.refusals import alike, reasons, takers_of, told
+from fusec.explain.refusals import alike, reasons, takers_of, worth_reporting
 from fusec.explain.units import bytes_text, share_text, time_text
 
 WIDTH = 100
@@ -104,11 +104,13 @@ class _Text:
 
     def _reasons(self, decision: Taken) -> list[str]:
         takers = takers_of(self._record, decision)
-        self._left += len(decision.refusals) - len(told(decision.refusals, takers, self._every))
+        self._left += len(decision.refusals) - len(
+            worth_reporting(decision.refusals, takers, self._every)
+        )
         return reasons(decision, takers, every=self._every)
 
     def _texts(self, refusals: Sequence[Refused]) -> list[str]:
-        found = told(refusals, (), self._every)
+        found = worth_reporting(refusals, (), self._every)
         self._left += len(refusals) - len(found)
         return alike(found)
 

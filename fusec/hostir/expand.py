@@ -21,8 +21,8 @@ from fusec.hostir.instructions import (
     stream_number,
 )
 from fusec.hostir.joined_sums import pushed_of, with_sums
+from fusec.hostir.launch_groups import views_of
 from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
-from fusec.hostir.units import views_of
 from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.dtype import U64
 from fusec.ops.checks import INDEX_ERRORS

@@ -75,54 +75,54 @@ def _by_line(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> Fuse
     return None
 
 
-Told = tuple[str, str] | None
+Advice = tuple[str, str] | None
 """A message and its help."""
 
 
-def _dashed(line: str) -> Told:
+def _dashed(line: str) -> Advice:
     return "no space after `-`", f"write `- {line}`"
 
 
-def _starred(line: str) -> Told:
+def _starred(line: str) -> Advice:
     return "the op line is missing its `- `", f"write `- {line}`"
 
 
-def _sigiled(line: str) -> Told:
+def _sigiled(line: str) -> Advice:
     plain = re.sub(r"[%$@](?=\w)", "", line)
     return "names are letters, digits and `_`", f"write `- {plain}`"
 
 
-def _listed_entry(name: str, type: str) -> Told:
+def _listed_entry(name: str, type: str) -> Advice:
     return "entries of a section are not a list", f"write `{name}: {type}`, without the `- `"
 
 
-def _number(name: str, value: str) -> Told:
+def _number(name: str, value: str) -> Advice:
     return f"no `:` after `{name}`", f"write `{name}: f32 = {value}`"
 
 
-def _scalar(name: str, dtype: str, value: str) -> Told:
+def _scalar(name: str, dtype: str, value: str) -> Advice:
     return f"no `:` after `{name}`", f"write `{name}: {dtype} = {value}`"
 
 
-def _beside(field: str, name: str, size: str) -> Told:
+def _beside(field: str, name: str, size: str) -> Advice:
     told = f"write `{name}: {size}` on a line below, indented by 2 spaces, or remove it"
     return f"`{field}:` has an entry on its own line", told
 
 
-def _of_field(name: str, value: str) -> Told:
+def _of_field(name: str, value: str) -> Advice:
     known = name in ("dims", "inputs", "outputs", "mesh")
     return (f"no `:` after `{name}`", f"write `{name}: {value}`") if known else None
 
 
-def _without_sign(name: str, type: str) -> Told:
+def _without_sign(name: str, type: str) -> Advice:
     return f"no `:` after `{name}`", f"write `{name}: {type}`"
 
 
-def _reversed(name: str, shape: str, dtype: str) -> Told:
+def _reversed(name: str, shape: str, dtype: str) -> Advice:
     return "the dtype comes before the shape", f"write `{name}: {dtype}{shape}`"
 
 
-def _nested(field: str, entry: str) -> Told:
+def _nested(field: str, entry: str) -> Advice:
     told = f"write `{entry}` on a line below, indented by 2 spaces"
     return f"`{field}:` has an entry on its own line", told
 
@@ -130,11 +130,11 @@ def _nested(field: str, entry: str) -> Told:
 _COMMENT = re.compile(r"[ ]*(//+|/\*+|--+)[ ]?(.*?)[ ]*(?:\*/)?")
 
 
-def _commented(marks: str, text: str) -> Told:
+def _commented(marks: str, text: str) -> Advice:
     return f"a comment does not begin with `{marks}`", f"write `# {text}`"
 
 
-_FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = (
+_FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Advice]]] = (
     (_COMMENT, _commented), (_DASHED, _dashed), (_FIELD_AND_LIST, _of_field),
     (_ASSIGNED_TYPE, _without_sign),
     (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested), (_STARRED, _starred),

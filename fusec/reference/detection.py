@@ -151,7 +151,7 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         beyond = counted & (size > LIMIT * sigma)
         scale = shown / size
         if expected.shared is not None:
-            fitted, is_beyond = (few(a) for a in _beside_shared(expected, expected.shared))
+            fitted, is_beyond = (few(a) for a in _open_to_shared_error(expected, expected.shared))
             scale, beyond = np.fmin(scale, fitted), beyond | (counted & is_beyond)
         zero = size <= part * ZERO
         return Power(
@@ -167,7 +167,7 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         )
 
 
-def _beside_shared(expected: Estimate, shared: Shared) -> tuple[Array, Array]:
+def _open_to_shared_error(expected: Estimate, shared: Shared) -> tuple[Array, Array]:
     """Return the scale errors that elements show next to the shared error that fits them best.
 
     And which elements are not lost in their other errors.

@@ -10,7 +10,7 @@ from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, dim, product, symbol
 from fusec.ir.dtype import U64
 from fusec.ir.graph import Fusion
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.ir.substitute import substitute_dims
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 from fusec.schedule.plan import (
@@ -30,7 +30,7 @@ MEMORY_BOUND = frozenset(
 """Families of operations that run on an iteration domain."""
 
 INT32_MAX = 2**31 - 1
-_RECENT: Recent[Fusion] = Recent()
+_CACHE: IdentityCache[Fusion] = IdentityCache()
 
 
 def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
@@ -82,7 +82,7 @@ def specialise(fusion: Fusion, keep: Iterable[str] = ()) -> tuple[Fusion, Mappin
     kept = set(keep)
     sizes = {d.name: d.default for d in fusion.dims if d.name not in kept}
     values = {name: dim(size) for name, size in sizes.items()}
-    return _RECENT.of(fusion, tuple(sizes), lambda: substitute_dims(fusion, values)), sizes
+    return _CACHE.of(fusion, tuple(sizes), lambda: substitute_dims(fusion, values)), sizes
 
 
 def tensor_arguments(

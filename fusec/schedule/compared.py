@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from fusec.ir.annotations import Setting
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.family import NOTHING_SET, Family, L, P, R
 from fusec.schedule.space import MOST_RECORDS
 from fusec.segment.protocol import Refusal
@@ -21,7 +21,7 @@ class ComparedFamily(Family[P, R, L]):
     def __init__(self) -> None:
         """Start with an empty cache."""
         super().__init__()
-        self._cheapest: Recent[R | None] = Recent()
+        self._cheapest: IdentityCache[R | None] = IdentityCache()
 
     @abstractmethod
     def compared(self, problem: P, target: Target, settings: Mapping[str, Setting]) -> Iterable[R]:

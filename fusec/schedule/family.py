@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, TypeVar
 from fusec.diagnostics import Unsupported
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.compile_time import with_build_time
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template
@@ -49,9 +49,9 @@ class Family(ABC, Generic[P, R, L]):
 
     def __init__(self) -> None:
         """Start with empty caches."""
-        self._problems: Recent[P | Refusal] = Recent()
-        self._dynamic: Recent[P | Refusal] = Recent()
-        self._offers: Recent[tuple[L, Estimate] | Refusal] = Recent()
+        self._problems: IdentityCache[P | Refusal] = IdentityCache()
+        self._dynamic: IdentityCache[P | Refusal] = IdentityCache()
+        self._offers: IdentityCache[tuple[L, Estimate] | Refusal] = IdentityCache()
 
     # -- implemented by each family
 

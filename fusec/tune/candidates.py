@@ -82,7 +82,7 @@ def _priced(job: Job, settings: Settings) -> list[Candidate]:
     target = find(job.target)
     space = find_scheduler(job.scheduler).estimated_space(job.fusion, target, settings)
     return [
-        Candidate(record.settings, price.seconds(target))
-        for record, price in space
-        if isinstance(price, Estimate)
+        Candidate(record.settings, estimate.seconds(target))
+        for record, estimate in space
+        if isinstance(estimate, Estimate)
     ]

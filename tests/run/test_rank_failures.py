@@ -150,7 +150,7 @@ def test_something_elsewhere_is_waited_for_with_an_eye_on_the_ranks(tmp_path: Pa
 def in_thread(ranks: Ranks, found: list[Any], patience: float = 0.5) -> threading.Thread:
     def body() -> None:
         try:
-            found.append(meet(ranks, patience, ends=Ends.NOBODY))
+            found.append(meet(ranks, patience, ends=Ends.NO_RANK))
         except FusecError as error:
             found.append(error)
 

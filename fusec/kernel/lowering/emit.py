@@ -53,7 +53,7 @@ class Emitter(Loads):
     """
 
     given: dict[Instance, Expression] = field(default_factory=dict[Instance, Expression])
-    given_after: dict[Instance, tuple[int, Expression]] = field(
+    precomputed_after: dict[Instance, tuple[int, Expression]] = field(
         default_factory=dict[Instance, tuple[int, Expression]]
     )
     reduced: dict[tuple[object, int], Expression] = field(
@@ -90,8 +90,8 @@ class Emitter(Loads):
         """Return the text of an instance's value in its compute type, emitting what it needs."""
         if instance in self.given:
             return self.given[instance]
-        if instance in self.given_after and phase > self.given_after[instance][0]:
-            return self.given_after[instance][1]
+        if instance in self.precomputed_after and phase > self.precomputed_after[instance][0]:
+            return self.precomputed_after[instance][1]
         if instance.kind == "constant":
             assert not isinstance(instance.constant, complex)
             assert instance.constant is not None

@@ -93,7 +93,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
     with np.errstate(all="ignore"):
         squares = [o.squares for o in operands[:2]]
         state["squares"] = product(*squares, *none)
-        state |= _lattice(node, operands, out)
+        state |= _exact_range(node, operands, out)
         state |= _sample(node, values, rules)
         for place, operand in enumerate(operands[:2]):
             axis = _summed(node, place, operand.value)
@@ -228,7 +228,7 @@ def _further(state: State, number: int, count: int, order: Order, u: float) -> f
     return max(1.0, float(np.mean(ratio)), float(np.max(ratio)) / FURTHEST**2)
 
 
-def _lattice(node: Node, operands: Sequence[Estimate], out: Array) -> State:
+def _exact_range(node: Node, operands: Sequence[Estimate], out: Array) -> State:
     """Return what sums of products are exact by: see `sums.lattice`.
 
     The sum of the sizes of products is at most the product of the norms.
@@ -241,7 +241,7 @@ def _lattice(node: Node, operands: Sequence[Estimate], out: Array) -> State:
     sizes, steps = list[Array](), list[Array]()
     for place, operand in enumerate(operands[:2]):
         axis = _summed(node, place, operand.value)
-        found = operand.once((dtype.compute, axis), partial(_row_lattice, operand, axis, dtype))
+        found = operand.once((dtype.compute, axis), partial(_row_exact_range, operand, axis, dtype))
         if found is None:
             return unknown
         sizes.append(_beside(node, place, found[0], operand.value))
@@ -250,7 +250,7 @@ def _lattice(node: Node, operands: Sequence[Estimate], out: Array) -> State:
     return {key: array.reshape(out.shape) for key, array in products.items()}
 
 
-def _row_lattice(operand: Estimate, axis: int, dtype: DType) -> tuple[Array, Array] | None:
+def _row_exact_range(operand: Estimate, axis: int, dtype: DType) -> tuple[Array, Array] | None:
     """Return the norms of a factor's rows, and what their elements are multiples of."""
     step = least_spacing(operand.value, axis, dtype)
     return None if step is None else (np.sqrt(np.sum(operand.squares, axis=axis)), step)

@@ -16,7 +16,7 @@ from typing import Any
 from fusec.foreign import decoding, memory_bytes
 from fusec.run.distributed import wire
 from fusec.run.distributed.loss import Loss, RankFailure
-from fusec.run.distributed.status import ANY, NOBODY, Status
+from fusec.run.distributed.status import ANY, NO_RANK, Status
 from fusec.run.distributed.watchdog import Watchdog
 
 __all__ = ["Links", "Message", "RankFailure"]
@@ -70,7 +70,7 @@ class Links:
         self._changed = threading.Condition()
         self._messages: dict[tuple[int, str], Message] = {}
         self._left: set[int] = set()
-        self._waits = NOBODY
+        self._waits = NO_RANK
         self._failure_word = ctypes.c_int(0)
         self._numbers = self._reads = 0
         self._closed = False
@@ -136,7 +136,7 @@ class Links:
 
         limit: seconds after which it counts as hung; 0: never.
         """
-        self._base = Status(doing, self.rank if limit else NOBODY, limit)
+        self._base = Status(doing, self.rank if limit else NO_RANK, limit)
         self._note(self._base)
 
     def send(self, to: int, key: str, doing: str, head: Mapping[str, Any], data: Any = b"") -> None:
@@ -280,7 +280,7 @@ class Links:
         try:
             yield
         finally:
-            self._waits = NOBODY
+            self._waits = NO_RANK
             self._note(self._base)
 
     def _note(self, status: Status) -> None:

@@ -131,7 +131,7 @@ class _Watch:
 
     def _end_rank(self) -> None:
         self._present = False
-        if self._order.ends == Ends.NOBODY.value:
+        if self._order.ends == Ends.NO_RANK.value:
             return
         if self._loss is not None and not self._order.ranks.launched:
             print(self._loss.error().render(), file=sys.stderr, flush=True)

@@ -28,9 +28,9 @@ from fusec.run.operations import (
     issue_all,
 )  # fmt: skip
 from fusec.run.transports.barriers import Barrier, Barriers
+from fusec.run.transports.chunks import chunks_of
 from fusec.run.transports.kernels import TransportKernels
 from fusec.run.transports.mapped import WORD, MappedMemory, await_flag, write_flag
-from fusec.run.transports.pieces import pieces_of
 from fusec.run.transports.protocol import (
     Begin,
     DeviceMemory,
@@ -116,7 +116,7 @@ class PeerTransport:
         may not.
         """
         self._forget()
-        cut = [pieces_of(begin) for begin in exchanges]
+        cut = [chunks_of(begin) for begin in exchanges]
         counts: dict[tuple[str, int], int] = defaultdict(int)
         sent, received = list[tuple[int, Piece]](), list[tuple[int, Piece]]()
         for k, (out, into, _) in enumerate(cut):
@@ -150,7 +150,7 @@ class PeerTransport:
         plan = self._planned(begin)
         if plan.barrier is not None:
             return self._barriers.operations(plan.barrier, begin.source.stream)
-        out, _, own = pieces_of(begin)
+        out, _, own = chunks_of(begin)
         exchange = begin.exchange
         memory: DeviceMemory = begin.source if begin.target is None else begin.target
         stream, key = memory.stream, buffers_of(exchange)[0]

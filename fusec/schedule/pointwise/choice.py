@@ -14,7 +14,7 @@ from fusec.ir.access import Conditions
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var, variables_of
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise.loads import LEAST_THREADS, loads_of, most_turns, rows_of_thread
 from fusec.schedule.pointwise.shifted import shifted_start
@@ -111,7 +111,7 @@ def bind(
     return dict(zip(domain.axes, at, strict=True)), (row, chunk, lane)
 
 
-_RECENT: Recent[Lowering] = Recent()
+_CACHE: IdentityCache[Lowering] = IdentityCache()
 
 
 def lowered_flat(
@@ -121,7 +121,7 @@ def lowered_flat(
     binding, (row, chunk, _) = bind(domain, break_point, width, shifted)
     about = id(domain), break_point, width, shifted
     inside = frozenset({row, chunk})
-    return _RECENT.of(fusion, about, lambda: Lowering(fusion, domain, binding, inside=inside))
+    return _CACHE.of(fusion, about, lambda: Lowering(fusion, domain, binding, inside=inside))
 
 
 @dataclass(frozen=True)

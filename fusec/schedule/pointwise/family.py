@@ -37,7 +37,7 @@ from fusec.schedule.pointwise.rereads import (
     with_rereads,
 )
 from fusec.schedule.pressure import Pressure
-from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
+from fusec.schedule.registers import MOST_REGISTERS, blocks_with_doubles
 from fusec.schedule.requirements import flat
 from fusec.schedule.rows.domain import in_place_hazard
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
@@ -136,7 +136,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             grid=grid,
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion),
-            least_blocks=blocks_beside_doubles(
+            least_blocks=blocks_with_doubles(
                 fusion,
                 domain,
                 domain.axes,

@@ -12,7 +12,7 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.blocks import check_access, check_shape, check_shared, column_sums
 from fusec.schedule.common import dynamic_symbols, specialise
 from fusec.schedule.plan import Guard
@@ -43,7 +43,7 @@ LEAST_VECTORS_OF_WORDS = 512
 0.94 of a copy so, of 2787 0.79, of 5135 0.62."""
 LEAST_VECTORS_OF_SUMS = 192
 """The same of rows that are only read: sums of f32 rows of 1503 take 37 us so, else 51."""
-_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
+_CACHE: IdentityCache[tuple[Lowering, Phases]] = IdentityCache()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class RowsProblem(Problem):
             lowering = Lowering(self.fusion, self.domain, binding)
             return lowering, phases_of(self.fusion, lowering, variables)
 
-        return *_RECENT.of(self.fusion, (id(self.domain), self.rows, width), found), variables
+        return *_CACHE.of(self.fusion, (id(self.domain), self.rows, width), found), variables
 
     def is_whole(self, load: Instance, width: int, start: Index | None = None) -> bool:
         """Return whether a load's elements of a vector of columns are one access.

@@ -104,7 +104,7 @@ class Tiled:
         return [*loads, *((s, s.elements(rows) * s.value.dtype.size) for s in self.stores)]
 
     @property
-    def turned(self) -> bool:
+    def is_transposed(self) -> bool:
         """Return whether columns lie apart in some load."""
         return any(i.apart for i in self.loads)
 
@@ -157,7 +157,7 @@ def tile_width(problem: RowsProblem) -> int:
     """
     width = problem.vectors[0]
     found = tiled(problem, width)
-    if width > 1 or isinstance(found, Refusal) or not found.turned:
+    if width > 1 or isinstance(found, Refusal) or not found.is_transposed:
         return width
     size = min(i.instance.dtype.size for i in found.loads)
     word = max(1, min(WORD // size, most_elements(problem.fusion)))
@@ -227,7 +227,7 @@ def check_tile(
             rule, f"{rows} rows are not a multiple of the rows per block, {threads_x} threads each"
         )
     threads = threads_x * threads_y
-    if found.turned and threads != power_below(threads):
+    if found.is_transposed and threads != power_below(threads):
         return Refusal(rule, f"{threads} threads cannot process columns of {rows} adjacent rows")
     sizes = [i.instance.dtype.size for i in found.loads] + [
         s.value.dtype.size for s in found.stores
@@ -284,7 +284,7 @@ def _gains(problem: RowsProblem, found: Tiled, *, shifted: bool) -> bool:
     if shifted or columns * size > ROW_BYTES:
         return False
     few = bool(found.stores) and columns * size <= SHORT_BYTES
-    return found.turned or width * size < COPY or few
+    return found.is_transposed or width * size < COPY or few
 
 
 def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> TileShape | None:

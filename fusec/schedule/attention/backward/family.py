@@ -27,8 +27,8 @@ from fusec.schedule.attention.backward.choice import (
     walk_layout,
     why_illegal,
 )
+from fusec.schedule.attention.backward.cost import seconds
 from fusec.schedule.attention.backward.maps import tensor_maps
-from fusec.schedule.attention.backward.price import seconds
 from fusec.schedule.attention.backward.problem import Backward, find_backward
 from fusec.schedule.attention.backward.values import find_query_values
 from fusec.schedule.attention.common import check_copies, recognised, row_guards

@@ -22,7 +22,7 @@ from fusec.schedule.attention.decode.choice import (
     shared_layout,
     why_illegal,
 )
-from fusec.schedule.attention.decode.price import best_splits, held, seconds, streaming
+from fusec.schedule.attention.decode.cost import best_splits, held, seconds, streaming
 from fusec.schedule.attention.decode.problem import Decode, find_decode, start_of
 from fusec.schedule.attention.kernel.names import DECODE
 from fusec.schedule.attention.masks import visible

@@ -21,7 +21,7 @@ from fusec.schedule.attention.forward.choice import (
     shared_layout,
     why_illegal,
 )
-from fusec.schedule.attention.forward.price import seconds
+from fusec.schedule.attention.forward.cost import seconds
 from fusec.schedule.attention.forward.problem import Attention, find_attention
 from fusec.schedule.attention.kernel.names import FORWARD
 from fusec.schedule.attention.maps import is_readable, tensor_maps

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
-from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
+from fusec.schedule.registers import MOST_EXPENSIVE_DOUBLES, double_words, fits, part, words
 from fusec.schedule.rows.domain import Phases, lowered, phases_of
 from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.rows.tiles import TILE_ROWS, shape_of, tile_width
@@ -182,7 +182,7 @@ def held_with(problem: RowsProblem, width: int) -> Held:
         row=again + _most_kept(phases, width),
         again=again + _most_kept(keeping, width) if keeping.kept else 0,
         passing=max(passing),
-        doubles=double_words(fusion, domain, rows.reduced) * width // MOST_DEAR_DOUBLES,
+        doubles=double_words(fusion, domain, rows.reduced) * width // MOST_EXPENSIVE_DOUBLES,
     )
 
 

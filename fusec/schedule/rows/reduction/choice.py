@@ -12,7 +12,7 @@ from fusec.schedule.common import access
 from fusec.schedule.grid_methods import BULK, PARTIALS, REDUCTION_METHODS, GridMethod
 from fusec.schedule.registers import partial_words
 from fusec.schedule.rows.problem import RowsProblem
-from fusec.schedule.rows.reduction.grid import Sharing, fan_of, quickest
+from fusec.schedule.rows.reduction.grid import GridReduction, fan_of, quickest
 from fusec.schedule.rows.reduction.rows import UNROLLED, rows_at_once, threads_of_row
 from fusec.schedule.rows.tiles import TILE_ROWS, shape_of
 from fusec.schedule.space import (
@@ -287,7 +287,7 @@ def _shared(
     rows = whole.threads_x * whole.vector_width if problem.inner else whole.threads_y
     vain = rows if problem.inner else rows + _partial_rows(problem)
     cost, step = target.cost.grid_reduce, step_of(problem, whole, target)
-    sharing = Sharing(
+    sharing = GridReduction(
         blocks=max(1, blocks_of(problem, whole).evaluate(problem.hints)),
         busy=min(resident, _busy(problem, whole)),
         resident=resident,

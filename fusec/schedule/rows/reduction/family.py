@@ -24,7 +24,7 @@ from fusec.schedule.orders import of_all
 from fusec.schedule.plan import Guard, Kernel
 from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, sums_of_few, variances_read_twice
-from fusec.schedule.registers import blocks_beside_doubles
+from fusec.schedule.registers import blocks_with_doubles
 from fusec.schedule.requirements import memory_bound
 from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows.in_steps import outside_first, reach_of_pieces, shared_first
@@ -161,7 +161,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion, workspaces),
             shared_bytes=tile_bytes(problem, parameters.vector_width, parameters.tile_rows),
-            least_blocks=blocks_beside_doubles(
+            least_blocks=blocks_with_doubles(
                 fusion,
                 problem.domain,
                 problem.rows.reduced,
