@@ -120,7 +120,7 @@ def read_csv(text: str) -> list[tuple[str, Counted]]:
     ]
 
 
-def beside(work: Work, launches: Sequence[tuple[str, Counted]]) -> list[CountedSegment]:
+def compare_traffic(work: Work, launches: Sequence[tuple[str, Counted]]) -> list[CountedSegment]:
     """Return each segment with what its kernels were counted to move.
 
     launches: of whole runs of the program, in order: by it the launches of a kernel that several

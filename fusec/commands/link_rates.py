@@ -33,7 +33,7 @@ from fusec.target.table import Link
 
 SMALL, LARGE = 1 << 12, 1 << 28
 """Bytes that each rank gives: too few for links to matter, and enough that nothing else does."""
-AT_ONCE, TIMES = 20, 3
+BATCH, TIMES = 20, 3
 """Exchanges that are begun one after the other before a look at the clock, and how often."""
 REDUCING = ("reduce_scatter", "all_reduce")
 AXIS = "ranks"
@@ -172,10 +172,10 @@ class Probes:
         """Return how long some work takes, one after the other, that all ranks begin together."""
         self.links.gather(0, "start of a measurement")
         start = self.clock()
-        for _ in range(AT_ONCE):
+        for _ in range(BATCH):
             work()
         self.device.synchronise("measuring links")
-        return (self.clock() - start) / AT_ONCE
+        return (self.clock() - start) / BATCH
 
     def _begins(
         self, kind: str, source: tuple[int, int], target: tuple[int, int]

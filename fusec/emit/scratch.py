@@ -10,7 +10,7 @@ from fusec.hostir.instructions import Allocate, Free, Memset, SetStream, Share, 
 from fusec.hostir.program import Buffer, HostProgram, dense_strides
 from fusec.ir.dim import Dim, ceildiv
 
-APART = 256
+ALIGNMENT = 256
 """Bytes of which the parts that ranks share begin at a multiple."""
 
 
@@ -79,7 +79,7 @@ def ranks_memory_of(source: str) -> str:
 
 def part_bytes(program: HostProgram, source: str) -> Dim:
     """Return how many bytes after one another the parts begin that ranks have of a buffer."""
-    return ceildiv(program.buffer[source].dense_bytes, APART) * APART
+    return ceildiv(program.buffer[source].dense_bytes, ALIGNMENT) * ALIGNMENT
 
 
 def is_given(program: HostProgram, name: str) -> bool:

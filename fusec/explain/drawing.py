@@ -219,7 +219,7 @@ def _between(
         title = f"{names[pair[0]]} to {names[pair[1]]}\n" + "\n".join(texts)
         place = _along(way[-2], way[-1], share[pair])
         lines.append(Line(_path(way), "cross", title, pair[0] % HUES, label, place))
-    return tuple(_with_labels_apart(lines))
+    return tuple(_separate_labels(lines))
 
 
 def label_width(label: str) -> float:
@@ -227,7 +227,7 @@ def label_width(label: str) -> float:
     return 7.3 * len(label) + 10
 
 
-def _with_labels_apart(lines: Sequence[Line]) -> Iterator[Line]:
+def _separate_labels(lines: Sequence[Line]) -> Iterator[Line]:
     """Yield lines whose labels do not cover one another: a later one moves to the right."""
     taken: list[tuple[float, float, float]] = []
     for line in sorted(lines, key=lambda line: (line.place.x, line.place.y) if line.place else ()):

@@ -55,7 +55,7 @@ class _Text:
 
     def __init__(self, record: Segmentation, every: bool) -> None:
         self._record, self._every = record, every
-        self._told: set[tuple[Refused, ...]] = set()
+        self._printed: set[tuple[Refused, ...]] = set()
         self._left = 0
 
     def segment(self, segment: SegmentFacts) -> Iterator[str]:
@@ -76,12 +76,12 @@ class _Text:
             for tensor in over:
                 yield from row("tensor", crossing_text(tensor))
             yield from rows("because", self._reasons(decision))
-            self._told.add(decision.refusals)
+            self._printed.add(decision.refusals)
 
     def others(self) -> Iterator[str]:
         rest = [
             d for d in self._record.decisions
-            if d.action not in (*SAVING, "boundary") and not self._is_told(d)
+            if d.action not in (*SAVING, "boundary") and not self._is_printed(d)
         ]  # fmt: skip
         if rest:
             yield "Other decisions"
@@ -98,9 +98,9 @@ class _Text:
             left = count(self._left, "refusal")
             yield f"{left} by unrelated schedulers not shown: use `--all`"
 
-    def _is_told(self, decision: Taken) -> bool:
+    def _is_printed(self, decision: Taken) -> bool:
         """Return whether boundaries have said the same: of two segments, all is their union."""
-        return bool(decision.refusals) and decision.refusals in self._told and not self._every
+        return bool(decision.refusals) and decision.refusals in self._printed and not self._every
 
     def _reasons(self, decision: Taken) -> list[str]:
         takers = takers_of(self._record, decision)

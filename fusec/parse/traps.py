@@ -22,7 +22,7 @@ _ASSIGNED_NUMBER = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([-+]?[0-9.][0-9.eE+-
 _ASSIGNED_SCALAR = re.compile(
     r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([a-z]\w*)[ ]+([-+]?[0-9.][0-9.eE+-]*)[ ]*"
 )
-_SIZE_BESIDE = re.compile(r"(dims|mesh): +([A-Za-z_]\w*)[ ]*=[ ]*(\w+)[ ]*")
+_SIZED_ENTRY = re.compile(r"(dims|mesh): +([A-Za-z_]\w*)[ ]*=[ ]*(\w+)[ ]*")
 _STARRED = re.compile(r"[ ]*[*%$]\s*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _SIGILED = re.compile(r"[ ]*- ([%$@]\w+\s*=[^=].*?)[ ]*")
 _LISTED_ENTRY = re.compile(r"[ ]*-[ ]+([A-Za-z_]\w*): (\w+\[[^\]]*\].*?)[ ]*")
@@ -104,7 +104,7 @@ def _scalar(name: str, dtype: str, value: str) -> Advice:
     return f"no `:` after `{name}`", f"write `{name}: {dtype} = {value}`"
 
 
-def _beside(field: str, name: str, size: str) -> Advice:
+def _sized_entry(field: str, name: str, size: str) -> Advice:
     told = f"write `{name}: {size}` on a line below, indented by 2 spaces, or remove it"
     return f"`{field}:` has an entry on its own line", told
 
@@ -139,7 +139,7 @@ _FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Advice]]] = (
     (_ASSIGNED_TYPE, _without_sign),
     (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested), (_STARRED, _starred),
     (_SIGILED, _sigiled), (_LISTED_ENTRY, _listed_entry), (_ASSIGNED_NUMBER, _number),
-    (_ASSIGNED_SCALAR, _scalar), (_SIZE_BESIDE, _beside),
+    (_ASSIGNED_SCALAR, _scalar), (_SIZED_ENTRY, _sized_entry),
 )  # fmt: skip
 """Lines that YAML does not read, and what is said of each."""
 

@@ -64,14 +64,14 @@ def _novelty(candidate: Candidate, others: Sequence[Candidate]) -> float:
     """Return how far the value of some field is from all that it has elsewhere, up to 1."""
     return max(
         (
-            min(_apart(value, o.settings[name]) for o in others if name in o.settings)
+            min(_distance(value, o.settings[name]) for o in others if name in o.settings)
             for name, value in candidate.settings.items()
         ),
         default=0.0,
     )
 
 
-def _apart(value: Setting, other: Setting) -> float:
+def _distance(value: Setting, other: Setting) -> float:
     """Return 0 for equal values and 1 for others; numbers within a doubling lie between."""
     if type(value) is int and type(other) is int and value > 0 and other > 0:
         return min(1.0, abs(log2(value / other)))

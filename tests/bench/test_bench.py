@@ -28,13 +28,13 @@ from fusec.bench.counters import (
     WRITTEN,
     Counted,
     CountedSegment,
-    beside,
+    compare_traffic,
     profile,
     read_csv,
 )
 from fusec.bench.data import Inputs
 from fusec.bench.figures import Error, Figures, error_of, line_of
-from fusec.bench.fill import DRAWN, repeat
+from fusec.bench.fill import PERIOD, repeat
 from fusec.bench.session import launch_times
 from fusec.bench.streaming import (
     NEVER,
@@ -267,7 +267,7 @@ def test_bound_work_runs_on_the_buffers_that_all_share(tmp_path: Path) -> None:
         inputs.fill()
         assert (inputs.arrays()["x"].array == before).all()
     assert not device.blocks
-    assert DRAWN % 2 == 1
+    assert PERIOD % 2 == 1
 
 
 class Timed(Bench):
@@ -381,7 +381,7 @@ def test_bytes_stand_beside_those_of_the_own_segment() -> None:
     host = SimpleNamespace(launches=[SimpleNamespace(kernel="rows", segment="s0")])
     segments = tuple(Segment(n, "reduction", 10, 10, 1e-3) for n in ("s0", "s1"))
     work: Any = SimpleNamespace(host=host, segments=segments)
-    (found,) = beside(work, [*read_csv(TABLE), ("rows", Counted(5, 6, 7))])
+    (found,) = compare_traffic(work, [*read_csv(TABLE), ("rows", Counted(5, 6, 7))])
     assert found.segment.name == "s0"
     assert found.counted == Counted(2_000_005, 100_006, 1_000_007)
     assert found.kernels == 2

@@ -239,7 +239,7 @@ def test_each_place_has_room_for_what_is_pushed(ranks: int) -> None:
     for size in (*(2**k + d for k in range(18, 25) for d in (-2, 2)), 12582912, 5592406):
         memory = DeviceMemory(0, size // 2, BF16, 0)
         exchange = Collective("all_reduce", "z", "x", "mesh", ranks, "sum")
-        begin = Begin(exchange, memory, memory, group, 0, waited_at_once=True)
+        begin = Begin(exchange, memory, memory, group, 0, waits_immediately=True)
         if not pushes(begin):
             continue
         kind, threads = transport._kind(begin)
@@ -278,7 +278,7 @@ def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
     assert pushes(begin(PUSHED_BYTES, BF16))
     for other in (
         begin(PUSHED_BYTES + 4), begin(dtype=F64), begin(reduction="max"), begin(0),
-        begin(waited_at_once=False),
+        begin(waits_immediately=False),
     ):  # fmt: skip
         assert not pushes(other)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fusec.kernel.lowering.emit import Emitter
 
 
-def drawn(
+def random_value(
     emitter: Emitter, instance: Instance, arguments: dict[str, Expression], phase: int
 ) -> Expression:
     """Return a random number, of the result's type where that keeps it below its upper limit."""

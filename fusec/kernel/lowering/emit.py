@@ -21,7 +21,7 @@ from fusec.kernel.ctext import (
 )
 from fusec.kernel.device import device_name
 from fusec.kernel.formulas import fill
-from fusec.kernel.lowering.draws import drawn
+from fusec.kernel.lowering.draws import random_value
 from fusec.kernel.lowering.loads import Loads
 from fusec.kernel.nodes import (
     SELECT,
@@ -150,7 +150,7 @@ class Emitter(Loads):
             )
         }
         if node.op.family == "random":
-            text = drawn(self, instance, arguments, phase)
+            text = random_value(self, instance, arguments, phase)
             return self._rounded(text, instance.dtype) if rounded else text
         if node.op is CHECK_INDEX:
             return self._checked(instance, arguments["index"], phase)

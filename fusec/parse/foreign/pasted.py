@@ -269,7 +269,7 @@ _SIZES = re.compile(r"num_\w+|n|n_\w+|\w*(dim|size|heads|length|groups|features|
 """What modules call their sizes."""
 _OF_TENSORS = frozenset({"T", "mT", "H", "mH", "shape", "ndim", "dtype", "data", "device"})
 """Attributes of tensors, which are not part of the name of one."""
-_TOLD = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *JOINING})
+_REPORTED_CALLS = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *JOINING})
 """Calls that change what a value is, or where: they are told, not read."""
 
 
@@ -284,7 +284,7 @@ def _is_read(tree: Tree) -> bool:
         return True
     words = [a.value.text for a in tree.arguments if isinstance(a.value, Name)]
     of_mode = any(word.endswith(".training") or word.startswith("self.") for word in words)
-    return not of_mode and tree.name.text.rpartition(".")[2] not in _TOLD
+    return not of_mode and tree.name.text.rpartition(".")[2] not in _REPORTED_CALLS
 
 
 def _row(base: Tree, key: Tree) -> Tree | None:

@@ -110,7 +110,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
                 state[f"common {place}"] = product(*pair, *none)
                 if factor is not None:
                     state[FACTOR] = factor
-        pair = _beside_zero(operands[:2])
+        pair = _variances_near_zero(operands[:2])
         if pair is not None:
             state["both"] = product(*pair, *none)
     if len(operands) > 2 and not _indexed(node):
@@ -123,7 +123,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
     return state
 
 
-def _beside_zero(operands: Sequence[Estimate]) -> list[Array] | None:
+def _variances_near_zero(operands: Sequence[Estimate]) -> list[Array] | None:
     """Return the variances of two factors if both have elements that are lost in their errors.
 
     Their product is then off by more than either error times the other factor.
@@ -244,8 +244,8 @@ def _exact_range(node: Node, operands: Sequence[Estimate], out: Array) -> State:
         found = operand.once((dtype.compute, axis), partial(_row_exact_range, operand, axis, dtype))
         if found is None:
             return unknown
-        sizes.append(_beside(node, place, found[0], operand.value))
-        steps.append(_beside(node, place, found[1], operand.value))
+        sizes.append(_errors_in_products(node, place, found[0], operand.value))
+        steps.append(_errors_in_products(node, place, found[1], operand.value))
     products: State = {SIZE: sizes[0] * sizes[1], STEP: steps[0] * steps[1]}
     return {key: array.reshape(out.shape) for key, array in products.items()}
 
@@ -256,7 +256,7 @@ def _row_exact_range(operand: Estimate, axis: int, dtype: DType) -> tuple[Array,
     return None if step is None else (np.sqrt(np.sum(operand.squares, axis=axis)), step)
 
 
-def _beside(node: Node, place: int, array: Array, factor: Array) -> Array:
+def _errors_in_products(node: Node, place: int, array: Array, factor: Array) -> Array:
     """Return what is known of rows or columns of a factor where they are in products."""
     if factor.ndim == 1:
         return array

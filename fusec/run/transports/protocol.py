@@ -71,7 +71,7 @@ class Begin:
     source: Any
     group: tuple[int, ...]
     place: int
-    waited_at_once: bool = False
+    waits_immediately: bool = False
     order: Hashable = None
     joined: Joined | None = None
     by_nccl: bool = False

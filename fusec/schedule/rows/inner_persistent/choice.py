@@ -262,13 +262,13 @@ def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     shifted &= width > 1
     threads = max(threads, 2 * width) if shifted else threads
     chunks = -(-(columns // width if shifted else -(-columns // width)) // threads)
-    rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
-    rows_at_once = max(power_below(rows_at_once), 32 // threads)  # whole warps
+    unrolled_rows = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
+    unrolled_rows = max(power_below(unrolled_rows), 32 // threads)  # whole warps
     return InnerPersistentParameters(
         storage,
         width,
         threads,
-        rows_at_once,
+        unrolled_rows,
         chunks,
         problem.wide,
         keep,

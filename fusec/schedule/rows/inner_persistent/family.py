@@ -103,10 +103,10 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             other = _default_parameters_by(storage, problem, target)
             default_parameters = replace(default_parameters, **settings) if other is None else other
         elif default_parameters.storage != "ring":
-            default_parameters = self._beside_tiles(problem, default_parameters, target, settings)
+            default_parameters = self._with_set_tiles(problem, default_parameters, target, settings)
         yield from super().candidates(problem, default_parameters, target, settings)
 
-    def _beside_tiles(
+    def _with_set_tiles(
         self,
         problem: RowsProblem,
         default_parameters: InnerPersistentParameters,

@@ -114,7 +114,7 @@ def _stays_near(problem: RowsProblem, load: Instance, row: Var) -> bool:
     )
 
 
-def columns_at_once(problem: RowsProblem, p: InnerPersistentParameters) -> int:
+def columns_per_copy(problem: RowsProblem, p: InnerPersistentParameters) -> int:
     """Return the columns that each bulk copy brings: they lie side by side, and in one block."""
     loads = rows_in_ring(problem, p.vector_width)
     assert not isinstance(loads, Refusal), loads
@@ -229,7 +229,7 @@ def _least_waiting(clusters: tuple[int, ...], rows: int, target: Target) -> int:
 
 def _brings(problem: RowsProblem, p: InnerPersistentParameters) -> float:
     """Return the bytes of the smallest copy, where a block's part of a row is more than one."""
-    columns = columns_at_once(problem, p)
+    columns = columns_per_copy(problem, p)
     if columns == problem.rows.columns.value // p.cluster:
         return inf
     loads = rows_in_ring(problem, p.vector_width)

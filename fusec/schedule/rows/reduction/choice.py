@@ -13,7 +13,7 @@ from fusec.schedule.grid_methods import BULK, PARTIALS, REDUCTION_METHODS, GridM
 from fusec.schedule.registers import partial_words
 from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.rows.reduction.grid import GridReduction, fan_of, quickest
-from fusec.schedule.rows.reduction.rows import UNROLLED, rows_at_once, threads_of_row
+from fusec.schedule.rows.reduction.rows import UNROLLED, threads_of_row, unrolled_rows
 from fusec.schedule.rows.tiles import TILE_ROWS, shape_of
 from fusec.schedule.space import (
     COUNTS,
@@ -250,7 +250,7 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     each = width * _row(problem)
     wide = min(BLOCK, RUN // each)
     busy = wide * THREADS_PER_SM // BLOCK * target.sms
-    if wide > threads and vectors >= busy and rows_at_once(problem.rows, BLOCK // wide, each):
+    if wide > threads and vectors >= busy and unrolled_rows(problem.rows, BLOCK // wide, each):
         threads = wide
     unrolled = _unrolled(problem, width)
     about = False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled

@@ -42,7 +42,7 @@ from fusec.schedule.rows.reduction.choice import (
     step_of,
 )
 from fusec.schedule.rows.reduction.grid import seconds
-from fusec.schedule.rows.reduction.rows import UNROLLED, is_at_once, rows_at_once
+from fusec.schedule.rows.reduction.rows import UNROLLED, is_unrolled, unrolled_rows
 from fusec.schedule.rows.reduction.shared import check_method, order_of, workspaces_of
 from fusec.schedule.rows.tiles import check_tile, tile_bytes
 from fusec.schedule.templates import Template
@@ -218,7 +218,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         elif parameters.inner:
             efficiency = reach_of_pieces(problem, efficiency, target)
         return Estimate(
-            bytes=traffic(problem.segment) + _apart(plan),
+            bytes=traffic(problem.segment) + _split_sectors(plan),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
             flops=flops,
             sfu=sfu,
@@ -261,7 +261,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         return (*online, *two, *added, *(outside or shared_first(segment, fusion)))
 
 
-def _apart(plan: ReductionPlan) -> int:
+def _split_sectors(plan: ReductionPlan) -> int:
     """Return the bytes of sectors that results fill in part, whose neighbours are stored apart."""
     row, chunk, lane = plan.loops
     inner = plan.parameters.inner
@@ -297,9 +297,9 @@ def at_once(plan: ReductionPlan) -> int:
         return 0
     if not p.inner:
         size = sum(i.dtype.size * p.vector_width for i in plan.phases.loads[0])
-        return rows_at_once(rows, p.threads_y, size)
+        return unrolled_rows(rows, p.threads_y, size)
     step = p.vector_width * p.threads_x
-    return -(-rows.columns.value // step) if p.tile_rows or is_at_once(rows, step) else 0
+    return -(-rows.columns.value // step) if p.tile_rows or is_unrolled(rows, step) else 0
 
 
 def _why_illegal(problem: RowsProblem) -> Refusal | None:
