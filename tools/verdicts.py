@@ -72,11 +72,11 @@ def with_entropy(fusion: Fusion, inputs: Mapping[str, Any], kind: str, seed: int
         if value.is_scalar or not value.dtype.is_float or not array.size:
             continue
         low, high = np.percentile(array.astype(np.float64), [30, 80])
-        changed[value.name] = _drawn(rng, array.shape, kind, low, high).astype(value.dtype.numpy)
+        changed[value.name] = _sampled(rng, array.shape, kind, low, high).astype(value.dtype.numpy)
     return changed
 
 
-def _drawn(
+def _sampled(
     rng: np.random.Generator, shape: tuple[int, ...], kind: str, low: float, high: float
 ) -> Array:
     if kind == "constant":

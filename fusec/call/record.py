@@ -107,7 +107,7 @@ class Record:
         self.program, self.sizes = executable.program, executable.sizes(sizes)
         steps = steps_of(self.program, self.sizes)
         self._flat = steps.program
-        self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
+        self.streams = Streams(executable.device, arena.stream, steps, arena.shared_streams)
         self.in_place = shared_inputs(steps.steps, mapped)
         by_nccl = gathered_by_nccl(steps.steps, self.program, self.sizes, executable.member)
         written = [name for name in received(steps.steps) if name not in by_nccl]

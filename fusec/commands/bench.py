@@ -101,7 +101,7 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
             work = of_package(package, built_for.target)
             inputs = Inputs(session.device, fusion, work.sizes, chosen.seed)
             with (
-                activity(f"timing {fusion.name}", at_once=True),
+                activity(f"timing {fusion.name}", immediately=True),
                 inputs,
                 BoundWork(session.device, work, inputs) as bound,
             ):

@@ -20,7 +20,7 @@ from fusec.ir.dtype import F32
 from fusec.ops.communication import PEER_VIEWS
 from fusec.run.device import Device
 from fusec.run.distributed.links import Links
-from fusec.run.distributed.ranks import Ranks, patience
+from fusec.run.distributed.ranks import Ranks, timeout
 from fusec.run.distributed.rendezvous import meet
 from fusec.run.operations import issue_all
 from fusec.run.transports.choice import GpuTransport, device_of
@@ -64,8 +64,8 @@ def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
 
 def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target]) -> int:
     """Measure together with the other ranks; the first of them writes what was found."""
-    with meet(ranks, patience()) as links, Device(device_of(links)) as device:
-        links.phase("measuring links", 3 * links.patience)
+    with meet(ranks, timeout()) as links, Device(device_of(links)) as device:
+        links.phase("measuring links", 3 * links.timeout)
         transport = GpuTransport(links, device)
         probes = Probes(links, transport, device)
         try:
@@ -192,7 +192,7 @@ class Probes:
             name = "all_reduce" if pushed else kind
             reduction = "sum" if name in REDUCING else ""
             exchange = Collective(name, "target", "source", AXIS, size, reduction)
-            yield Begin(exchange, taken, given, group, own, waited_at_once=pushed)
+            yield Begin(exchange, taken, given, group, own, waits_immediately=pushed)
             return
         exchange = Send("source", AXIS, dim((own + 1) % size))
         yield Begin(exchange, None, given, group, own)

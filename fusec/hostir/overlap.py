@@ -15,14 +15,14 @@ from fusec.target import Target
 class LoopTime:
     """Predicted seconds of a loop over slices, by the numbers of its segments.
 
-    seconds: with exchanges beside kernels; apart: one after the other; exchanges, kernels: of these
-    by themselves, of all iterations.
+    seconds: with collectives that overlap kernels; separate: without overlap; exchanges, kernels:
+    of each alone, in all iterations.
     """
 
     segments: tuple[int, ...]
     iterations: int
     seconds: float
-    apart: float
+    separate: float
     exchanges: float
     kernels: float
 
@@ -54,10 +54,10 @@ def program_time(segmented: SegmentedFusion, target: Target, streams: int) -> Pr
         _loop_time(segmented, group, times, target, streams) for group in groups if streams > 1
     )
     found = [loop for loop in every if loop is not None]
-    saved = sum(loop.apart - loop.seconds for loop in found)
+    saved = sum(loop.separate - loop.seconds for loop in found)
     slices = sum(loop.iterations for loop in found)
     host = target.host_call + slices * target.host_slice if found else 0.0
-    loops = tuple(loop for loop in found if loop.seconds < loop.apart)
+    loops = tuple(loop for loop in found if loop.seconds < loop.separate)
     return ProgramTime(sum(times) - saved, loops, host)
 
 

@@ -73,10 +73,10 @@ def find_domain(
     """
     if reference is not None:
         return _of_spread(_spread(fusion, reference, siblings), reference)
-    return _CACHE.of(fusion, None, lambda: _likeliest(fusion))
+    return _CACHE.of(fusion, None, lambda: _first_reference(fusion))
 
 
-def _likeliest(fusion: Fusion) -> Domain | Refusal:
+def _first_reference(fusion: Fusion) -> Domain | Refusal:
     """Return the domain of the first reference that has one, or why the likeliest has none.
 
     A reference is not tried that has fewer elements than an output, or the axes of one that failed:

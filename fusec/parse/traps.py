@@ -144,16 +144,16 @@ _FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Advice]]] = (
 """Lines that YAML does not read, and what is said of each."""
 
 
-def without_dash(source: Source, start: int, beside: str = "") -> FusecError:
+def without_dash(source: Source, start: int, entry: str = "") -> FusecError:
     """Return the error for an op line that begins there, without its `- `.
 
-    beside: the key of the section, which has a line of its own.
+    entry: the key of the section, which has a line of its own.
     """
     first = source.text[start:].partition("\n")[0].rstrip()
     span = source.span(start, start + len(first))
     help = f"write `- {_BULLET.sub('', first)}`"
-    if beside and source.line_text(source.line_of(start)).startswith(beside):
-        help = f"write `{beside}` on a line of its own, and below it `{help[7:-1]}`"
+    if entry and source.line_text(source.line_of(start)).startswith(entry):
+        help = f"write `{entry}` on a line of its own, and below it `{help[7:-1]}`"
     return FusecError("the op line is missing its `- `", span=span, help=help, code=MISSING_DASH)
 
 
@@ -247,12 +247,12 @@ def _misaligned(source: Source, offset: int) -> tuple[str, str] | None:
     """Return the error of a line that begins left of the line above, or right of an entry there."""
     number = source.line_of(offset)
     above = next((k for k in range(number - 1, 0, -1) if source.line_text(k).strip()), number)
-    line, beside = source.line_text(number).rstrip(), source.line_text(above)
-    own, other = (len(t) - len(t.lstrip()) for t in (line, beside))
+    line, entry = source.line_text(number).rstrip(), source.line_text(above)
+    own, other = (len(t) - len(t.lstrip()) for t in (line, entry))
     told = f"this line is indented by {own} blank{'s' * (own != 1)}, and the one above by {other}"
     if own < other:
         return told, "align it with the entries above, or with the section"
-    if own > other and _ENTRY.match(beside) and _KEY.match(line):
+    if own > other and _ENTRY.match(entry) and _KEY.match(line):
         return told, f"align it with line {above}: write `{' ' * other}{line.lstrip()}`"
     return None
 

@@ -195,7 +195,7 @@ class _Tally:
             expected = replace(expected, shared=None)  # both have one of their own
             judged = agree(found, wanted, expected, dtype)
         shown = power(expected, dtype)
-        if shown.beside and expected.shared is not None and not judged.wrong.any():
+        if shown.given_shared_error and expected.shared is not None and not judged.wrong.any():
             judged = replace(
                 judged, wrong=judge_with_shared_error(found, expected, expected.shared)
             )

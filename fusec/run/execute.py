@@ -82,7 +82,7 @@ class Executable:
     def bind(self, inputs: Mapping[str, Any], sizes: Sizes, sibling: Bound | None = None) -> Bound:
         """Return the program bound to inputs on the device; FusecError where a guard fails.
 
-        beside: another plan of the same fusion, bound to the same, whose inputs and outputs are
+        sibling: another plan of the same fusion, bound to the same, whose inputs and outputs are
         taken; it must stay open as long.
         """
         self.program.check_guards(sizes)

@@ -160,7 +160,7 @@ def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None
         return foreign
     for node in fusion.nodes:
         access = node.op.access
-        if access is not None and access.beside is not None and len(node.operands) > MOST_ARMS:
+        if access is not None and access.concat_dim is not None and len(node.operands) > MOST_ARMS:
             because = f"`{node.output.name}` concatenates {len(node.operands)} tensors: a kernel"
             return Refusal("arms", f"{because} takes {MOST_ARMS}")
     return None

@@ -26,7 +26,7 @@ class Candidate:
 
 def first_candidates(job: Job, most: int) -> list[Candidate]:
     """Return what price chooses, then others of a segment's space, at most so many in all."""
-    space = _priced(job, {})
+    space = _estimated(job, {})
     return space[:1] + diverse(space[1:], most - 1, space[:1])
 
 
@@ -35,7 +35,7 @@ def neighbours(job: Job, settings: Settings, most: int) -> list[Candidate]:
     found: dict[tuple[object, ...], Candidate] = {}
     for name in settings:
         others = {n: v for n, v in settings.items() if n != name}
-        for candidate in _priced(job, others):
+        for candidate in _estimated(job, others):
             found.setdefault(tuple(candidate.settings.items()), candidate)
     own = tuple(settings.items())
     return diverse([c for key, c in found.items() if key != own], most, [])
@@ -78,7 +78,7 @@ def _distance(value: Setting, other: Setting) -> float:
     return float(value != other)
 
 
-def _priced(job: Job, settings: Settings) -> list[Candidate]:
+def _estimated(job: Job, settings: Settings) -> list[Candidate]:
     target = find(job.target)
     space = find_scheduler(job.scheduler).estimated_space(job.fusion, target, settings)
     return [

@@ -155,7 +155,7 @@ def _known(path: Path, source: str) -> Store | None:
 
 @dataclass(frozen=True)
 class Found:
-    """An entry of a segment's structure; apart: doublings from its sizes, 0 for the very ones."""
+    """An entry of a segment's structure; doublings: doublings from its sizes, 0 for equal sizes."""
 
     entry: Entry
     source: str

@@ -114,7 +114,7 @@ def chain(products: int, extent: int, dtype: str = "f32") -> Fusion:
 
 
 @pytest.mark.parametrize(
-    ("products", "extent", "way"),
+    ("products", "extent", "input_range"),
     [
         (1, 512, INPUT_RANGES[0]),  # 512 * 8 * 8
         (2, 512, InputRange(4)),  # 512^2 * 4^3 is 2^24, which still is exact

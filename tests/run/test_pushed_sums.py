@@ -228,7 +228,7 @@ def issued(seed: int, calls: int = 6) -> None:
 def test_programs_of_a_stream_share_a_mailbox(
     seed: int, sent_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushed_sums, "SENT_AT_ONCE", sent_at_once)
+    monkeypatch.setattr(pushed_sums, "MOST_SENT_TO_ALL", sent_at_once)
     issued(seed)
 
 
@@ -272,7 +272,7 @@ def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
     def begin(size: int = 4096, dtype: DType = F32, reduction: str = "sum", **given: Any) -> Begin:
         memory = DeviceMemory(0, size // dtype.size, dtype, 0)
         exchange = Collective("all_reduce", "z", "x", "mesh", 2, reduction)
-        return Begin(exchange, memory, memory, (0, 1), 0, **{"waited_at_once": True, **given})
+        return Begin(exchange, memory, memory, (0, 1), 0, **{"waits_immediately": True, **given})
 
     assert pushes(begin())
     assert pushes(begin(PUSHED_BYTES, BF16))

@@ -218,12 +218,12 @@ def _expand_forward(
     mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
     scale: Operand | None,
 ) -> tuple[Operand, ...]:  # fmt: skip
-    return _attend(
+    return _attention(
         builder, "sdpfa_fwd", (query, key, value), bias, mask, dropout_p, is_causal, scale
     )
 
 
-def _attend(
+def _attention(
     builder: GraphBuilder, name: str, operands: Operands, bias: Operand | None,
     mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
     scale: Operand | None,
@@ -315,7 +315,7 @@ def _expand_scaled_dot_product_attention(
     if enable_gqa and query.shape[-3] != key.shape[-3]:
         key, value = (_shared(builder, query, o) for o in (key, value))
     given = (None, attn_mask, dropout_p, is_causal, scale)
-    return _attend(builder, name, (query, key, value), *given)[0]
+    return _attention(builder, name, (query, key, value), *given)[0]
 
 
 def _shared(builder: GraphBuilder, query: Operand, other: Operand) -> Operand:

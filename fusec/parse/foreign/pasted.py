@@ -112,13 +112,13 @@ class Pasted(PythonCalls):
     @property
     def missing(self) -> Sequence[str]:
         """Return what the line that was read last needs besides: inputs to declare, and numbers."""
-        told = [*self._modules.missing, *dict.fromkeys(self.unknown)]
+        wrong = [*self._modules.missing, *dict.fromkeys(self.unknown)]
         for section, is_size in (("inputs", False), ("dims", True)):
             names = [n for n in self._undeclared if bool(_SIZES.fullmatch(n)) is is_size]
             entries = [f"`{n}: f32 = 1e-5`" if "eps" in n else f"`{n}`" for n in names]
             if entries:
-                told.append(f"declare {' and '.join(entries)} under `{section}:`")
-        return told
+                wrong.append(f"declare {' and '.join(entries)} under `{section}:`")
+        return wrong
 
     def line(self, line: OpLine) -> OpLine:
         """Return a line without Python's parts; one result of several is named where it stands."""
@@ -148,7 +148,7 @@ class Pasted(PythonCalls):
     def _is_copied(self, tree: Name, line: OpLine) -> bool:
         """Return whether a line that is not in fusec's words gives a value another name."""
         known = self._value(tree) is not None
-        return known and (tree is not line.tree or line.told is not None)
+        return known and (tree is not line.tree or line.wrong is not None)
 
     def _accepted(self, tree: Tree) -> Tree | None:
         """Return constants and types, which op lines may name as Python does; None of others."""

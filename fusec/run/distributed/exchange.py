@@ -161,7 +161,7 @@ def circumstances(
     gathered = gathered_by_nccl(steps, executable.program, sizes, executable.member)
     return {
         number: {
-            "waited_at_once": number in at_once,
+            "waits_immediately": number in at_once,
             "joined": joined.get(number),
             "by_nccl": isinstance(step.instruction, Collective)
             and step.instruction.target in gathered,

@@ -27,7 +27,7 @@ _STEP = 0.05
 
 
 def meet(
-    ranks: Ranks, patience: float, seconds: float = MEETING, *, ends: Ends = Ends.COMMAND
+    ranks: Ranks, timeout: float, seconds: float = MEETING, *, ends: Ends = Ends.COMMAND
 ) -> Links:
     """Return connections to all other ranks; RankFailure where they do not come in time.
 
@@ -40,7 +40,7 @@ def meet(
     with socket.create_server((where, 0), backlog=128) as own:
         serves = not ranks.launched and ranks.rank == 0
         listener = _listen_near(where, ranks.port) if serves else None
-        given = (ranks, host_name(), own.getsockname()[1], os.getpid(), seconds, patience)
+        given = (ranks, host_name(), own.getsockname()[1], os.getpid(), seconds, timeout)
         watchdog = Watchdog(Order(*given, ends.value), listener)
         if listener is not None:
             listener.close()  # not shut down: the watchdog serves there
@@ -52,7 +52,7 @@ def meet(
             watchdog.leave()
             raise
     hosts = tuple(entry["host"] for entry in announced)
-    return Links(ranks.rank, sockets, hosts, patience, watchdog)
+    return Links(ranks.rank, sockets, hosts, timeout, watchdog)
 
 
 def _connect_all(

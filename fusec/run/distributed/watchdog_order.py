@@ -36,7 +36,7 @@ class Order:
     port: int
     pid: int
     seconds: float
-    patience: float
+    timeout: float
     ends: str
 
     def frame(self) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class GpuTransport:
     def __init__(self, links: Links, device: Device, sibling: GpuTransport | None = None) -> None:
         """Find out which GPUs reach one another; EnvironmentProblem where two ranks share one.
 
-        beside: the process's first transport, for another program; that one is closed last.
+        sibling: the process's first transport, for another program; that one is closed last.
         """
         self._links, self._device, self._first = links, device, sibling is None
         self._shared = _open_shared(links, device) if sibling is None else sibling._shared

@@ -126,8 +126,8 @@ def _wide_cat(segment: Fusion) -> Node | Refusal:
 def _updates(segment: Fusion, node: Node) -> Iterator[Fusion]:
     """Yield fusions that each put some operands of a cat into its result."""
     assert node.op.access is not None
-    assert node.op.access.beside is not None
-    axis, whole = node.op.access.beside(node), node.output
+    assert node.op.access.concat_dim is not None
+    axis, whole = node.op.access.concat_dim(node), node.output
     strides = segment.effects.strides(whole)
     taken = segment.names
     start = dim(0)

@@ -48,23 +48,25 @@ TURN_STEPS = 4
 class TiledLoad:
     """A load that passes through shared memory.
 
-    columns: elements of a row; pitch: elements between rows there and, unless turned, in memory;
-    apart: of rows whose columns lie apart, by how many elements, else 0; wide: of those, rows that
-    one access loads; start: the first element of the first row that is copied; skip: how many of
+    columns: elements of a row; pitch: elements between rows there and, unless transposed, in memory;
+    column_stride: elements between columns if the rows are contiguous, else 0; wide: of those, rows
+    that one access loads; start: the first element of the first row that is copied; skip: how many of
     these come before it.
     """
 
     instance: Instance
     columns: int
     pitch: int
-    apart: int
+    column_stride: int
     wide: int
     start: int
     skip: int
 
     def elements(self, rows: int) -> int:
         """Return the elements of a tile, in whole copies."""
-        return _whole(rows * self.pitch + self.skip, self.instance.dtype.size, not self.apart)
+        return _whole(
+            rows * self.pitch + self.skip, self.instance.dtype.size, not self.column_stride
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Tiled:
     @property
     def is_transposed(self) -> bool:
         """Return whether columns lie apart in some load."""
-        return any(i.apart for i in self.loads)
+        return any(i.column_stride for i in self.loads)
 
 
 def tiled(problem: RowsProblem, width: int) -> Tiled | Refusal:
@@ -196,16 +198,21 @@ def _tiled_load(
     row, chunk, lane = loops
     known = dict(address.terms)
     rows, width = problem.rows.rows, lane.extent.value
-    apart = known.get(lane if width > 1 else chunk)
-    if apart is None or not apart.is_const or not rows.is_const or apart.value < rows.value:
+    column_stride = known.get(lane if width > 1 else chunk)
+    if (
+        column_stride is None
+        or not column_stride.is_const
+        or not rows.is_const
+        or column_stride.value < rows.value
+    ):
         return None
-    along = {lane: apart} if width > 1 else {}
+    along = {lane: column_stride} if width > 1 else {}
     if chunk.extent != 1:
-        along[chunk] = apart * width
+        along[chunk] = column_stride * width
     if known != {row: dim(1), **along}:
         return None
-    wide = gcd(apart.value, rows.value, start, COPY // size)
-    return TiledLoad(load, columns, columns, apart.value, wide, start, 0)
+    wide = gcd(column_stride.value, rows.value, start, COPY // size)
+    return TiledLoad(load, columns, columns, column_stride.value, wide, start, 0)
 
 
 def check_tile(

@@ -190,7 +190,7 @@ def _between(
     weights = between.weights(lowering)
     if {weights.shares.dtype, weights.pulls.dtype} != {F32}:
         return Refusal("dtype", "weights are not computed in f32")
-    others = _apart(weights.pulls, weights.shares)
+    others = _producers_until(weights.pulls, weights.shares)
     if any(i.kind == "load" and i.value is epilogue.sums for i in others):
         because = f"`{first.output.name}` is read again where `{second.output.name}` is weighted"
         return Refusal("softmax", because)
@@ -226,7 +226,7 @@ def _read_at_home(
     return frozenset(found) if sums in found else None
 
 
-def _apart(root: Instance, end: Instance) -> Iterable[Instance]:
+def _producers_until(root: Instance, end: Instance) -> Iterable[Instance]:
     """Yield what an instance is made of, but not what `end` is made of."""
     seen, stack = {end}, [root]
     while stack:

@@ -243,7 +243,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of the vectors that its loop takes at a time."""
         p = plan.parameters
-        together = max(p.unrolled, at_once(plan))
+        together = max(p.unrolled, unrolled_vectors(plan))
         loops = Loops(p.vector_width, together, outer=not p.inner, shifted=p.shifted)
         found = phased_pressure(plan, loops)
         return replace(found, own=found.own + TURN_REGISTERS) if p.turns else found
@@ -290,7 +290,7 @@ def loaded_once(plan: ReductionPlan) -> frozenset[Instance]:
     )
 
 
-def at_once(plan: ReductionPlan) -> int:
+def unrolled_vectors(plan: ReductionPlan) -> int:
     """Return how many vectors a thread loads together that has no loop, 0 where it has one."""
     p, rows = plan.parameters, plan.problem.rows
     if p.splits > 1 or (p.shifted and not p.inner):
