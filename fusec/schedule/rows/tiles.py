@@ -48,10 +48,10 @@ TURN_STEPS = 4
 class TiledLoad:
     """A load that passes through shared memory.
 
-    columns: elements of a row; pitch: elements between rows there and, unless transposed, in memory;
-    column_stride: elements between columns if the rows are contiguous, else 0; wide: of those, rows
-    that one access loads; start: the first element of the first row that is copied; skip: how many of
-    these come before it.
+    columns: elements of a row; pitch: elements between rows there and, unless transposed, in
+    memory; column_stride: elements between columns if the rows are contiguous, else 0; wide: of
+    those, rows that one access loads; start: the first element of the first row that is copied;
+    skip: how many of these come before it.
     """
 
     instance: Instance
