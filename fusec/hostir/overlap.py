@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.hostir.launch_groups import LaunchGroup, alone, launch_groups_of, ring
 from fusec.hostir.pipeline import Stage, pipeline_seconds
 from fusec.ops.communication import communicates
