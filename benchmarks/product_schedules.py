@@ -157,13 +157,13 @@ class Priced:
         self.traits = replace(found.traits, slots=found.product.slots)
         bytes_ = traffic(found.fusion)
         self.work: ProductWork = work_of(found.product, bytes_, found.hints)
-        chosen = self.family.likeliest(found, target)
+        chosen = self.family.default_parameters(found, target)
         assert isinstance(chosen, MatmulParameters), chosen
         self.chosen = chosen
 
     def legal(self, p: MatmulParameters) -> MatmulParameters | None:
         """Return a schedule with the fields that follow, None where there is no such kernel."""
-        made = self.family.completed(self.problem, p)
+        made = self.family.with_derived(self.problem, p)
         return made if self.family.legal(self.problem, made, self.target) is None else None
 
     def seconds(self, p: MatmulParameters) -> float:
@@ -202,7 +202,7 @@ def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
     weighed = WEIGHED_TILES if product.kind in KINDS else ()
     for rows, columns in dict.fromkeys((*SPLIT_TILES, *weighed, *swapped)):
         p = schedule_of(f"split_k {rows}x{columns} 2 2 1", product.chosen)
-        p = product.family.completed(product.problem, p)
+        p = product.family.with_derived(product.problem, p)
         found: set[int] = set()
         for count in (1, 2, 3):
             found.add(most_stages(replace(p, splits=2), product.traits, room(count)))

@@ -82,7 +82,7 @@ ASKED = {
 
 PEER_READS = "peer_reads"
 """The name of what is done instead of an all-reduce where it is cheaper; also of --without."""
-LOOPS_BY_PRICE = "loops_by_price"
+LOOPS_BY_COST = "loops_by_cost"
 """That loops which pass slices around ranks are run only where that is cheaper; of --without."""
 PUSHED_ROWS = "pushed_rows"
 """That row kernels add their rows over ranks themselves, where that is cheaper; of --without."""

@@ -97,12 +97,12 @@ def draw_with(
         sketch = kind(random.Random(f"{seed}:{number}:{attempt}"), NAME)
         sketch.cap = cap or sketch.cap
         try:
-            return _drawn(sketch, themes)
+            return _sampled(sketch, themes)
         except Unfit:
             attempt += 1
 
 
-def _drawn(sketch: Sketch, themes: Collection[str]) -> Fusion:
+def _sampled(sketch: Sketch, themes: Collection[str]) -> Fusion:
     weights = {n: weight for n, (*_, weight) in {**THEMES, **OWN_INPUTS}.items() if n in themes}
     theme = sketch.weighed(weights)
     if theme not in OWN_INPUTS:

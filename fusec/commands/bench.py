@@ -101,7 +101,7 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
             work = of_package(package, built_for.target)
             inputs = Inputs(session.device, fusion, work.sizes, chosen.seed)
             with (
-                activity(f"timing {fusion.name}", at_once=True),
+                activity(f"timing {fusion.name}", immediately=True),
                 inputs,
                 BoundWork(session.device, work, inputs) as bound,
             ):
@@ -152,7 +152,7 @@ def flags_of(options: CompileOptions) -> list[str]:
 
 
 def _counted(path: str, options: CompileOptions) -> dict[str, Any]:
-    from fusec.bench.counters import beside, profile
+    from fusec.bench.counters import compare_traffic, profile
     from fusec.bench.work import build
     from fusec.run.device import Device
 
@@ -162,7 +162,7 @@ def _counted(path: str, options: CompileOptions) -> dict[str, Any]:
         options = driver.for_device(options, device.facts)
         about = device.facts.text()
     works = [build(fusion, options) for fusion in _programs(path, options)]
-    found = [each for work in works for each in beside(work, launches)]
+    found = [each for work in works for each in compare_traffic(work, launches)]
     print("\n".join(aligned([COUNTED, *map(_line, found)], left=(0, 1))))
     for each in found:
         if each.is_finding:

@@ -76,7 +76,7 @@ def _target_of(device: Device) -> Target:
 
 
 def _timed(device: Device, path: Path, options: CompileOptions) -> Probe:
-    with activity(f"measuring {path.stem}", at_once=True):
+    with activity(f"measuring {path.stem}", immediately=True):
         return run_probe(device, path, options)
 
 

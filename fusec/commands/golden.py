@@ -55,14 +55,14 @@ def golden(
         made = golden_files(file, *_as_kept(folder, options, dialects), build=build)
         if update:
             _write(folder, made, keep=() if build else (REGISTERS,))
-            told.append(_told(file, folder, "written"))
+            told.append(_result(file, folder, "written"))
             print(f"{visible(str(folder))}: {len(made)} files written")
             continue
         changes = _differences(file, folder, made, without=() if build else (REGISTERS,))
         report.differences += [change.diagnostic for change in changes]
         lines = [line for change in changes for line in change.lines]
         differing += bool(lines)
-        told.append(_told(file, folder, "differs" if lines else "same", lines))
+        told.append(_result(file, folder, "differs" if lines else "same", lines))
         found = "differs from" if lines else "as in"
         print(visible(f"{file}: {found} {folder}"))
         print("".join(f"{line}\n" for line in lines[:SHOWN_LINES]), end="")
@@ -73,7 +73,7 @@ def golden(
     return 1 if differing else 0
 
 
-def _told(file: str, folder: Path, status: str, diff: Sequence[str] = ()) -> dict[str, Any]:
+def _result(file: str, folder: Path, status: str, diff: Sequence[str] = ()) -> dict[str, Any]:
     return {"file": file, "folder": str(folder), "status": status, "diff": list(diff)}
 
 

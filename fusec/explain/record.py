@@ -161,7 +161,7 @@ def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
     from fusec.schedule.registry import schedulers
 
     gpu = target.find(options.target)
-    with activity("computing the lower bound on traffic", at_once=True):
+    with activity("computing the lower bound on traffic", immediately=True):
         known = bound(fusion, schedulers(), gpu, seconds=EXACT_SECONDS)
     gap = max(0.0, 1 - known.lower_bytes / found) if found else 0.0
     return Exact(known.bytes, known.lower_bytes, known.proven, gap, known.method, known.segments)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
-from fusec.hostir.units import ring
+from fusec.hostir.launch_groups import ring
 from fusec.ops.communication import SEND_SLICE
 from fusec.segment.segmented import Segment
 from fusec.target import Target

@@ -225,7 +225,7 @@ class _Reader:
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
         if isinstance(node, Scalar) and "=" in node.text and node.plain:
-            raise without_dash(node.source, node.start, beside="ops:")
+            raise without_dash(node.source, node.start, entry="ops:")
         if isinstance(node, Scalar) and node.source.text[node.start] in "|>":
             begun = all(line.lstrip().startswith("-") for line in node.text.splitlines())
             sign = f"remove the `{node.source.text[node.start]}` after `ops:`"
@@ -268,7 +268,7 @@ class _Reader:
             raise
         except FusecError:
             raise error from None
-        return replace(line, told=line.told or error)
+        return replace(line, wrong=line.wrong or error)
 
     def _poison(self, item: YamlNode) -> None:
         """Keep uses of what an unreadable line was meant to define silent."""
@@ -306,7 +306,7 @@ class _Reader:
                 return  # `B, H = x.shape` of a tensor [B, H]
             twice, made = self._names_given_again(line, spans), None
             try:
-                overwriting = calls.words.overwriting(line, below) if line.told is None else None
+                overwriting = calls.words.overwriting(line, below) if line.wrong is None else None
                 if overwriting is not None:
                     made, error = overwriting
                     raise error
@@ -366,7 +366,7 @@ class _Reader:
         names = (*line.names, *unused * (count - len(line.names)))
         try:
             ours = calls.words.line_in_ours(line) if calls.words.plain(line) is None else line
-            named, besides = replace(ours, names=names, told=None), calls.words.missing
+            named, besides = replace(ours, names=names, wrong=None), calls.words.missing
             calls.line(named, lambda: [builder.fresh_name(f"unused_{k}") for k in range(count)])
         except FusecError as again:
             return error if isinstance(again, Miscounted) else again
@@ -561,14 +561,14 @@ _JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")
 
 def _with_next_error(error: FusecError, again: FusecError, line: OpLine) -> FusecError:
     """Return the error of a line whose line to write is wrong, too, with what is wrong with it."""
-    told, also = error.diagnostic, again.diagnostic
-    if told.help is None or line_text(line) not in told.help or again.code is UNDEFINED_NAME:
+    wrong, also = error.diagnostic, again.diagnostic
+    if wrong.help is None or line_text(line) not in wrong.help or again.code is UNDEFINED_NAME:
         return error
     if again.guess is not None:
-        rest = told.help.partition(line_text(line))[2]
+        rest = wrong.help.partition(line_text(line))[2]
         return error.changed(help=f"{also.help}{rest}", guess=again.guess)
-    help = f"; {also.help}" if also.help is not None and also.help not in told.help else ""
-    return error.changed(notes=(*told.notes, f"in the line to write: {also.message}{help}"))
+    help = f"; {also.help}" if also.help is not None and also.help not in wrong.help else ""
+    return error.changed(notes=(*wrong.notes, f"in the line to write: {also.message}{help}"))
 
 
 def _names_of_outputs(node: YamlNode | None) -> Iterator[str]:

@@ -40,9 +40,9 @@ def _changed(fusion: Fusion, value: Operand, target: Value, place: Sequence[Dim]
     node = fusion.producer.get(value)
     if node is not None and _is_slice_at(node, target, place):
         return None
-    if node is None or node.op.access is None or node.op.access.beside is None:
+    if node is None or node.op.access is None or node.op.access.concat_dim is None:
         return value, tuple(place)
-    axis, found = node.op.access.beside(node), list[Slice]()
+    axis, found = node.op.access.concat_dim(node), list[Slice]()
     at = list(place)
     for operand in node.operands:
         part = _changed(fusion, operand, target, at)

@@ -54,7 +54,7 @@ def half_ulp(value: Array, half: DType | None) -> Array:
     return np.zeros(()) if half is None else ulp(value, half) / 2
 
 
-def judge_beside(found: Array, expected: Estimate, shared: Shared) -> Array:
+def judge_with_shared_error(found: Array, expected: Estimate, shared: Shared) -> Array:
     """Return which elements are off by more than their own errors and one that all share."""
     size = np.maximum(np.abs(found), np.abs(expected.value))
     tolerance = LIMIT * (remaining(expected, shared) + LOST)

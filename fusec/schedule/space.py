@@ -1,4 +1,4 @@
-"""What may be chosen of a kernel: free fields of a family's record, and the records near one."""
+"""The schedule space of a family: free fields of its parameters, and records near the default."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ POWERS = tuple(1 << k for k in range(11))
 WIDTHS = POWERS[:5]
 """Elements of a vector."""
 THREADS = tuple(sorted({*POWERS, *range(32, 1025, 32)}))
-"""Threads side by side: powers of two, or whole warps."""
+"""Threads along one axis of a block: powers of two, or whole warps."""
 COUNTS = range(1, 1 << 16)
 """Numbers of blocks, tiles and the like."""
 MOST_RECORDS = 64
-"""Records that a space has at most."""
+"""Most records in a space."""
 MOST_CHANGES = 2
-"""Fields in which a record of a space differs from the likeliest one, at most."""
+"""Most fields in which a record of a space differs from the default one."""
 
 
 def power_below(value: int) -> int:
@@ -56,7 +56,7 @@ def listing(values: Sequence[Setting]) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A field that is free, the values that it may take, and its meaning; a range is of counts."""
+    """A free field, its valid values, and its meaning; a range is of counts."""
 
     name: str
     values: Sequence[Setting]
@@ -68,7 +68,7 @@ class Field:
         return listing(self.values)
 
     def nearest(self, value: Setting) -> Sequence[Setting]:
-        """Return the other values, those next to a value first; counts by doubling."""
+        """Return the other values, nearest first; counts by doubling and halving."""
         if isinstance(self.values, range):
             assert isinstance(value, int)
             doubled = (v for k in range(1, 17) for v in (value << k, value >> k))
@@ -82,7 +82,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a family chose for a segment; the fields that are not free follow from the others."""
+    """The schedule parameters of a family for a segment; fields that are not free are derived."""
 
     free: ClassVar[tuple[Field, ...]] = ()
 
@@ -106,10 +106,10 @@ class Parameters:
 
     @property
     def requested(self) -> frozenset[str]:
-        """Return the free fields whose values only a schedule of the user's selects.
+        """Return the free fields whose values only `schedules:` selects.
 
-        Those that lose bits, or the same bits in every run: neither the cost model nor `fusec tune`
-        takes them.
+        Values that lose accuracy or determinism: the cost model and `fusec tune` never select
+        them.
         """
         return frozenset()
 

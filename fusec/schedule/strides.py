@@ -14,13 +14,13 @@ from fusec.index.places import compile_index
 from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.rows.domain import Rows
 from fusec.segment.limits import MOST_MAPS
 from fusec.segment.price import LINE, SECTOR
 
-_RECENT: Recent[Lowering] = Recent()
-_REDUCED: Recent[Lowering] = Recent()
+_CACHE: IdentityCache[Lowering] = IdentityCache()
+_REDUCED: IdentityCache[Lowering] = IdentityCache()
 PLACES = 65
 """Places along an axis that are looked at where no formula tells how an address grows."""
 WARP = 32
@@ -55,7 +55,7 @@ def axis_lowering(fusion: Fusion, domain: Domain) -> Lowering:
             lowering.at_home(output.value)
         return lowering
 
-    return _RECENT.of(fusion, id(domain), made)
+    return _CACHE.of(fusion, id(domain), made)
 
 
 def strided_loads(fusion: Fusion, domain: Domain) -> list[Strided]:

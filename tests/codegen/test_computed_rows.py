@@ -147,8 +147,8 @@ def test_tiles_without_a_kernel(fields: dict[str, int | str], because: str) -> N
     problem = Matmul().problem(normalised(16, 256, 1024))
     assert isinstance(problem, MatmulProblem)
     given = {"stages": 4, "cluster": 1, "splits": 1, **fields}
-    p = Matmul().completed(problem, SplitKParameters(tile_k=64, **given))  # pyright: ignore
-    refusal = Matmul().trouble(problem, p, HOPPER)
+    p = Matmul().with_derived(problem, SplitKParameters(tile_k=64, **given))  # pyright: ignore
+    refusal = Matmul().why_illegal(problem, p, HOPPER)
     assert refusal is not None
     assert because in refusal.because
 

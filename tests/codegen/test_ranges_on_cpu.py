@@ -122,9 +122,9 @@ def test_ranges_are_taken_where_a_last_wave_is_ragged(
     family, gpu, fusion = Matmul(), target.find("sm_90a"), weighted(rows, columns, 8192)
     problem = family.problem(fusion)
     assert isinstance(problem, MatmulProblem)
-    likeliest = family.likeliest(problem, gpu)
-    assert not isinstance(likeliest, Refusal)
-    assert likeliest.in_ranges == in_ranges
+    default_parameters = family.default_parameters(problem, gpu)
+    assert not isinstance(default_parameters, Refusal)
+    assert default_parameters.in_ranges == in_ranges
     space = family.space(problem, gpu)
     assert not isinstance(space, Refusal)
     assert any(p.in_ranges for p in space)

@@ -358,7 +358,7 @@ def test_an_exchange_ends_in_the_loop_in_which_it_begins() -> None:
     printer = PlanPrinter("p", "", program, fields, sizes, {}, Sizes({"B": Code("B")}), MESH, axes)
     with pytest.raises(Unsupported, match="is waited for outside of the loop") as error:
         printer.view((), ())
-    assert error.value.diagnostic.help == "--without late_waits"
+    assert error.value.diagnostic.help == "--without sink_waits"
 
 
 @pytest.fixture(scope="module", params=mostly_nightly(["stream_rows", "ring_gather_matmul"], 2))

@@ -18,7 +18,7 @@ from strategies import random_inputs
 from benchmarks.first_fit import first_fit
 from fusec.exact.bound import bound
 from fusec.exact.conflicts import Conflicts
-from fusec.exact.prices import Prices
+from fusec.exact.costs import Prices
 from fusec.exact.program import prove
 from fusec.exact.space import Space
 from fusec.exact.states import States

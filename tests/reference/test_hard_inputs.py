@@ -15,7 +15,7 @@ from fusec.reference.errors.nodes import Model
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import compare, verdict_on
 from fusec.run.arrays import lay_out
-from tools.mistakes import mistakes, orders_of
+from tools.injected_faults import mistakes, orders_of
 from tools.single import Arithmetic, evaluate_single, rounded, stored
 from tools.verdicts import ORDERS
 

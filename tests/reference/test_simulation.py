@@ -17,7 +17,7 @@ from fusec.reference.errors.nodes import Model
 from fusec.reference.simulation import MARGIN, simulate
 from fusec.reference.stream import estimate
 from fusec.run.inputs import random_inputs
-from tools.mistakes import mistakes
+from tools.injected_faults import mistakes
 from tools.single import evaluate_single, rounded, stored
 from tools.verdicts import ENTROPIES, ORDERS, Setting, with_entropy
 

@@ -105,7 +105,7 @@ extern "C" __global__ void __cluster_dims__(2)
     fusec::let_next_kernel_start();  // which waits for this one's end
     const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * 2 + place;
     float4* const slices = reinterpret_cast<float4*>(partials) + owner * splits * Config::kSlab;
-    fusec::leave_fragments<Config>(slices + turn * Config::kSlab, sums);
+    fusec::store_fragments<Config>(slices + turn * Config::kSlab, sums);
   } else {
     // The producer: one thread keeps kStages loads in flight.
     if (threadIdx.x == Config::kMultipliers) {

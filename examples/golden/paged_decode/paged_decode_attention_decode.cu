@@ -148,10 +148,10 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
 
   __syncthreads();  // of all warps, with their rings
   const WarpParts warps = {reinterpret_cast<float*>(shared)};
-  fusec::leave_part(warps, threadIdx.x / 32, sums);
+  fusec::store_partial(warps, threadIdx.x / 32, sums);
   __syncthreads();
   const BlockParts parts = {partials + batch * (Config::kSplits * BlockParts::kFloats)};
-  fusec::leave_block(parts, split, warps, scale);
+  fusec::store_block_partial(parts, split, warps, scale);
   if (!fusec::last_block(arrivals + batch, Config::kSplits)) return;
   const auto visit = [&](int row, int n, const Whole& whole) {
     const int g = row / Config::kQueries;

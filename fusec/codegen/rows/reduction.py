@@ -8,7 +8,7 @@ from fusec.kernel.ctext import index_type
 from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.rows.kernel.reduction import ReductionNodes, nodes_of
-from fusec.schedule.rows.reduction.family import ReductionPlan, at_once
+from fusec.schedule.rows.reduction.family import ReductionPlan, unrolled_vectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class ReductionView(KernelView, ReductionNodes):
     threads_x: int
     threads_y: int
     vector_width: int
-    at_once: bool
+    unrolled_vectors: bool
     unrolled: int
     splits: int
     fan: int
@@ -42,7 +42,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
-        at_once=at_once(plan) > 0,
+        unrolled_vectors=unrolled_vectors(plan) > 0,
         unrolled=parameters.unrolled,
         splits=parameters.splits,
         fan=parameters.fan,

@@ -35,7 +35,7 @@ class KernelFile:
         return self.record.name
 
 
-def build_anew(
+def rebuild(
     kernels: Sequence[KernelFile], target: str, options: CompileOptions
 ) -> dict[tuple[str, str], Artifact]:
     """Return machine code for `target`, built from the text of kernels."""

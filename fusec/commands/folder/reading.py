@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from fusec.commands.folder.artifacts import digest
-from fusec.commands.folder.edited import KernelFile, build_anew, check_parameters
+from fusec.commands.folder.edited import KernelFile, check_parameters, rebuild
 from fusec.commands.folder.records import (
     AGAIN,
     MANIFEST,
@@ -94,7 +94,7 @@ def package_of(
     plans = [manifest.plans[number] for number in numbers]
     kernels = [kernel for plan in plans for kernel in _kernels(contents, plan)]
     stale = [k for k in kernels if k.edited or target not in k.record.builds]
-    artifacts = build_anew(stale, target, options)
+    artifacts = rebuild(stale, target, options)
     for kernel in kernels:
         if kernel not in stale:
             built = kernel.record.builds[target]

@@ -153,7 +153,7 @@ def accumulate(
     return Accumulator(name, part, state, kind, _rounds(node), array)
 
 
-def accumulate_end(
+def accumulate_edge(
     emitter: Emitter, lowering: Lowering, node: Node, each: Accumulator, phase: int
 ) -> None:
     """Emit in `phase` what takes an element by itself, a vector's first, into a thread's part."""

@@ -34,7 +34,7 @@ from fusec.ops.builder.arguments import (
     flat_operands,
     miscounted,
     operand_slots,
-    turned_pads,
+    reversed_pads,
 )
 from fusec.ops.builder.boundaries import Boundary, check_pin, phases_between
 from fusec.ops.builder.draws import DrawBuilder
@@ -112,7 +112,7 @@ class GraphBuilder(DrawBuilder):
         self._call_span = span
         self._depth += 1
         try:
-            results = self._call(definition, operands, turned_pads(attributes), names, span)
+            results = self._call(definition, operands, reversed_pads(attributes), names, span)
         except InternalError:
             raise
         except FusecError as error:

@@ -165,7 +165,7 @@ def _check(name: str, operands: Operands, pairs: Iterable[tuple[Dim, Dim]]) -> N
             raise mismatch(name, left, right, "extents of its operands must agree", operands)
 
 
-def _turned(builder: GraphBuilder, x: Operand) -> Operand:
+def _transposed(builder: GraphBuilder, x: Operand) -> Operand:
     rank = len(x.shape)
     return builder.apply("permute", x, dims=[*range(rank - 2), rank - 1, rank - 2])
 
@@ -180,7 +180,7 @@ def _scores(
     is_causal: Operand | None,
 ) -> Operand:  # fmt: skip
     """Return scale * query @ key^T in f32 (f64 for f64), -inf where a row may not look."""
-    product = _product(builder, query, _turned(builder, key))
+    product = _product(builder, query, _transposed(builder, key))
     scores = builder.apply("mul", product, _scale(builder, query, scale))
     if is_causal is None or (isinstance(is_causal, Const) and not is_causal.value):
         return scores
@@ -227,12 +227,12 @@ def _expand_forward(
     mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
     scale: Operand | None,
 ) -> tuple[Operand, ...]:  # fmt: skip
-    return _attend(
+    return _attention(
         builder, "sdpfa_fwd", (query, key, value), bias, mask, dropout_p, is_causal, scale
     )
 
 
-def _attend(
+def _attention(
     builder: GraphBuilder, name: str, operands: Operands, bias: Operand | None,
     mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
     scale: Operand | None,
@@ -309,8 +309,8 @@ def sdpfa_fwd(
     total = np.sum(powers, axis=-1, keepdims=True)
     shares = powers / np.where(total == 0, 1.0, total)
     if p:
-        drawn = philox.uniforms(0, 0, shares.size, double=False).reshape(shares.shape)
-        shares = np.where(drawn < 1 - p, shares / (1 - p), 0.0)
+        random_text = philox.uniforms(0, 0, shares.size, double=False).reshape(shares.shape)
+        shares = np.where(random_text < 1 - p, shares / (1 - p), 0.0)
     seeds = np.zeros(2, np.uint64), np.zeros((), np.uint64)
     return np.matmul(shares, value), (largest + np.log(total))[..., 0], *seeds
 
@@ -325,7 +325,7 @@ def _expand_scaled_dot_product_attention(
     if enable_gqa and query.shape[-3] != key.shape[-3]:
         key, value = (_shared(builder, query, o) for o in (key, value))
     given = (None, attn_mask, dropout_p, is_causal, scale)
-    return _attend(builder, name, (query, key, value), *given)[0]
+    return _attention(builder, name, (query, key, value), *given)[0]
 
 
 def _shared(builder: GraphBuilder, query: Operand, other: Operand) -> Operand:
@@ -389,7 +389,7 @@ def _expand_backward(
     sums = builder.apply("broadcast", logsumexp, is_broadcast_dim=column)
     shares = builder.apply("exp", builder.apply("sub", scores, sums))
     dropped = shares
-    moved = _product(builder, grad, _turned(builder, value))
+    moved = _product(builder, grad, _transposed(builder, value))
     if dropout_p is not None and _drops(dropout_p):
         if philox_seed is None or philox_offset is None:
             raise FusecError("`sdpfa_bwd` with a dropout needs philox_seed and philox_offset")
@@ -406,8 +406,8 @@ def _expand_backward(
     kept_shares = narrow(builder, dropped, query)
     return (
         builder.apply("matmul", pull, key),
-        builder.apply("matmul", _turned(builder, pull), query),
-        builder.apply("matmul", _turned(builder, kept_shares), grad),
+        builder.apply("matmul", _transposed(builder, pull), query),
+        builder.apply("matmul", _transposed(builder, kept_shares), grad),
     )
 
 
@@ -440,8 +440,8 @@ def sdpfa_bwd(
     moved, dropped = np.matmul(grad_output, np.swapaxes(value, -1, -2)), shares
     if p:
         seed, offset = int(np.ravel(philox_seed)[0]), int(np.ravel(philox_offset)[0])
-        drawn = philox.uniforms(seed, offset, shares.size, double=False).reshape(shares.shape)
-        dropped, moved = (np.where(drawn < 1 - p, x / (1 - p), 0.0) for x in (shares, moved))
+        random_text = philox.uniforms(seed, offset, shares.size, double=False).reshape(shares.shape)
+        dropped, moved = (np.where(random_text < 1 - p, x / (1 - p), 0.0) for x in (shares, moved))
     share = np.sum(np.multiply(grad_output, output), axis=-1, keepdims=True)
     pull = shares * (moved - share) * factor
     turned = np.swapaxes(pull, -1, -2), np.swapaxes(dropped, -1, -2)

@@ -100,7 +100,7 @@ class Cursor:
         if self.token.kind != "end":
             raise self.unexpected(f"nothing after the {after}", help_after(self))
 
-    def _told(self, message: str, at: Token | Name) -> FusecError:
+    def _error(self, message: str, at: Token | Name) -> FusecError:
         return FusecError(message, span=self.span(at), code=UNEXPECTED_TOKEN)
 
     def _note_python(self, message: str, at: Token, code: Code = UNEXPECTED_TOKEN) -> None:

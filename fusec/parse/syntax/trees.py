@@ -120,7 +120,7 @@ class OpLine:
 
     names: tuple[Name, ...]
     tree: Tree
-    told: FusecError | None = None
+    wrong: FusecError | None = None
     """What is wrong with a line in a form of Python's that is understood: `x *= y`."""
 
 

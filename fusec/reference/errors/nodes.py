@@ -95,7 +95,7 @@ class Nodes:
         """Number the nodes."""
         self.sizes, self.model = sizes, model
         self._bits = {node: 1 << number for number, node in enumerate(fusion.nodes)}
-        self._halves = _half_origins(fusion) if model.eager else {}
+        self._half_origins_of = _half_origins(fusion) if model.eager else {}
         self._shifts = free_shifts(fusion) if model.errors else frozenset[Value]()
         self._limits = find_shares(fusion, sizes) if model.errors else {}
         self._scaled = _scores_of(fusion, model.early) if model.early else frozenset[Value]()
@@ -168,7 +168,7 @@ class Nodes:
             if value.name in self.model.unrounded and self.model.errors:
                 estimate = _unrounded(estimate, value.dtype)
             estimate = with_sure_infinities(estimate)
-            half = self._halves.get(value)
+            half = self._half_origins_of.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
                 own = _of_numbers(own, estimate)

@@ -165,7 +165,7 @@ def pushes(begin: Begin) -> bool:
     exchange, target = begin.exchange, begin.target
     return (
         isinstance(exchange, Collective)
-        and begin.waited_at_once
+        and begin.waits_immediately
         and exchange.kind == "all_reduce"
         and target.elements > 0
         and pushes_sum(exchange.reduction, target.dtype, target.size, len(begin.group))

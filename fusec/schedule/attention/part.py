@@ -59,7 +59,7 @@ class Part:
         return Lowering(self.epilogue.fusion, self.domain, self.bind(width)[0])
 
 
-def behind(fusion: Fusion, node: Node) -> set[Value]:
+def dependents(fusion: Fusion, node: Node) -> set[Value]:
     """Return what depends on the results of a node."""
     found = set(node.outputs)
     for other in fusion.nodes:

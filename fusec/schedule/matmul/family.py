@@ -25,7 +25,7 @@ from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.joined import find_products
 from fusec.schedule.matmul.kernel.names import VOCABULARY
 from fusec.schedule.matmul.kernels import kernels, relied_on
-from fusec.schedule.matmul.legal import trouble
+from fusec.schedule.matmul.legal import why_illegal
 from fusec.schedule.matmul.maps import tensor_maps
 from fusec.schedule.matmul.operands.block_scales import unrounded_operands
 from fusec.schedule.matmul.order import order_of
@@ -115,7 +115,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             return product
         return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
 
-    def general(self, problem: MatmulProblem) -> MatmulProblem:
+    def with_dynamic_sizes(self, problem: MatmulProblem) -> MatmulProblem:
         """Return the problem for any number of rows and of products."""
         return _with_any_rows(problem)
 
@@ -142,19 +142,19 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def _refusal(
         self,
         problem: MatmulProblem,
-        likeliest: MatmulParameters,
+        default_parameters: MatmulParameters,
         target: Target,
         settings: Mapping[str, Setting],
     ) -> Refusal:
-        """Return why fields cannot be set: of a set kernel, beside its own likeliest ones."""
+        """Return why fields cannot be set: of a set kernel, together with its own defaults."""
         kernel = settings.get("kernel")
         reason = problem.kernels(target).get(str(kernel), "")
         if reason:
             return Refusal("kernel", reason)
         if kernel is not None and len(settings) > 1:
             found = self.chosen(problem, target, {"kernel": settings["kernel"]})
-            likeliest = likeliest if isinstance(found, Refusal) else found
-        return super()._refusal(problem, likeliest, target, settings)
+            default_parameters = default_parameters if isinstance(found, Refusal) else found
+        return super()._refusal(problem, default_parameters, target, settings)
 
     def with_settings(
         self, parameters: MatmulParameters, settings: Mapping[str, Setting]
@@ -162,19 +162,23 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         """Return parameters with some free fields set, of another kernel where that is one."""
         return with_settings(parameters, settings)
 
-    def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
+    def with_derived(
+        self, problem: MatmulProblem, parameters: MatmulParameters
+    ) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
         width = parameters.epilogue_width(problem.product)
         tile = parameters.tile_of(problem.traits, parameters.tile_m)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
-    def trouble(
+    def why_illegal(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(parameters, problem.product, target, problem.hints, problem.kernels(target))
+        return why_illegal(
+            parameters, problem.product, target, problem.hints, problem.kernels(target)
+        )
 
-    def price(self, plan: MatmulPlan, target: Target) -> Estimate:
+    def estimate(self, plan: MatmulPlan, target: Target) -> Estimate:
         """Return a price: the kernel's predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
@@ -220,8 +224,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         offer = self._offer(problem, target, {})
         if isinstance(offer, Refusal):
             return None
-        plan, price = offer
-        priced = with_writes(price, problem.segment)
+        plan, estimate = offer
+        priced = with_writes(estimate, problem.segment)
         return Priced(priced.seconds(target), plan.parameters)
 
     def plan(

@@ -15,7 +15,7 @@ from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 
-def trouble(
+def why_illegal(
     p: MatmulParameters,
     problem: Product,
     target: Target,

@@ -63,9 +63,9 @@ def find_after(fusion: Fusion, node: Node) -> After | Refusal:
     copied = replace(make_node("set", [base], {}, ["copied"]), outputs=(result,))
     untouched = _whole(fusion, (*before, copied, *behind))
     after = _whole(fusion, (*before, *finishing, *behind), sums)
-    trouble = flat(untouched)
-    if trouble is not None:
-        return trouble
+    refusal = flat(untouched)
+    if refusal is not None:
+        return refusal
     found = After(after, sums, untouched)
     return _read_elsewhere(found) or found
 

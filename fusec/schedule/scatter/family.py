@@ -17,8 +17,8 @@ from fusec.schedule.scatter.problem import Scatter, prepare
 from fusec.schedule.scatter.ways import (
     THREADS,
     WAYS,
+    check_vectors,
     shares_warps,
-    vectors_trouble,
     widest_vector,
     with_used_inputs,
 )
@@ -82,9 +82,9 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         untouched = Pointwise().problem(found.after.untouched)
         return untouched if isinstance(untouched, Refusal) else found
 
-    def likeliest(self, problem: Scatter, target: Target) -> ScatterParameters:
+    def default_parameters(self, problem: Scatter, target: Target) -> ScatterParameters:
         """Return the way: in the source's order where that fills the GPU, or one as exact."""
-        possible = {name for name, way in WAYS.items() if way.trouble(problem) is None}
+        possible = {name for name, way in WAYS.items() if way.why_illegal(problem) is None}
         orderly = problem.lines >= MANY_LINES or problem.length <= SHORT
         # What is added up before it is rounded, or read, is written once.
         rounded = problem.adds and problem.node.output.dtype.is_half
@@ -100,18 +100,18 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
             "sorted": once or not orderly,
         }
         way = next((w for w, pays in ways.items() if pays and w in possible), "lines")
-        if vectors_trouble(problem, way, widest):
+        if check_vectors(problem, way, widest):
             widest = 1
         while widest > 1 and way == "lines" and problem.lines // widest < MANY_LINES:
             widest //= 2
         return ScatterParameters(way, widest, problem.wide)
 
-    def trouble(
+    def why_illegal(
         self, problem: Scatter, parameters: ScatterParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         way, width = parameters.way, parameters.vector_width
-        return WAYS[way].trouble(problem) or vectors_trouble(problem, way, width)
+        return WAYS[way].why_illegal(problem) or check_vectors(problem, way, width)
 
     def plan(self, problem: Scatter, parameters: ScatterParameters, target: Target) -> ScatterPlan:
         """Return a plan: the copy, and the kernels that write."""
@@ -132,14 +132,16 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
             problem=problem,
         )
 
-    def price(self, plan: ScatterPlan, target: Target) -> Estimate:
+    def estimate(self, plan: ScatterPlan, target: Target) -> Estimate:
         """Return a price: the tensor copied, where that is, and the source read and written."""
         scatter, way = plan.problem, WAYS[plan.parameters.way]
         width = plan.parameters.vector_width
         copied = 0 if scatter.in_place else scatter.elements * _written_again(scatter)
         flops, sfu = work(scatter.fusion)
         reach, along = (target.reach(self.name, a) for a in (access(width), "vector"))
-        copy = None if scatter.in_place else Pointwise().price(_copy_plan(scatter, target), target)
+        copy = (
+            None if scatter.in_place else Pointwise().estimate(_copy_plan(scatter, target), target)
+        )
         moved, scratch = traffic(scatter.segment), way.scratch(scatter)
         written = max(0, moved - (0 if copy is None else copy.bytes)) + copied
         seconds = written / reach + scratch / (along if way.along_scratch else reach)

@@ -10,7 +10,7 @@ from fusec.ir.dtype import F32, F64, I32, U8, U16, U32
 from fusec.ir.graph import Fusion, Output, Value
 from fusec.ops.builder.build import make_node
 from fusec.ops.names import fresh_name
-from fusec.schedule.blocks import access_trouble
+from fusec.schedule.blocks import check_access
 from fusec.schedule.common import INT32_MAX, tensor_arguments
 from fusec.schedule.plan import (
     Argument,
@@ -41,14 +41,14 @@ class Way:
     and writes workspaces along memory.
     """
 
-    trouble: Callable[[Scatter], Refusal | None]
+    why_illegal: Callable[[Scatter], Refusal | None]
     kernels: Callable[[Scatter, Target, int], Launches]
     scratch: Callable[[Scatter], int] = lambda scatter: 0
     by_lines: bool = False
     along_scratch: bool = False
 
 
-def _lines_trouble(scatter: Scatter) -> Refusal | None:
+def _check_lines(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
     if scatter.after is not None:
         return READ_AFTER
@@ -57,19 +57,19 @@ def _lines_trouble(scatter: Scatter) -> Refusal | None:
     return None
 
 
-def _compared_trouble(scatter: Scatter) -> Refusal | None:
+def _check_compared(scatter: Scatter) -> Refusal | None:
     if not scatter.in_place:
         return Refusal("way", "the compare algorithm needs a tensor that is written in place")
     return None
 
 
-def _winners_trouble(scatter: Scatter) -> Refusal | None:
+def _check_winners(scatter: Scatter) -> Refusal | None:
     if scatter.adds:
         return Refusal("way", "a sum has no last writer")
     return Refusal("size", "more than 2^31 positions") if scatter.places > INT32_MAX else None
 
 
-def _elements_trouble(scatter: Scatter) -> Refusal | None:
+def _check_elements(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
     if not scatter.adds:
         return NOT_ADDED
@@ -82,7 +82,7 @@ def _elements_trouble(scatter: Scatter) -> Refusal | None:
     return None
 
 
-def _sorted_trouble(scatter: Scatter) -> Refusal | None:
+def _check_sorted(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
     if not scatter.adds:
         return NOT_ADDED
@@ -99,7 +99,7 @@ def widest_vector(scatter: Scatter) -> int:
     return next(w for w in (8, 4, 2, 1) if w * size <= VECTOR_BYTES and scatter.takes_vectors(w))
 
 
-def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
+def check_vectors(scatter: Scatter, way: str, width: int) -> Refusal | None:
     """Return why a way cannot write vectors of so many lines, or None."""
     if width == 1:
         return None
@@ -107,7 +107,7 @@ def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
         return Refusal("access", "sums in arrival order are added one by one")
     if way == "winners" and not (scatter.in_place and scatter.of_slices):
         return Refusal("access", "each line has its own claims")
-    return access_trouble(width, widest_vector(scatter))
+    return check_access(width, widest_vector(scatter))
 
 
 def shares_warps(scatter: Scatter, width: int) -> bool:
@@ -223,9 +223,9 @@ def _sorted_bytes(scatter: Scatter) -> int:
 
 
 WAYS: Mapping[str, Way] = {
-    "lines": Way(_lines_trouble, _by_lines, by_lines=True),
-    "elements": Way(_elements_trouble, _by_elements),
-    "winners": Way(_winners_trouble, _by_claims, _claimed_bytes),
-    "sorted": Way(_sorted_trouble, _by_order, _sorted_bytes, along_scratch=True),
-    "compared": Way(_compared_trouble, _by_comparing),
+    "lines": Way(_check_lines, _by_lines, by_lines=True),
+    "elements": Way(_check_elements, _by_elements),
+    "winners": Way(_check_winners, _by_claims, _claimed_bytes),
+    "sorted": Way(_check_sorted, _by_order, _sorted_bytes, along_scratch=True),
+    "compared": Way(_check_compared, _by_comparing),
 }

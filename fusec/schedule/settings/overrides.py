@@ -115,9 +115,9 @@ def _first_refused(segment: Segment, overrides: tuple[Override, ...], target: Ta
     raise InternalError("schedule parameters that are rejected together are rejected one by one")
 
 
-def as_stored(segment: Segment, price: Estimate) -> Estimate:
+def as_stored(segment: Segment, estimate: Estimate) -> Estimate:
     """Return the price of a plan with the bytes that the segment writes."""
-    return replace(price, written=min(bytes_written(segment.fusion), price.bytes))
+    return replace(estimate, written=min(bytes_written(segment.fusion), estimate.bytes))
 
 
 def _check(

@@ -116,7 +116,7 @@ class Tile:
         return one * (1 if self.parameters.shifted else self.write_units // self.threads)
 
     @property
-    def trouble(self) -> Refusal | None:
+    def why_illegal(self) -> Refusal | None:
         """Return why no block moves the tile, or None."""
         p = self.parameters
         if self.shared_bytes > SHARED_LIMIT:

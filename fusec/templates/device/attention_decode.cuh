@@ -252,7 +252,7 @@ struct DecodeParts {
 
 // A warp: what it has, as a part in shared memory.
 template <class Config, int kPitch>
-__device__ __forceinline__ void leave_part(DecodeParts<Config, kPitch> parts, int part,
+__device__ __forceinline__ void store_partial(DecodeParts<Config, kPitch> parts, int part,
                                            const DecodeSums<Config>& own) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -340,7 +340,7 @@ __device__ __forceinline__ void visit_parts(DecodeParts<Config, kPitch> parts, f
 
 // A block: a part of what several blocks have, of its own warps' parts.
 template <class Config, int kPitch>
-__device__ __forceinline__ void leave_block(DecodeParts<Config, Config::kValueFeatures> all,
+__device__ __forceinline__ void store_block_partial(DecodeParts<Config, Config::kValueFeatures> all,
                                             int part, DecodeParts<Config, kPitch> own,
                                             float scale) {
   visit_parts<Config::kWarps, 4>(own, scale, [&](int row, int column, const DecodeWhole<4>& whole) {

@@ -91,11 +91,11 @@ __device__ __forceinline__ Stored* parts_of_block(Stored* memory) {
 
 // One part, or those of a vector.
 template <class Layout, class Stored, class T>
-__device__ __forceinline__ void leave_parts(Stored* tile, T part) {
+__device__ __forceinline__ void store_partials(Stored* tile, T part) {
   *tile = Layout::stored(part);
 }
 template <class Layout, class Stored, class T, int N>
-__device__ __forceinline__ void leave_parts(Stored* tile, const Vec<T, N>& parts) {
+__device__ __forceinline__ void store_partials(Stored* tile, const Vec<T, N>& parts) {
 #pragma unroll
   for (int i = 0; i < N; ++i) tile[i] = Layout::stored(parts[i]);
 }
@@ -107,7 +107,7 @@ __device__ __forceinline__ void combine_in_bulk(Stored* memory, const Part& part
                                                 bool own) {
   constexpr int kPadded = padded_results<Stored>(kResults);
   __shared__ __align__(16) Stored tile[kPadded];
-  if (own) leave_parts<Layout>(tile + first, part);
+  if (own) store_partials<Layout>(tile + first, part);
   if constexpr (kPadded > kResults) {
     if (is_first_thread()) {
       for (int i = kResults; i < kPadded; ++i) tile[i] = Stored{};

@@ -138,7 +138,7 @@ __device__ __forceinline__ void multiply_vectors(
 // The sums of a warp to shared memory, as rows of A; the pitch has the lanes in different banks.
 // kApart: columns of the tile that rows of mma_16816 8 apart are apart.
 template <class Config, int kApart = 8>
-__device__ __forceinline__ void leave_sums(
+__device__ __forceinline__ void store_accumulators(
     float (&tile)[Config::kTileM][Config::kSumsPitch],
     const float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4]) {
   const int group = threadIdx.x % 32 / 4;

@@ -42,7 +42,7 @@ struct PushedRows {
   }
 
   // Brings the row of a turn; turns are taken in order.
-  __device__ __forceinline__ void bring(i32 turn) const {
+  __device__ __forceinline__ void receive(i32 turn) const {
     if (turn == 0) {
       push(0);
       push(1);

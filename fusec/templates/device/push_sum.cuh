@@ -41,14 +41,14 @@ __device__ __forceinline__ void store_line(u32* line, u32 first, u32 second, u32
 
 __device__ __forceinline__ void load_line(u32& first, u32& second, const u32* line, u32 number) {
   u32 numbers[2];
-  Patience patience;
+  SpinGuard guard;
   for (;;) {
     asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(first), "=r"(numbers[0]), "=r"(second), "=r"(numbers[1])
                  : "l"(line)
                  : "memory");
     if (numbers[0] == number && numbers[1] == number) return;
-    patience.wait();
+    guard.wait();
   }
 }
 
@@ -198,8 +198,8 @@ struct PushedFlags {
   }
   __device__ __forceinline__ void wait(u64 number) const {
     if (signals) {
-      Patience patience;
-      while (load_acquire_system(here) < number) patience.wait();
+      SpinGuard guard;
+      while (load_acquire_system(here) < number) guard.wait();
     }
     __syncthreads();
   }

@@ -16,7 +16,7 @@ __device__ __forceinline__ int thread_of_block() {
 // then: as far behind a multiple of 16 bytes as in memory. kElements: at most so many, and the rest
 // of 16 bytes before them, in whole multiples.
 template <int kThreads, int kElements, class T>
-__device__ __forceinline__ T* bring_rows(T* tile, const T* run, int count) {
+__device__ __forceinline__ T* load_tile_rows(T* tile, const T* run, int count) {
   constexpr int kWide = 16 / sizeof(T);
   static_assert(kElements % kWide == 0);
   const int before = shift_of<kWide>(run);
@@ -41,7 +41,7 @@ __device__ __forceinline__ T* bring_rows(T* tile, const T* run, int count) {
 // Each thread has rows of its own, so that it steps from column to column, and leaves two columns
 // of halves at a time where these are a word.
 template <int kThreads, int kRows, int kColumns, int kPitch, int kWide, class T>
-__device__ __forceinline__ void bring_turned(T* tile, const T* run, i64 pitch, int count) {
+__device__ __forceinline__ void load_tile_transposed(T* tile, const T* run, i64 pitch, int count) {
   constexpr int kPair = sizeof(T) == 2 && kPitch % 2 == 0 && kColumns % 2 == 0 ? 2 : 1;
   constexpr int kAcross = kRows / kWide < kThreads ? kRows / kWide : kThreads;
   constexpr int kLines = kThreads / kAcross * kPair;
@@ -95,7 +95,7 @@ __device__ __forceinline__ void rows_arrived() {
 // Stores `count` elements side by side, once all threads have left theirs: from where they lie as
 // far behind a multiple of 16 bytes as in memory.
 template <int kThreads, int kElements, class T>
-__device__ __forceinline__ void leave_rows(T* run, const T* rows, int count) {
+__device__ __forceinline__ void store_tile_rows(T* run, const T* rows, int count) {
   constexpr int kWide = 16 / sizeof(T);
   static_assert(kElements % kWide == 0);
   const int before = shift_of<kWide>(run);

@@ -138,7 +138,7 @@ __device__ __forceinline__ void offer(Selection<kKeep, kBuffer>& selection, u64 
 
 // Offers what each thread has of a tile: entry(i) for i below kCount.
 template <int kThreads, int kCount, int kKeep, int kBuffer, class Entry>
-__device__ __forceinline__ void offer_tile(Selection<kKeep, kBuffer>& selection,
+__device__ __forceinline__ void push_tile(Selection<kKeep, kBuffer>& selection,
                                            const Entry& entry) {
   static_assert(kKeep + kThreads <= kBuffer);
   const u64 limit = selection.limit;
@@ -172,7 +172,7 @@ __device__ __forceinline__ void offer_tile(Selection<kKeep, kBuffer>& selection,
 
 // Lowers the limit before the next tile, where many entries were below it.
 template <int kThreads, int kKeep, int kBuffer>
-__device__ __forceinline__ void tighten(Selection<kKeep, kBuffer>& selection) {
+__device__ __forceinline__ void prune(Selection<kKeep, kBuffer>& selection) {
   const bool is_many = selection.count >= kKeep + kKeep / 2;
   if (is_many) end_selection<kThreads>(selection);
 }

@@ -5,9 +5,9 @@
 // Schedule: B x 8192 x 2048 in tiles of 16 x 128, bulk copies into wgmma, K split over 2 CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"

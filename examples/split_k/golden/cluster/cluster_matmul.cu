@@ -5,9 +5,9 @@
 //   CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"

@@ -6,10 +6,10 @@
 //   parts of 4 CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_slices.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"

@@ -6,9 +6,9 @@
 #include "cluster.cuh"
 #include "grid.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -135,10 +135,10 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   float4* const slab = reinterpret_cast<float4*>(partials) + owner * Config::kSlab;
   fusec::u32* const semaphore = turns + owner;
   if (turn < splits - 1) {
-    fusec::pass_turn_by_stores<Config>(slab, semaphore, turn, share);
+    fusec::semaphore_release_stores<Config>(slab, semaphore, turn, share);
     return;
   }
-  fusec::take_last_turn<Config>(share, slab, semaphore, turn);
+  fusec::semaphore_wait<Config>(share, slab, semaphore, turn);
 
   // The epilogue of neighbouring sums of row m, from column n on.
   const auto finish = [&](Index m, Index n, const Sums& acc) {

@@ -5,10 +5,10 @@
 //   slices of 4 CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_slices.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "overlap.cuh"
 #include "tma.cuh"
@@ -120,5 +120,5 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * Config::kCluster + rank;
   float4* const slices = reinterpret_cast<float4*>(partials) + owner * splits * Config::kSlab;
   fusec::let_next_kernel_start();  // which waits for this one's end
-  fusec::leave_slice<Config>(slices + turn * Config::kSlab, share);
+  fusec::store_slice<Config>(slices + turn * Config::kSlab, share);
 }

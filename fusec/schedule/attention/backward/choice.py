@@ -180,7 +180,7 @@ def held_words(p: BackwardParameters, features: int, value_features: int, walk: 
     return walk.sums(features, value_features) // 2 + p.others(of_keys=walk.of_keys)
 
 
-def trouble(
+def why_illegal(
     p: BackwardParameters, backward: Backward, query_values: int, target: Target, *, reads: bool
 ) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""

@@ -19,7 +19,7 @@ from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ir.roles import Combine
 from fusec.ops.acts import Act
 from fusec.schedule.attention.masks import Bound, does, masks_of
-from fusec.schedule.attention.part import Part, behind, find_part
+from fusec.schedule.attention.part import Part, dependents, find_part
 from fusec.schedule.matmul.operands.located import coordinates_of, located
 from fusec.schedule.matmul.operands.operand import Operand, operand_of
 
@@ -156,7 +156,7 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
         return Refusal(
             "contraction", f"`{second.output.name}` is not a GEMM on the result of the first"
         )
-    later = behind(fusion, second)
+    later = dependents(fusion, second)
     rows = tuple(o for o in fusion.outputs if o.value not in later)
     scores = find_part(replace(fusion, outputs=(Output(weights), *rows)), first, reduces=True)
     if isinstance(scores, Refusal):
@@ -166,9 +166,9 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     )
     if isinstance(outputs, Refusal):
         return outputs
-    trouble = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
-    if trouble is not None:
-        return trouble
+    why_illegal = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
+    if why_illegal is not None:
+        return why_illegal
     if any(o.rank < 2 for n in products for o in n.inputs):
         return Refusal("operation", "a matrix-vector product is not attention")
     softmax = find_softmax(scores, weights, scores.lowering(1))

@@ -14,7 +14,7 @@ MOST_WAVES = 8
 
 
 @dataclass(frozen=True)
-class Sharing:
+class GridReduction:
     """Blocks that may share their results with others.
 
     blocks: those that have results of their own; busy, resident: blocks that keep an SM busy, and

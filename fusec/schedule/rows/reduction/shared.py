@@ -28,7 +28,7 @@ BULK_BYTES = 16
 """What the addresses and sizes of bulk copies are multiples of."""
 
 
-def method_trouble(problem: RowsProblem, p: ReductionParameters, target: Target) -> Refusal | None:
+def check_method(problem: RowsProblem, p: ReductionParameters, target: Target) -> Refusal | None:
     """Return why blocks cannot combine their partial results by the method that is set, or None."""
     rule, method = "grid_reduce", p.method
     if p.splits == 1 and p.grid_reduce != FIRST_METHOD:

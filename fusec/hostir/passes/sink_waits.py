@@ -24,7 +24,7 @@ from fusec.hostir.passes.known import Known
 from fusec.hostir.program import HostProgram
 
 
-def late_waits(program: HostProgram, _: Known) -> HostProgram:
+def sink_waits(program: HostProgram, _: Known) -> HostProgram:
     """Wait for what an exchange brings where it is first used, not where it was begun.
 
     What is sent stays as it is until then, and its memory is freed after it.

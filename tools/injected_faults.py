@@ -26,7 +26,7 @@ FEWEST_TERMS = 64
 
 
 @dataclass(frozen=True)
-class Mistake:
+class InjectedFault:
     """A wrong output in place of a right one, and how it was made."""
 
     output: Value
@@ -49,26 +49,26 @@ class Mistake:
         return bool(np.count_nonzero(changed) >= max(1, ceil(LEAST_SHARE * right.size)))
 
 
-def mistakes(
+def injected_faults(
     fusion: Fusion,
     inputs: Mapping[str, Any],
     other_inputs: Mapping[str, Any],
     sizes: Sizes,
     arithmetic: Arithmetic,
     right: Mapping[str, Array],
-) -> Iterator[Mistake]:
+) -> Iterator[InjectedFault]:
     """Yield wrong outputs for right ones; `other_inputs` are those of the run before."""
     before = evaluate_single(fusion, other_inputs, sizes, arithmetic)
     outputs = list(dict.fromkeys(o.value for o in fusion.outputs))
     for value in outputs:
         array = right[value.name]
         if array.dtype.kind in "fc":
-            yield Mistake(value, "scaled", array * array.dtype.type(SCALE))
-        yield Mistake(value, "zeroed", np.zeros_like(array))
+            yield InjectedFault(value, "scaled", array * array.dtype.type(SCALE))
+        yield InjectedFault(value, "zeroed", np.zeros_like(array))
         axis = next((a for a, extent in enumerate(array.shape) if extent > 1), None)
         if axis is not None:
-            yield Mistake(value, "rotated", np.roll(array, 1, axis))
-            yield Mistake(value, "stale", _with_tail(array, before[value.name]))
+            yield InjectedFault(value, "rotated", np.roll(array, 1, axis))
+            yield InjectedFault(value, "stale", _with_tail(array, before[value.name]))
     for node in fusion.nodes:
         if summed_extent(node, sizes) < FEWEST_TERMS:
             continue
@@ -77,7 +77,7 @@ def mistakes(
             continue
         found = evaluate_single(fusion, inputs, sizes, replace(arithmetic, lost=node))
         for value in reached:
-            yield Mistake(value, f"lost part of {node.output.name}", found[value.name])
+            yield InjectedFault(value, f"lost part of {node.output.name}", found[value.name])
 
 
 def _with_tail(array: Array, before: Array) -> Array:

@@ -12,9 +12,9 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Index, Var, index
 from fusec.ir.graph import Node
 from fusec.kernel.ctext import storage_type
-from fusec.kernel.lowering.accumulators import Accumulator, accumulate_end
+from fusec.kernel.lowering.accumulators import Accumulator, accumulate_edge
 from fusec.kernel.lowering.emit import Emitter
-from fusec.kernel.lowering.nest import END_FILL, ENDS
+from fusec.kernel.lowering.nest import EDGE_LOADS, EDGES
 from fusec.kernel.lowering.stores import StorePlan, emit_store
 from fusec.kernel.nodes import INT, Assign, Braced, Cast, Declare, Expression, Name, Statement
 
@@ -28,7 +28,7 @@ def first_column(emitter: Emitter, start: Index, chunk: Var) -> Expression:
     return (width - Cast(INT, place % width)) % width
 
 
-def hold_ends(
+def load_edges(
     emitter: Emitter, loads: Iterable[tuple[int, Instance]], roots: Iterable[Instance]
 ) -> tuple[Statement, ...]:
     """Emit what loads a thread's element of each load, and return the declarations.
@@ -38,7 +38,7 @@ def hold_ends(
     emitter.count(emitter.first_lane(root) for root in roots)
     held: list[Statement] = []
     for number, instance in loads:
-        first, phase = emitter.first_lane(instance), END_FILL + number
+        first, phase = emitter.first_lane(instance), EDGE_LOADS + number
         name = emitter.names.fresh(f"{instance.name}_end", "end")
         held.append(Declare(storage_type(instance.dtype), name, (), Braced(None)))
         emitter.add(phase, "vector", Assign(Name(name), emitter.element(first, phase)))
@@ -46,7 +46,7 @@ def hold_ends(
     return tuple(held)
 
 
-def emit_ends(
+def emit_edges(
     emitter: Emitter,
     lowering: Lowering,
     accumulated: Iterable[tuple[Node, Accumulator]],
@@ -54,9 +54,9 @@ def emit_ends(
     number: int,
 ) -> None:
     """Emit what a phase does with a thread's element: sums it, and stores what is made of it."""
-    phase = ENDS + number
+    phase = EDGES + number
     for node, each in accumulated:
-        accumulate_end(emitter, lowering, node, each, phase)
+        accumulate_edge(emitter, lowering, node, each, phase)
     assert emitter.lane is not None
     for plan in stores:
         single = replace(

@@ -57,12 +57,12 @@ __device__ __forceinline__ void read_tile(float4 (&share)[Config::kOwned], const
 // nobody else reads any more, to the work buffer by one bulk copy, and is added to what lies there
 // by all but the first. The turn is passed on only when the write is complete.
 template <class Config, class Part>
-__device__ __forceinline__ void pass_turn(Part* slab, Part* owned, u32* semaphore, int turn,
+__device__ __forceinline__ void semaphore_release(Part* slab, Part* owned, u32* semaphore, int turn,
                                           const float4 (&share)[Config::kOwned]) {
   constexpr u32 kBytes = Config::kSlab * sizeof(Part);
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
-    leave_quad(&owned[f * Config::kMultipliers + threadIdx.x], share[f]);
+    store_quad(&owned[f * Config::kMultipliers + threadIdx.x], share[f]);
   }
   fence_proxy_async_shared_cta();
   named_barrier_sync<Config::kMultipliers>(1);
@@ -83,7 +83,7 @@ __device__ __forceinline__ void pass_turn(Part* slab, Part* owned, u32* semaphor
 // All multiplying threads, in the last turn: add the sum of the others in f32, and leave the
 // semaphore at zero for the next launch.
 template <class Config, class Part>
-__device__ __forceinline__ void take_last_turn(float4 (&share)[Config::kOwned], const Part* slab,
+__device__ __forceinline__ void semaphore_wait(float4 (&share)[Config::kOwned], const Part* slab,
                                                u32* semaphore, int turn) {
   if (turn == 0) return;
   if (threadIdx.x == 0) {
@@ -98,9 +98,9 @@ __device__ __forceinline__ void take_last_turn(float4 (&share)[Config::kOwned], 
   }
 }
 
-// As pass_turn, by ordinary loads and stores: the sum so far passes through the threads.
+// As semaphore_release, by ordinary loads and stores: the sum so far passes through the threads.
 template <class Config>
-__device__ __forceinline__ void pass_turn_by_stores(float4* slab, u32* semaphore, int turn,
+__device__ __forceinline__ void semaphore_release_stores(float4* slab, u32* semaphore, int turn,
                                                     float4 (&share)[Config::kOwned]) {
   if (turn != 0) {
     if (threadIdx.x == 0) spin_until(semaphore, turn);

@@ -27,7 +27,7 @@ _FINEST = 2.0**200
 
 
 @dataclass(frozen=True)
-class Lattice:
+class ExactRange:
     """Multiples of `step`, a power of two, none larger than `most`.
 
     share: of n elements, wherever they lie in the tensor, at most filled(n, share) are not 0.
@@ -37,38 +37,38 @@ class Lattice:
     most: float
     share: float = 1.0
 
-    def __or__(self, other: Lattice) -> Lattice:
+    def __or__(self, other: ExactRange) -> ExactRange:
         """Return where a value lies that is one of two."""
-        return Lattice(
+        return ExactRange(
             min(self.step, other.step),
             max(self.most, other.most),
             min(1.0, self.share + other.share),
         )
 
-    def __add__(self, other: Lattice) -> Lattice:
+    def __add__(self, other: ExactRange) -> ExactRange:
         return replace(self | other, most=self.most + other.most)
 
-    def __mul__(self, other: Lattice) -> Lattice:
+    def __mul__(self, other: ExactRange) -> ExactRange:
         share = min(self.share, other.share)
-        return Lattice(self.step * other.step, self.most * other.most, share)
+        return ExactRange(self.step * other.step, self.most * other.most, share)
 
-    def total(self, count: int) -> Lattice:
+    def total(self, count: int) -> ExactRange:
         """Return where a sum of `count` terms lies, in any order, and every partial sum."""
-        return Lattice(self.step, filled(count, self.share) * self.most)
+        return ExactRange(self.step, filled(count, self.share) * self.most)
 
-    def whole(self) -> Lattice:
+    def whole(self) -> ExactRange:
         """Return where the value lies rounded to an integer, in any direction."""
         return replace(self, step=max(1.0, self.step), most=float(np.ceil(self.most)))
 
-    def truth(self) -> Lattice:
+    def truth(self) -> ExactRange:
         """Return where a bool lies that follows from the value."""
         return BOOL
 
 
-BOOL = Lattice(1.0, 1.0)
-ZERO = Lattice(_FINEST, 0.0, 0.0)
-Found = Sequence[Lattice]
-Rule = Callable[[Node, Found, Sizes], Lattice | None]
+BOOL = ExactRange(1.0, 1.0)
+ZERO = ExactRange(_FINEST, 0.0, 0.0)
+Found = Sequence[ExactRange]
+Rule = Callable[[Node, Found, Sizes], ExactRange | None]
 
 
 def filled(count: int, share: float) -> float:
@@ -80,7 +80,7 @@ def filled(count: int, share: float) -> float:
     return min(float(count), expected + 8 * math.sqrt(expected) + 32)
 
 
-def of_number(value: complex, dtype: DType) -> Lattice | None:
+def of_number(value: complex, dtype: DType) -> ExactRange | None:
     """Return where a literal lies once it is rounded to `dtype`."""
     if isinstance(value, complex):
         return None
@@ -89,34 +89,36 @@ def of_number(value: complex, dtype: DType) -> Lattice | None:
     if number == 0 or not math.isfinite(number):
         return ZERO
     over, under = number.as_integer_ratio()
-    return Lattice((over & -over) / under, abs(number))
+    return ExactRange((over & -over) / under, abs(number))
 
 
-def held(lattice: Lattice, dtype: DType) -> Lattice | None:
+def held(exact_range: ExactRange, dtype: DType) -> ExactRange | None:
     """Return where a value lies that is stored as `dtype`; None where it need not be exact."""
     if dtype.kind == "bool":
-        return replace(lattice, step=1.0, most=1.0)
+        return replace(exact_range, step=1.0, most=1.0)
     if dtype.is_integer:
-        whole = lattice.whole()
+        whole = exact_range.whole()
         return replace(whole, most=min(whole.most, 2.0**dtype.bits))
-    if not dtype.is_float or lattice.most > STEPS[dtype.compute.name] * lattice.step:
+    if not dtype.is_float or exact_range.most > STEPS[dtype.compute.name] * exact_range.step:
         return None
     if not dtype.is_half:
-        return lattice
+        return exact_range
     facts = cast(Any, ml_dtypes.finfo)(dtype.numpy)
     digits, least, largest = int(facts.nmant), float(facts.smallest_subnormal), float(facts.max)
-    step = max(lattice.step, least)
-    rounds = lattice.most > 2.0 ** (digits + 1) * step
-    most = lattice.most * (1 + 2.0**-digits) if rounds else lattice.most
-    return None if most > largest else replace(lattice, step=step, most=most)
+    step = max(exact_range.step, least)
+    rounds = exact_range.most > 2.0 ** (digits + 1) * step
+    most = exact_range.most * (1 + 2.0**-digits) if rounds else exact_range.most
+    return None if most > largest else replace(exact_range, step=step, most=most)
 
 
-def lattices(fusion: Fusion, inputs: Mapping[Value, Lattice], sizes: Sizes) -> dict[Value, Lattice]:
+def exact_ranges(
+    fusion: Fusion, inputs: Mapping[Value, ExactRange], sizes: Sizes
+) -> dict[Value, ExactRange]:
     """Return where the values of a fusion lie that are the same in any order of summation."""
     found = dict(inputs)
     for node in fusion.nodes:
-        for value, lattice in zip(node.outputs, _results(node, found, sizes), strict=True):
-            kept = None if lattice is None else held(lattice, value.dtype)
+        for value, exact_range in zip(node.outputs, _results(node, found, sizes), strict=True):
+            kept = None if exact_range is None else held(exact_range, value.dtype)
             if kept is not None:
                 found[value] = kept
     return found
@@ -128,30 +130,30 @@ def is_ruled(node: Node) -> bool:
 
 
 def _results(
-    node: Node, found: Mapping[Value, Lattice], sizes: Sizes
-) -> tuple[Lattice | None, ...]:
+    node: Node, found: Mapping[Value, ExactRange], sizes: Sizes
+) -> tuple[ExactRange | None, ...]:
     unknown = (None,) * len(node.outputs)
-    known: list[Lattice] = []
+    known: list[ExactRange] = []
     for operand, dtype in zip(node.operands, node.compute_dtypes, strict=True):
-        lattice = _operand(operand, dtype, found, sizes)
-        if lattice is None:
+        exact_range = _operand(operand, dtype, found, sizes)
+        if exact_range is None:
             return unknown
         spread = node.op.is_elementwise and count_of(operand, sizes) < count_of(node.output, sizes)
-        known.append(_anywhere(lattice) if spread and lattice.share else lattice)
+        known.append(_anywhere(exact_range) if spread and exact_range.share else exact_range)
     if node.op.family == "sort":
-        places = Lattice(1.0, float(count_of(node.operands[0], sizes)))
+        places = ExactRange(1.0, float(count_of(node.operands[0], sizes)))
         return tuple(known[0] | places if v.dtype.is_integer else known[0] for v in node.outputs)
     rule = _rule(node)
     if rule is not None:
         return (rule(node, known, sizes),) * len(node.outputs)
     # Arithmetic of integers is exact, whatever it is.
     whole = not any(o.type.dtype.is_rounded for o in (*node.operands, node.output))
-    return (Lattice(1.0, math.inf),) if node.op.is_elementwise and whole else unknown
+    return (ExactRange(1.0, math.inf),) if node.op.is_elementwise and whole else unknown
 
 
 def _operand(
-    operand: Operand, dtype: DType, found: Mapping[Value, Lattice], sizes: Sizes
-) -> Lattice | None:
+    operand: Operand, dtype: DType, found: Mapping[Value, ExactRange], sizes: Sizes
+) -> ExactRange | None:
     if isinstance(operand, Const):
         return of_number(operand.value, dtype)
     if operand.is_scalar and operand.dim is not None:
@@ -167,28 +169,28 @@ def count_of(operand: Operand, sizes: Sizes) -> int:
 # --- rules: what is known of the operands, in their order
 
 
-def _either(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _either(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     """Return where an element of one of the operands lies."""
-    lattice = found[0]
+    exact_range = found[0]
     for other in found[1:]:
-        lattice |= other
-    return lattice
+        exact_range |= other
+    return exact_range
 
 
-def _moved(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _moved(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     given = sum(count_of(o, sizes) for o in node.operands if isinstance(o, Value))
     repeats = count_of(node.output, sizes) > given
-    lattice = _either(node, found, sizes)
-    return replace(lattice, share=1.0) if repeats and lattice.share else lattice
+    exact_range = _either(node, found, sizes)
+    return replace(exact_range, share=1.0) if repeats and exact_range.share else exact_range
 
 
-def _looked_up(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _looked_up(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     """Return where the elements lie; one may be taken many times."""
     assert node.op.lookup is not None
     return replace(found[node.op.lookup.table], share=1.0)
 
 
-def _cast(node: Node, found: Found, sizes: Sizes) -> Lattice | None:
+def _cast(node: Node, found: Found, sizes: Sizes) -> ExactRange | None:
     source, dtype = node.operands[0].type.dtype, node.output.dtype
     if not (source.is_float and dtype.is_integer):
         return found[0]
@@ -196,22 +198,22 @@ def _cast(node: Node, found: Found, sizes: Sizes) -> Lattice | None:
     return found[0].whole() if signed and found[0].most < 2.0 ** (dtype.bits - 1) else None
 
 
-def _summed(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _summed(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     results = max(1, count_of(node.output, sizes))
     return found[0].total(count_of(node.operands[0], sizes) // results)
 
 
-def _running_sum(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _running_sum(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     axis: int = node.attributes["dim"]
     total = found[0].total(node.operands[0].shape[axis].evaluate(sizes))
     return _anywhere(total + found[1] if len(found) > 1 else total)
 
 
-def _anywhere(lattice: Lattice) -> Lattice:
-    return replace(lattice, share=1.0)
+def _anywhere(exact_range: ExactRange) -> ExactRange:
+    return replace(exact_range, share=1.0)
 
 
-def _product(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _product(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     """Return where a product of matrices lies, with its bias."""
     product = (found[0] * found[1]).total(node.operands[0].shape[-1].evaluate(sizes))
     declared = node.op.product
@@ -221,23 +223,23 @@ def _product(node: Node, found: Found, sizes: Sizes) -> Lattice:
     return _anywhere(product + found[bias])
 
 
-def _any_of_it(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _any_of_it(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     return _anywhere(found[0])
 
 
-def _any_of_all(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _any_of_all(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     return _anywhere(_either(node, found, sizes))
 
 
-def _truth(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _truth(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     return BOOL
 
 
-def _written(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _written(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     return found[0] | found[2]
 
 
-def _scattered(node: Node, found: Found, sizes: Sizes) -> Lattice:
+def _scattered(node: Node, found: Found, sizes: Sizes) -> ExactRange:
     """Return where sums lie to which all elements along the dim may be added."""
     axis: int = node.attributes["dim"]
     index = node.operands[1].shape
@@ -245,12 +247,12 @@ def _scattered(node: Node, found: Found, sizes: Sizes) -> Lattice:
     return _anywhere(found[0] + found[2].total(meeting))
 
 
-def _sequence(node: Node, found: Found, sizes: Sizes) -> Lattice:
-    return found[0] + found[1] * Lattice(1.0, float(count_of(node.output, sizes)))
+def _sequence(node: Node, found: Found, sizes: Sizes) -> ExactRange:
+    return found[0] + found[1] * ExactRange(1.0, float(count_of(node.output, sizes)))
 
 
-def _place(node: Node, found: Found, sizes: Sizes) -> Lattice:
-    return Lattice(1.0, float(count_of(node.operands[0], sizes)))
+def _place(node: Node, found: Found, sizes: Sizes) -> ExactRange:
+    return ExactRange(1.0, float(count_of(node.operands[0], sizes)))
 
 
 ROLES: Mapping[tuple[str, Combine | None], Rule] = {

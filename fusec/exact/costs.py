@@ -12,7 +12,7 @@ from fusec.segment.protocol import Scheduler
 from fusec.target import Target
 
 
-class Prices:
+class Costs:
     """Asks every scheduler that may say yes, once for each structure."""
 
     def __init__(

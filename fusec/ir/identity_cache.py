@@ -11,7 +11,7 @@ MOST = 64
 """Answers that are kept."""
 
 
-class Recent(Generic[T]):
+class IdentityCache(Generic[T]):
     """Keeps the last answers by the identity of a value: telling it by structure costs a walk."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from fusec.segment.segmented import Segment, SegmentedFusion
 
 
 @dataclass(frozen=True)
-class Unit:
+class LaunchGroup:
     """What comes one after the other in a program: a segment, or a loop over several.
 
     segments: by number, in order. parts: the iterations of a loop; None for a segment that runs
@@ -81,13 +81,13 @@ def varying(segmented: SegmentedFusion) -> dict[Value, Dim]:
     return {value: count for node, count in inside for value in node.outputs}
 
 
-def units_of(segmented: SegmentedFusion) -> tuple[Unit, ...]:
+def launch_groups_of(segmented: SegmentedFusion) -> tuple[LaunchGroup, ...]:
     """Return what runs once and what in loops, in an order in which loops have much to do.
 
     A loop begins where nothing else can come first; all join it whose operands are there by then.
     """
     grouping = _Grouping(segmented)
-    return tuple(grouping.units())
+    return tuple(grouping.groups())
 
 
 class _Grouping:
@@ -120,25 +120,25 @@ class _Grouping:
             if any(i.value in targets for i in segment.fusion.inputs):
                 yield k
 
-    def units(self) -> Iterator[Unit]:
+    def groups(self) -> Iterator[LaunchGroup]:
         """Yield the units in order."""
         while self.left:
             once = next((k for k in self.left if self.parts[k] is None and self._ready(k)), None)
             if once is not None:
                 del self.left[once]
-                yield Unit((once,))
+                yield LaunchGroup((once,))
                 continue
             first = next((k for k in self.left if self._joins(k, self.parts[k], None, ())), None)
             if first is None:
                 raise InternalError("segments wait for one another")
             yield self._loop(first)
 
-    def _loop(self, first: int) -> Unit:
+    def _loop(self, first: int) -> LaunchGroup:
         parts, axis, inside = self.parts[first], None, list[int]()
         while True:
             found = next((k for k in self.left if self._joins(k, parts, axis, inside)), None)
             if found is None:
-                return Unit(tuple(inside), parts, axis)
+                return LaunchGroup(tuple(inside), parts, axis)
             axis = axis or ring(alone(self.segments[found]))
             inside.append(found)
             del self.left[found]

@@ -109,9 +109,9 @@ def test_a_loop_takes_what_the_longer_part_does_and_an_end(name: str) -> None:
     whole = program_time(segmented, UNCROWDED, 4)
     (loop,) = whole.loops
     assert loop.iterations == 4
-    assert loop.kernels < loop.seconds < loop.apart
-    assert loop.apart == pytest.approx(loop.exchanges + loop.kernels)
-    rest = sum(segmented.times(UNCROWDED)) - loop.apart
+    assert loop.kernels < loop.seconds < loop.separate
+    assert loop.separate == pytest.approx(loop.exchanges + loop.kernels)
+    rest = sum(segmented.times(UNCROWDED)) - loop.separate
     assert whole.seconds == pytest.approx(loop.seconds + rest)
     # On one stream nothing runs beside anything.
     assert program_time(segmented, H200, 1).seconds == sum(segmented.times(H200))

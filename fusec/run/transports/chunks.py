@@ -13,7 +13,7 @@ Own = list[tuple[Place, Place, int]]
 """Pieces that stay on this rank: target, source, and bytes."""
 
 
-def pieces_of(begin: Begin) -> tuple[Cut, Cut, Own]:
+def chunks_of(begin: Begin) -> tuple[Cut, Cut, Own]:
     """Return what an exchange moves out of this rank's memory, into it, and inside of it."""
     exchange, group, place = begin.exchange, begin.group, begin.place
     match exchange:
@@ -24,12 +24,12 @@ def pieces_of(begin: Begin) -> tuple[Cut, Cut, Own]:
             memory = begin.target
             return [], [(group[peer_place(exchange, place)], memory.place, memory.size)], []
         case Collective():
-            return _collective_pieces(begin, exchange)
+            return _collective_chunks(begin, exchange)
         case Share() | Unshare():
             return [], [], []  # kernels read it
 
 
-def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Own]:
+def _collective_chunks(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Own]:
     group, place = begin.group, begin.place
     target: DeviceMemory = begin.target
     source: DeviceMemory = target if begin.source is None else begin.source

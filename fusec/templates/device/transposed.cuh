@@ -13,7 +13,7 @@ namespace fusec {
 
 // Where an element lies; the lines of a vector differ by the pitch alone.
 template <class T, int kColumns, int kReadVec, int kWriteVec>
-__device__ __forceinline__ int turned_place(int line, int column) {
+__device__ __forceinline__ int transposed_offset(int line, int column) {
   constexpr int kWide = 16 / static_cast<int>(sizeof(T));
   constexpr int kUnit = kWriteVec > kWide ? kWriteVec : kWide;
   constexpr int kMask = (kColumns / kUnit < 8 ? kColumns / kUnit : 8) - 1;
@@ -23,7 +23,7 @@ __device__ __forceinline__ int turned_place(int line, int column) {
 
 // Keeps vectors of neighbouring columns from a place on, the elements of a line as one word.
 template <int kColumns, class T, int kReadVec, int kPack>
-__device__ __forceinline__ void put_turned(T* target, const Vec<T, kReadVec> (&lines)[kPack]) {
+__device__ __forceinline__ void store_transposed(T* target, const Vec<T, kReadVec> (&lines)[kPack]) {
 #pragma unroll
   for (int v = 0; v < kReadVec; ++v) {
     Vec<T, kPack> word;

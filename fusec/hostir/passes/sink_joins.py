@@ -10,7 +10,7 @@ from fusec.hostir.program import HostProgram
 from fusec.ir.dim import minimum, symbol
 
 
-def late_joins(program: HostProgram, _: Known) -> HostProgram:
+def sink_joins(program: HostProgram, _: Known) -> HostProgram:
     """Let the caller's stream wait for those of a loop once, behind the loop.
 
     A stream that is waited for within an iteration is one that the next iteration waits for, too.
