@@ -82,6 +82,7 @@ def test_a_pass_is_applied_and_can_be_disabled(copy: Path) -> None:
     assert "drop_double_neg" not in disabled
 
 
+@pytest.mark.nightly
 def test_a_family_and_its_field_are_explained_and_documented(copy: Path) -> None:
     assert "elements" in fusec(copy, "explain", "plain.yaml")
     assert "per_thread: 4" in fusec(copy, "dump", "field.yaml", "--scheduler-params")

@@ -35,6 +35,7 @@ def nodes_of(plan: ElementsPlan, kernel: Kernel) -> ElementsNodes:
     scopes = (
         Scope("kernel", frozenset(), per_phase=False),
         Scope("element", frozenset({element})),
+        Scope("lane", frozenset()),
     )
     emitter = Emitter(
         scopes,
