@@ -88,7 +88,7 @@ class Figures:
             "fewest_bytes": work.fewest_bytes,
             "ms": _ms(self.seconds),
             "limit_ms": _ms(self.limit.seconds),
-            "limit_kernel": self.limit.way,
+            "limit_kernel": self.limit.variant,
             "share": round(self.share, 4),
             "contenders": {t.name: runs_of(t) for t in self.times},
             "ratios": {n: round(r, 4) for n, r in self.ratios.items()},

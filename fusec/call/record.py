@@ -164,7 +164,7 @@ class Record:
             self.steps += streams.before(step)
             for each in self._made(number, step):
                 append_merged(self.steps, each)
-            self.steps += streams.behind(number, step)
+            self.steps += streams.record_after(number, step)
         self.steps += streams.end()
         stream = int(streams.handles[0])
         self.steps += [CopyMemory(*each, stream) for each in self.memory.copied]

@@ -18,7 +18,7 @@ from fusec.options import CompileOptions, environment
 
 if TYPE_CHECKING:
     from fusec.bench.bound import BoundWork
-    from fusec.bench.counters import Beside
+    from fusec.bench.counters import CountedSegment
     from fusec.bench.figures import Figures
     from fusec.bench.session import Session
     from fusec.commands.running.run_page import RunPage
@@ -178,7 +178,7 @@ def _counted(path: str, options: CompileOptions) -> dict[str, Any]:
     }
 
 
-def _line(each: Beside) -> tuple[str, ...]:
+def _line(each: CountedSegment) -> tuple[str, ...]:
     segment, counted = each.segment, each.counted
     sizes = (counted.read, segment.read_bytes, counted.stored, segment.written_bytes)
     shown = (f"{size / 1e6:.1f}" for size in (*sizes, counted.written))

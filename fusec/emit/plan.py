@@ -235,7 +235,7 @@ class PlanPrinter:
             case Wait(buffer):
                 yield from map(_Made, self.exchanges.wait(buffer))
             case Share(source, views):
-                room, step = self.variables.room(source), part_bytes(self.program, source)
+                room, step = self.variables.ranks_memory(source), part_bytes(self.program, source)
                 where = _in_workspace(self._placed[ranks_memory_of(source)])
                 yield _Made(Statement(code("CUdeviceptr {} = {};", room, where)))
                 for each in self.exchanges.share(instruction, room, step):

@@ -353,7 +353,7 @@ class Bound:
         for step in self.steps:
             issue_all(device, streams.before(step.of))
             step.issue()
-            issue_all(device, streams.behind(step.number, step.of))
+            issue_all(device, streams.record_after(step.number, step.of))
         issue_all(device, streams.end())
 
     def outputs(self) -> dict[str, Array]:

@@ -118,7 +118,7 @@ def timeline(bound: Bound) -> list[Timed]:
                 device.call("cuEventRecord", begin, handle)
                 step.issue()
                 device.call("cuEventRecord", end, handle)
-                issue_all(device, streams.behind(step.number, step.of))
+                issue_all(device, streams.record_after(step.number, step.of))
         issue_all(device, streams.end())
         device.synchronise("timing the kernels")
         at = [zero + float(device.call("cuEventElapsedTime", events[0], e)) / 1e3 for e in events]
