@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, dim
+from fusec.ir.dtype import DType
 from fusec.schedule.grid_methods import MATMUL_METHODS, PARTIALS, HalfPartials
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.staged import StagedTensor
 from fusec.schedule.plan import Guard
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.target import Target
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul.traits import Traits
 
 KERNELS = ("wgmma", "split_k", "vector", "mma", "simt")
 """The kernels' names in files; records.py has the record of each."""
@@ -62,6 +60,35 @@ TILE_COLUMNS = tuple(range(8, 257, 8))
 QUADS, OCTETS = (4, 2, 1), (8, 2, 1)
 """Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange, 4
 where sums go through shared memory."""
+
+
+class Factors(Protocol):
+    """What of a product's factors the depth of a step follows from: `Traits` has it."""
+
+    @property
+    def dtype(self) -> DType | None:
+        """Return the type that tensor cores multiply, if they do."""
+        ...
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether both are 8-bit floats."""
+        ...
+
+    @property
+    def is_joined(self) -> bool:
+        """Return whether there is a second B."""
+        ...
+
+    @property
+    def has_converted_weights(self) -> bool:
+        """Return whether B is integers."""
+        ...
+
+    @property
+    def is_b_k_major(self) -> bool:
+        """Return whether neighbours along K are neighbours in B's memory."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -179,13 +206,13 @@ class MatmulParameters(Parameters):
         return {**found, **own}
 
     @classmethod
-    def depth(cls, problem: Traits, rows: int) -> int:
+    def depth(cls, problem: Factors, rows: int) -> int:
         """Return the elements of K of a step, of a tile of so many rows."""
         del problem, rows
         return cls.tile["tile_k"]
 
     @classmethod
-    def tile_of(cls, problem: Traits, rows: int) -> dict[str, Any]:
+    def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
         """Return the fields that follow from what is multiplied and from a tile's rows."""
         return {**cls.tile, "tile_k": cls.depth(problem, rows)}
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, dim
-from fusec.schedule.matmul.choice import LACKING, ONLY_SLICES, Lacking, MatmulParameters
+from fusec.schedule.matmul.choice import LACKING, ONLY_SLICES, Factors, Lacking, MatmulParameters
 from fusec.schedule.matmul.limits import ACROSS_PART, COLUMNS, PART, ROWS, WARPS, WEIGHT_PART
 from fusec.schedule.matmul.operands.operand import Operand
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.space import COUNTS
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul.traits import Traits
 
 PARTS = (1, 2, 4)
 """Stages: parts of a warp that are in flight."""
@@ -67,14 +64,14 @@ class GemvParameters(MatmulParameters):
     }  # fmt: skip
 
     @classmethod
-    def depth(cls, problem: Traits, rows: int) -> int:
+    def depth(cls, problem: Factors, rows: int) -> int:
         """Return the elements of K of a step: of a part of each warp."""
         if problem.has_converted_weights:
             return WARPS * (WEIGHT_PART if problem.is_b_k_major else ACROSS_PART)
         return super().depth(problem, rows)
 
     @classmethod
-    def tile_of(cls, problem: Traits, rows: int) -> dict[str, Any]:
+    def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
         """Return the fields that follow from what is multiplied and from a tile's rows."""
         return {**super().tile_of(problem, rows), "converted": problem.has_converted_weights}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from fusec.dataclasses import dataclass, field
 from fusec.index.access import Facts
@@ -22,6 +22,7 @@ from fusec.schedule.matmul.choice import (
     TURNED_ROWS,
     TURNS,
     UNORDERED,
+    Factors,
     MatmulParameters,
     divides,
 )
@@ -30,9 +31,6 @@ from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.staged import StagedSlots, StagedTensor
 from fusec.schedule.space import COUNTS
 from fusec.target import Target
-
-if TYPE_CHECKING:
-    from fusec.schedule.matmul.traits import Traits
 
 TILE_K = 64
 """Elements of K of a stage of 16 bits."""
@@ -63,7 +61,7 @@ class HopperParameters(MatmulParameters):
     uses_tma: ClassVar[bool] = True
 
     @classmethod
-    def depth(cls, problem: Traits, rows: int) -> int:
+    def depth(cls, problem: Factors, rows: int) -> int:
         """Return the elements of K of a stage."""
         if problem.has_converted_weights and rows > MOST_DEEP_ROWS:
             return TILE_K
@@ -72,7 +70,7 @@ class HopperParameters(MatmulParameters):
         return TILE_K_BYTES // F32.size if problem.dtype == F32 else TILE_K
 
     @classmethod
-    def tile_of(cls, problem: Traits, rows: int) -> dict[str, Any]:
+    def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
         """Return the fields that follow from what is multiplied and from a tile's rows."""
         return {**super().tile_of(problem, rows), "joined": problem.is_joined}
 
@@ -218,7 +216,7 @@ class SplitKParameters(HopperParameters):
     has_l2_hints: ClassVar[bool] = True
 
     @classmethod
-    def tile_of(cls, problem: Traits, rows: int) -> dict[str, Any]:
+    def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
         """Return the fields that follow from what is multiplied and from a tile's rows."""
         return {**super().tile_of(problem, rows), "converted": problem.has_converted_weights}
 
