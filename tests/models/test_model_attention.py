@@ -159,3 +159,33 @@ def test_backward_with_a_mask_is_one_attention_kernel(
     assert (kinds.count("attention"), kinds.count("attention_backward")) == (1, 1)
     assert "matmul" not in kinds
     assert wrong(text, tmp_path) == ""
+
+
+WIDE_BACKWARD = """\
+fusion: backward
+inputs:
+  q: bf16[2, 2, 128, 64]
+  k: bf16[2, 2, 128, 64]
+  v: bf16[2, 2, 128, 64]
+  g: bf16[2, 2, 128, 64]
+  total: f32[2, 2, 128, 1]
+  lse: f32[2, 2, 128, 1]
+ops:
+  - gw = cast(g, f32)
+  - qw = cast(q, f32)
+  - s = qw @ transpose(cast(k, f32), 2, 3) * 0.125
+  - p = exp(s - lse)
+  - ds = p * (gw @ transpose(cast(v, f32), 2, 3) - total) * 0.125
+  - dq = cast(ds @ cast(k, f32), bf16)
+  - dk = cast(transpose(ds, 2, 3) @ qw, bf16)
+  - dv = cast(transpose(p, 2, 3) @ gw, bf16)
+outputs: [dq, dk, dv]
+"""
+
+
+def test_what_breaks_the_pattern_of_a_backward_is_explained() -> None:
+    found = planned(WIDE_BACKWARD).segmented
+    (decision,) = [d for d in found.decisions if d.action == "attention"]
+    ((scheduler, refusal),) = decision.refusals
+    assert (scheduler, refusal.rule) == ("attention_backward", "dtype")
+    assert "is f32, not bf16" in refusal.because

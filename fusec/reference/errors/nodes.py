@@ -118,7 +118,9 @@ class Nodes:
             raise error.at(node.span) from None  # a bad index
         if found is None:
             taken = self.taken(node, operands)
-            if node.op.converts:
+            if node.op.converts and node.operands[0].dtype == node.output.dtype:
+                found = (operands[0],)  # nothing is rounded, where the operand is not, either
+            elif node.op.converts:
                 found = (cast(node, operands[0].settled, attributes),)
             elif node.op.family == "reduction":
                 found = reduce_estimate(node, taken[0], attributes, self.rules(node))

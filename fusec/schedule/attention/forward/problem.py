@@ -226,12 +226,13 @@ def _operands(fusion: Fusion, graph: AttentionGraph) -> tuple[Operand, Operand, 
 
 def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | Refusal:
     """Return the softmax that makes the weights, in the instances of a lowering of the scores."""
-    for powers, factor, divides in _factors(unrounded(lowering.at_home(weights))):
+    shares = unrounded(lowering.at_home(weights))
+    for powers, factor, divides in _factors(shares):
         found = _softmax(scores, lowering, powers, factor, divides)
         if found is not None:
             return found
     wide = next((n.output for n in scores.epilogue.fusion.nodes if n.output.dtype == F64), None)
-    if wide is not None:
+    if wide is not None and shares.dtype == F64:
         because = (
             f"`{wide.name}` is f64, and so is the softmax; the kernels compute it in f32 (`where` "
             "of two literals is f64: cast it to f32)"
