@@ -70,10 +70,11 @@ def union(boxes: Iterable[Box]) -> tuple[int, int]:
 
     The two are equal but where there are too many boxes, or steps, to say.
     """
-    given = sorted({b for b in boxes if volume(b)})
+    sizes = {b: volume(b) for b in boxes}
+    given = sorted(b for b, size in sizes.items() if size)
     if not given:
         return 0, 0
-    volumes = [volume(b) for b in given]
+    volumes = [sizes[b] for b in given]
     if len(given) == 1:
         return volumes[0], volumes[0]
     unknown = max(volumes), sum(volumes)

@@ -13,7 +13,7 @@ from math import prod
 from weakref import WeakKeyDictionary
 
 from fusec.index.boxes import Box, Range, clipped, extent, scaled, volume, whole, without
-from fusec.index.regions import By, Demanded, Region, elementwise, merged
+from fusec.index.regions import By, Demanded, Region, demanded, elementwise, merged
 from fusec.ir.access import Condition, Coordinates, Pulled
 from fusec.ir.dim import Dim
 from fusec.ir.effects import Update, update_by
@@ -34,6 +34,7 @@ class Demand:
         self.roots = frozenset(outputs if roots is None else roots)
         self._known: dict[Value, Demanded] = {}
         self._shapes: dict[Value, tuple[int, ...]] = {}
+        self._sizes = tuple(fusion.hints.items())
 
     def of(self, value: Value) -> Demanded:
         """Return what is needed of a value."""
@@ -52,7 +53,7 @@ class Demand:
                 continue
             stack.pop()
             if seen not in self._known:
-                self._known[seen] = Demanded(self._regions(seen), self.shape(seen))
+                self._known[seen] = demanded(self._regions(seen), self.shape(seen))
         return self._known[value]
 
     def shape(self, value: Value) -> tuple[int, ...]:
@@ -73,13 +74,13 @@ class Demand:
 
     def through(self, user: Node, value: Value) -> set[Region]:
         """Return what of a value one of its users needs for what is needed of its results."""
-        demanded = [self.of(v) for v in user.outputs]
-        if not any(d.regions for d in demanded):
+        results = [self.of(v) for v in user.outputs]
+        if not any(d.regions for d in results):
             return set()
         update = self._in_place.get(user)
         if update is not None and value is user.operands[0]:
             return self._updated(update, value)
-        return self._operand(user, value, demanded)
+        return self._operand(user, value, results)
 
     def _operand(self, user: Node, value: Value, demanded: list[Demanded]) -> set[Region]:
         """Return what of an operand is needed for what is needed of a node's results."""
@@ -177,8 +178,18 @@ class Demand:
             return {Region(everything.box)}
         return {everything, self._some(value, 1)}
 
-    def _moved(self, user: Node, region: Region, value: Value) -> set[Region]:
-        """Return what a movement or an indexing operation reads of a value for a region."""
+    def _moved(self, user: Node, region: Region, value: Value) -> frozenset[Region]:
+        """Return what a movement or an indexing operation reads of a value for a region.
+
+        Groups of the same nodes need the same regions: what was found is kept with the node.
+        """
+        known = _MOVED.setdefault(user, {})
+        key = region, value, self._sizes
+        if key not in known:
+            known[key] = frozenset(self._find_moved(user, region, value))
+        return known[key]
+
+    def _find_moved(self, user: Node, region: Region, value: Value) -> set[Region]:
         found: set[Region] = set()
         rest = [region.box]
         for branch in _pulled(user).branches:
@@ -312,6 +323,9 @@ def _axis(variable: Var) -> int:
 
 
 _PULLED: WeakKeyDictionary[Node, Pulled] = WeakKeyDictionary()
+_MOVED: WeakKeyDictionary[
+    Node, dict[tuple[Region, Value, tuple[tuple[str, int], ...]], frozenset[Region]]
+] = WeakKeyDictionary()
 
 
 def _pulled(node: Node) -> Pulled:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from math import inf
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, stored_at
-from fusec.index.movement import pull, pull_elementwise
+from fusec.index.movement import KEPT, pull, pull_elementwise
 from fusec.ir.access import Condition, Conditions, Coordinates, needed
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL, I32, I64, DType
@@ -18,6 +19,7 @@ from fusec.ops import find_op
 from fusec.ops.checks import CHECK_INDEX
 
 
+@lru_cache(KEPT)
 def _held(node: Node, value: Value, given: Const) -> bool | int | float | complex:
     """Return a constant as a tensor of `value`'s type holds it."""
     # NumPy costs more than planning a small fusion: only what fills tensors pays for it.

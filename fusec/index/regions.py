@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from fusec.dataclasses import dataclass
@@ -36,10 +36,17 @@ class Region:
     sure: bool = True
     by: By = By.MAP
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.box, self.picked, self.picks, self.sure))
+
+    @cached_property
     def count(self) -> int:
         """Return the number of elements, all indices being distinct."""
-        return volume(self.rest) * self.places
+        return volume(self.rest) * self.places if self.picked else volume(self.box)
 
     @property
     def places(self) -> int:
@@ -59,7 +66,10 @@ class Region:
 
 @dataclass(frozen=True)
 class Demanded:
-    """What of a value is needed. shape: its extents at hint sizes."""
+    """What of a value is needed. shape: its extents at hint sizes.
+
+    Most values of a segment are needed alike: `demanded` returns one of each kind.
+    """
 
     regions: frozenset[Region]
     shape: tuple[int, ...]
@@ -79,10 +89,18 @@ class Demanded:
         return min(prod(self.shape), boxes + picked)
 
 
+@lru_cache(1 << 12)
+def demanded(regions: frozenset[Region], shape: tuple[int, ...]) -> Demanded:
+    """Return what of a value is needed."""
+    return Demanded(regions, shape)
+
+
 def elementwise(region: Region, shape: tuple[int, ...]) -> Region:
     """Return the region of an operand that is broadcast along dims of extent 1."""
     if not shape:
         return Region((), sure=region.sure)
+    if 1 not in shape and not region.picked:
+        return region
     box = tuple((0, 1, 1) if e == 1 else r for r, e in zip(region.box, shape, strict=True))
     picked = frozenset(k for k in region.picked if shape[k] != 1)
     sure = region.sure and (picked == region.picked or not picked)

@@ -190,6 +190,5 @@ def foreign_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:
 
 def is_empty(fusion: Fusion) -> bool:
     """Return whether some tensor of the segment has no element at hint sizes."""
-    return any(
-        product(v.shape).evaluate(fusion.hints) == 0 for v in fusion.values if not v.is_scalar
-    )
+    sizes = fusion.hints
+    return any(e.evaluate(sizes) == 0 for v in fusion.values for e in v.shape)

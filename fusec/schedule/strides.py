@@ -20,7 +20,6 @@ from fusec.segment.limits import MOST_MAPS
 from fusec.segment.price import LINE, SECTOR
 
 _CACHE: IdentityCache[Lowering] = IdentityCache()
-_REDUCED: IdentityCache[Lowering] = IdentityCache()
 PLACES = 65
 """Places along an axis that are looked at where no formula tells how an address grows."""
 WARP = 32
@@ -227,25 +226,32 @@ def in_order_of_memory(fusion: Fusion, domain: Domain, rows: Rows) -> Rows:
     return Rows(tuple(kept), rows.reduced)
 
 
-def _reduced_lowering(fusion: Fusion, domain: Domain) -> Lowering:
-    """Return a lowering by axes with what reductions read, and nothing else."""
-
-    def made() -> Lowering:
-        lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
-        for node in domain.reduced:
-            lowering.at_home(node.inputs[0])
-        return lowering
-
-    return _REDUCED.of(fusion, id(domain), made)
+def _read_by_reductions(fusion: Fusion, domain: Domain) -> list[tuple[Instance, Index, Value]]:
+    """Return the loads of what reductions read, by axes, each after what it is gathered with."""
+    lowering = axis_lowering(fusion, domain)
+    found: dict[Instance, None] = {}
+    stack = [(lowering.at_home(n.inputs[0]), False) for n in reversed(domain.reduced)]
+    seen: set[Instance] = set()
+    while stack:
+        instance, is_done = stack.pop()
+        if is_done:
+            found[instance] = None
+        elif instance not in seen:
+            seen.add(instance)
+            stack.append((instance, True))
+            stack += [(o, False) for o in reversed(instance.operands)]
+    return [
+        (i, i.address, i.value)
+        for i in found
+        if i.kind == "load" and i.address is not None and i.value is not None
+    ]
 
 
 def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, int, int]]:
     """Yield where reductions read and outputs are written: address, elements, bytes of one."""
-    lowering = _reduced_lowering(fusion, domain)
-    for load in lowering.made.values():
-        if load.kind == "load" and load.address is not None and load.value is not None:
-            count = product(load.value.shape).evaluate(fusion.hints)
-            yield load.address, count, load.dtype.size
+    lowering = axis_lowering(fusion, domain)
+    for load, address, value in _read_by_reductions(fusion, domain):
+        yield address, product(value.shape).evaluate(fusion.hints), load.dtype.size
     for output in fusion.outputs:
         count = product(output.value.shape).evaluate(fusion.hints)
         strides = fusion.effects.strides(output.value)
@@ -255,18 +261,14 @@ def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, i
 
 def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
     """Return the axis along which the largest load reads neighbours, in either direction."""
-    lowering = _reduced_lowering(fusion, domain)
     best: tuple[int, Var] | None = None
-    for load in lowering.made.values():
-        if load.kind != "load" or load.address is None or load.value is None:
-            continue
-        size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
-        near = nearest(load.address, domain.axes, load.dtype.size, fusion.hints)
+    reduced = domain.reduced_axes
+    for load, address, value in _read_by_reductions(fusion, domain):
+        size = product(value.shape).evaluate(fusion.hints) * load.dtype.size
+        near = nearest(address, domain.axes, load.dtype.size, fusion.hints)
         for axis in domain.axes:
             # Where places along a kept axis are apart, reading along the reduced one is no worse.
-            beside = axis in near and (
-                axis in domain.reduced_axes or load.address.coefficient(axis) in (1, -1)
-            )
+            beside = axis in near and (axis in reduced or address.coefficient(axis) in (1, -1))
             if beside and (best is None or size > best[0]):
                 best = (size, axis)
     return None if best is None else best[1]

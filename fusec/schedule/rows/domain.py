@@ -9,6 +9,7 @@ from fusec.dataclasses import dataclass, field
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
+from fusec.ir.access import Condition, Conditions, needed
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
@@ -257,14 +258,15 @@ def vector_width(
 def _all_vector(
     fusion: Fusion, domain: Domain, rows: Rows, width: int, facts: Facts, stores: bool
 ) -> bool:
-    lowering, phases = lowered(fusion, domain, rows, width)
+    lowering, phases, binding = _in_vectors(fusion, domain, rows, width)
     _, _, lane = rows.variables(width)
     loads = {i for p in phases.loads for i in p}
     large = max((_size(fusion, i) for i in loads), default=0)
     effects = fusion.effects
     for load in loads:
         assert load.address is not None
-        kind = access_class(load.address, load.conditions, lane, width, facts)
+        address, conditions = _bound(load.address, load.conditions, binding)
+        kind = access_class(address, conditions, lane, width, facts)
         # What is overwritten must stay on chip, and only whole vectors do.
         if kind == "scalar" and (
             load.name in effects.overwritten or 4 * _size(fusion, load) >= large
@@ -273,11 +275,36 @@ def _all_vector(
     for output in fusion.outputs if stores else ():
         coordinates, conditions = lowering.home(output.value)
         address = linearize(coordinates, effects.strides(output.value))
+        address, conditions = _bound(address, conditions, binding)
         size = product(output.value.shape).evaluate(fusion.hints) * output.value.dtype.size
         small = 4 * size < large
         if access_class(address, conditions, lane, width, facts) == "scalar" and not small:
             return False
     return True
+
+
+def _in_vectors(
+    fusion: Fusion, domain: Domain, rows: Rows, width: int
+) -> tuple[Lowering, Phases, Mapping[Var, Index]]:
+    """Return values in the loops over rows, their phases, and what binds these to vectors.
+
+    Of a known number of columns the loops are those over single columns, whatever the width: where
+    values are loaded and stored is the same, once the column is bound.
+    """
+    if not rows.columns.is_const:
+        return *lowered(fusion, domain, rows, width), {}
+    _, chunk, _ = rows.variables(1)
+    _, vector, lane = rows.variables(width)
+    binding = {chunk: of_var(vector) * width + of_var(lane)}
+    return *lowered(fusion, domain, rows, 1), binding
+
+
+def _bound(
+    address: Index, conditions: Conditions, binding: Mapping[Var, Index]
+) -> tuple[Index, Conditions]:
+    """Return an address and conditions with loop variables bound."""
+    moved = (Condition(c.position.substitute(binding), c.low, c.end) for c in conditions)
+    return address.substitute(binding), needed(*moved)
 
 
 def _size(fusion: Fusion, load: Instance) -> int:
