@@ -211,7 +211,8 @@ def _choice(segment: Segment) -> str:
     from fusec.explain.query import chosen
 
     tuned = segment.tuned
-    return chosen(segment) + ("" if tuned is None else f" (from {tuned.source})")
+    found = {"priced": "selected by the cost model"}.get(chosen(segment), chosen(segment))
+    return found + ("" if tuned is None else f" (from {tuned.source})")
 
 
 def _cuda(program: Compilation, style: str) -> str:
