@@ -389,7 +389,7 @@ class ProgramView:
     def rank_order(self) -> str:
         """Return what the number of a rank counts."""
         if len(self.axes) == 1:
-            return f"the place along {self.axes[0].name}"
+            return f"the rank index along {self.axes[0].name}"
         return f"in row-major order of {', '.join(axis.name for axis in self.axes)}"
 
     @property

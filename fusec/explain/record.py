@@ -190,11 +190,13 @@ def segmentation(
     part: str | None = None,
     **options: Unpack[Options],
 ) -> Segmentation:
-    """Return the segments of a fusion, what crosses between them, and what that costs.
+    """Return the segments of a fusion, the tensors between them, and their predicted cost.
 
-    `fusion` is a Fusion, a FusionDefinition, or the path of a file. `ranges` asks over which sizes
-    of a dim the choice stays the same; `exact` for the least traffic. `part` names one of several
-    fusions of a file, or a phase of a joint graph. The other options are those of `fusec.compile`.
+    fusion: a Fusion, a FusionDefinition, or the path of a file. ranges: find the sizes of each dim
+    for which the segmentation is the same. exact: compute the lower bound on traffic. part: the
+    name of one of several fusions in a file, or a phase of a joint graph. The other options are
+    those of `fusec.compile`. Times are in seconds, traffic in bytes (docs/query.md). Errors as for
+    `compile`.
     """
     options.setdefault("target", DEFAULT_TARGET)
     programs = _programs_of(fusion, options_of("segmentation", options))

@@ -84,7 +84,7 @@ def _step_of(fusion: Fusion, name: str, first: int, last: int) -> int:
         )
     step = facts[name].multiple_of
     if -(-first // step) > last // step:
-        raise FusecError(f"--sizes {name}={first}..{last}: no multiple of {step} lies there")
+        raise FusecError(f"--sizes {name}={first}..{last}: no multiple of {step} is in this range")
     return step
 
 

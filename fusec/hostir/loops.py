@@ -436,7 +436,7 @@ class Lowered:
         """Yield the copy of a part out of the tensor that it is a part of, or into that."""
         (source,), value, at = node.inputs, node.output, node.attributes["dim"]
         if loop is None and node.op is not RANK_SLICE:
-            raise InternalError(f"segment {segment.name} stands in no loop")
+            raise InternalError(f"segment {segment.name} is not in a loop")
         own = place_of(node.attributes["axis"]) if node.op is RANK_SLICE else None
         number = own if own is not None or loop is None else loop.slice
         assert number is not None
@@ -469,7 +469,7 @@ class Lowered:
             yield self.shared[-1]
         elif node.op in (STREAM_SLICE, STREAM_STACK, RECEIVE_SLICE, SEND_SLICE):
             if loop is None:
-                raise InternalError(f"segment {segment.name} stands in no loop")
+                raise InternalError(f"segment {segment.name} is not in a loop")
             yield from self._in_loop(node, loop)
         else:
             if value not in self.final:

@@ -264,7 +264,7 @@ def _quoted(before: str, text: str, offset: int) -> str:
     value = "" if found is None else f"{found[2]}{rest}"
     typed = re.fullmatch(r"(\w+) *: *([-+]?[0-9.][0-9.eE+-]*)", value)
     if found is not None and typed is not None:
-        return f"a default stands after `=`: write `{found[1]}: {typed[1]} = {typed[2]}`"
+        return f"a default is written after `=`: write `{found[1]}: {typed[1]} = {typed[2]}`"
     if found is None or '"' in value or "\\" in value or " #" in value:
         return "check the indentation of this line, or quote the value"
     return f'quote the value: write `{found[1]}: "{value}"`'

@@ -330,8 +330,8 @@ def launch(grid: Dim, size: Dim) -> Launch:
 @pytest.mark.parametrize(
     ("inside", "why"),
     [
-        (Allocate("t"), "it stands in a loop"),
-        (Post("s0", ("x",), ("y",)), "it stands in a loop"),
+        (Allocate("t"), "it is in a loop"),
+        (Post("s0", ("x",), ("y",)), "it is in a loop"),
         (launch(LOOP, ONE), "`loop0.index` depends on the iteration or the rank"),
         (launch(ONE, PLACE * B), "`B * mesh.place` depends on the iteration or the rank"),
         (Alias("t", "x", floordiv(B, PLACE)), "`mesh.place` depends on the iteration or the rank"),

@@ -121,5 +121,5 @@ extern "C" __global__ void __cluster_dims__(2)
     __syncwarp();
   }
 
-  fusec::cluster_sync();  // nobody hands back another's stages from here on
+  fusec::cluster_sync();  // no CTA releases another's stages from here on
 }

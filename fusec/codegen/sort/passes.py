@@ -82,6 +82,6 @@ def _sentence(kernel: Kernel, p: SortParameters, digit: int) -> str:
     step = {
         "sort_count": "counts the digits of each tile",
         "sort_offsets": "finds where each tile's digits go",
-        "sort_scatter": "moves each tile's elements to their digit's place",
+        "sort_scatter": "moves each tile's elements to the range of their digit",
     }[kernel.template]
     return f"Schedule: digit {digit} of {p.passes}, tiles of {tile}: {step}."

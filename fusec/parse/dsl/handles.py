@@ -125,7 +125,7 @@ class Handle(Methods):
 
 
 class Tensor(Scheduled, Handle):
-    """A tensor of a definition."""
+    """A tensor of a definition; has the methods of PyTorch's tensors that are operations here."""
 
     @property
     def loops(self) -> Loops:

@@ -176,5 +176,5 @@ def _masked(tensor: Tensor, mask: Any) -> FusecError:
         written = f"fd.ops.where({text}, {ast.unparse(node.value)}, 0)"
     return Unsupported(
         "a mask as an index: the shape of the result depends on data",
-        help=f"`where` has 0 in the place of the other elements: write `{written}`",
+        help=f"`where` has 0 instead of the other elements: write `{written}`",
     )

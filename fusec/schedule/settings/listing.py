@@ -93,7 +93,7 @@ def _lines(space: Space) -> Iterator[str]:
     names = list(space.fields)
     rows = [
         ["us", *names],
-        *([_estimate(c), *(setting_text(c.settings[n]) for n in names)] for c in space.candidates),
+        *([_time_text(c), *(setting_text(c.settings[n]) for n in names)] for c in space.candidates),
     ]
     widths = [max(len(row[k]) for row in rows) for k in range(len(names) + 1)]
     for number, row in enumerate(rows):
@@ -102,5 +102,5 @@ def _lines(space: Space) -> Iterator[str]:
         yield f"{mark} {'  '.join(cells)}"
 
 
-def _estimate(candidate: Candidate) -> str:
+def _time_text(candidate: Candidate) -> str:
     return "-" if candidate.seconds is None else f"{candidate.seconds * 1e6:.2f}"

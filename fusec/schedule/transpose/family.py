@@ -64,7 +64,7 @@ TransposePlan = Plan[Crossing, TransposeParameters]
 
 
 class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
-    """Accepts pointwise segments some of whose loads run along another axis than the stores."""
+    """Accepts pointwise segments with loads whose contiguous axis is not that of the stores."""
 
     name = "transpose"
     templates: ClassVar = {

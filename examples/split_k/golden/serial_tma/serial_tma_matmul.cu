@@ -79,8 +79,8 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
     fusec::prefetch_tensormap(&a_map);
     fusec::prefetch_tensormap(&b_map);
   }
-  // CUDA promises no order of CTAs, so a cluster draws its work: whoever holds an earlier ticket
-  // runs already, and waiting for it ends. The counter wraps to zero with the last ticket.
+  // CUDA promises no order of CTAs, so a cluster takes a ticket for its work: those with earlier
+  // tickets run already, and waiting for them ends. The counter wraps to zero with the last ticket.
   fusec::u32* const ticket_slot = reinterpret_cast<fusec::u32*>(shared + Config::kTicket);
   if (threadIdx.x == 0) {
     fusec::init_stages<Config>(shared);
@@ -128,7 +128,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   fusec::cluster_sync();
   float4 share[Config::kOwned];
   if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
-  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  fusec::cluster_sync();  // no CTA reads another's shared memory from here on
   if (!is_consumer) return;
 
   const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * Config::kCluster + rank;
