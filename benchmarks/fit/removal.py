@@ -1,20 +1,23 @@
 """What the cost model loses without a coefficient: decisions, and predictions of recorded times.
 
-python -m benchmarks.fit.removal [--only GLOB,...] [--files PATH ...] [--all]
+python -m benchmarks.fit.removal [--only GLOB,...] [--records NAME,...] [--suites NAME,...]
+                                 [--files PATH ...] [--every]
 
 Without a coefficient is with its neutral value: 0 of what is added, 1 of a factor, and infinity of
-a rate or a limit. Printed are, for each that is fitted: how it changes the geometric mean of the
-suites' predicted times, plans being as they are; the error of predictions of the recorded times
-that depend on it, with it and without it; and, where the first is less than LEAST (with --all: of
-each), how many programs of the suites and of the files have other schedules without it, and by how
-much the geometric mean of the suites' times grows by that, as predicted with it.
+a rate or a limit. For each that is fitted it prints by how much the geometric mean of the suites'
+predicted times changes, plans being as they are, and the error of the predictions of the recorded
+times that depend on it, with and without it. Of those whose change is less than LEAST it prints
+a program of the suites and the files that has other schedules without them, if there is one. With
+--every of each coefficient how many have, and by how much the geometric mean of all programs' times
+grows by that, as predicted with the coefficient.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import islice
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -99,7 +102,7 @@ def _traced(record: Any, prefix: str, read: set[str]) -> Any:
             read.add(f"{prefix}.{name}")
         return object.__getattribute__(self, name)
 
-    known = {f.name for f in fields(record)}
+    known = {f.name for f in fields(record) if not is_dataclass(getattr(record, f.name))}
     found = object.__new__(type(kind.__name__, (kind,), {"__getattribute__": look_up}))
     for f in fields(record):
         value = getattr(record, f.name)
@@ -109,9 +112,9 @@ def _traced(record: Any, prefix: str, read: set[str]) -> Any:
     return found
 
 
-def programs(files: Sequence[Path]) -> Iterator[tuple[str, Fusion]]:
-    """Yield the fusions of the suites, then those of files and folders."""
-    for name, _, row in rows_in(SUITES):
+def programs(suites: Sequence[str], files: Sequence[Path]) -> Iterator[tuple[str, Fusion]]:
+    """Yield the fusions of suites, then those of files and folders."""
+    for name, _, row in rows_in(s for s in SUITES if s[1] in suites):
         yield f"{name} {row.name}", row.fusion
     for path in files:
         for file in sorted(path.rglob("*.yaml")) if path.is_dir() else [path]:
@@ -126,32 +129,28 @@ def programs(files: Sequence[Path]) -> Iterator[tuple[str, Fusion]]:
 class Decisions:
     """What is decided for all programs, as it is and without a coefficient."""
 
-    def __init__(self, target: Target, files: Sequence[Path]) -> None:
+    def __init__(self, target: Target, suites: Sequence[str], files: Sequence[Path]) -> None:
         """Decide for all programs; one that no scheduler supports is left out."""
         self.target = target
         self.fusions: dict[str, Fusion] = {}
         self.known: dict[str, Decided] = {}
-        for name, fusion in programs(files):
+        for name, fusion in programs(suites, files):
             try:
                 self.known[name] = decide(fusion, target, target)
             except FusecError:
                 continue
             self.fusions[name] = fusion
 
-    def without(self, name: str) -> tuple[list[str], float]:
-        """Return the programs that are decided otherwise without a coefficient.
+    def without(self, name: str) -> Iterator[tuple[str, float]]:
+        """Yield the programs that are decided otherwise without a coefficient.
 
-        And the factor by which the geometric mean of all programs' predicted times grows.
+        With each the factor by which its predicted time grows.
         """
-        changed: list[str] = []
-        grown = 0.0
         for program, known in self.known.items():
             if any(name == r or name.startswith(f"{r}.") for r in known.read):
                 now = decide(self.fusions[program], without(self.target, name), self.target)
                 if now.schedules != known.schedules:
-                    changed.append(program)
-                    grown += log(now.seconds / known.seconds)
-        return changed, exp(grown / max(1, len(self.known)))
+                    yield program, now.seconds / known.seconds
 
 
 # Predictions.
@@ -188,6 +187,16 @@ def line(found: Removed) -> str:
     )
 
 
+def outcome(changed: Mapping[str, float], count: int, grown: float, *, every: bool) -> str:
+    """Return which programs are decided otherwise, of so many."""
+    if not changed:
+        return f"none of {count} programs is decided otherwise"
+    first = next(iter(changed))
+    if not every:
+        return f"{first} is decided otherwise"
+    return f"{len(changed)} of {count} programs are decided otherwise ({first}, ...): {grown:+.3%}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what each coefficient is to predictions, and those little of it to decisions."""
     parser = argparse.ArgumentParser(
@@ -198,24 +207,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", **listed, help="patterns of coefficients, such as cost.rows.*")
     parser.add_argument("--records", **listed, help=f"of {', '.join(RECORDS)}")
     parser.add_argument("--files", type=Path, nargs="+", default=FILES)
-    parser.add_argument("--all", action="store_true", help="decide without each coefficient")
+    parser.add_argument("--suites", **{**listed, "default": [n for _, n in SUITES]})
+    parser.add_argument("--every", action="store_true", help="program, without each coefficient")
     given = parser.parse_args(arguments)
     target = find(TARGET)
     fitting = Fitting(measurements(given.records or RECORDS), target)
     print(f"{'coefficient':<46}      value times   change    error  without")
     found = [removed(fitting, c) for c in chosen(target, given.only)]
     print("\n".join(map(line, found)), flush=True)
-    tried = [r for r in found if given.all or abs(r.change) < LEAST]
-    decisions = Decisions(target, given.files)
-    print(f"{len(decisions.known)} programs")
-    for each in tried:
-        changed, factor = decisions.without(each.coefficient.name)
-        names = ", ".join(changed[:4])
-        print(
-            f"{each.coefficient.name:<46} {len(changed):>4} decided otherwise, "
-            f"{factor - 1:+.3%}  {names}",
-            flush=True,
-        )
+    tried = [r.coefficient.name for r in found if abs(r.change) < LEAST or given.every]
+    decisions = Decisions(target, given.suites, given.files)
+    count = len(decisions.known)
+    for name in tried:
+        changed = dict(islice(decisions.without(name), count if given.every else 1))
+        grown = exp(sum(map(log, changed.values())) / count) - 1
+        print(f"{name:<46} {outcome(changed, count, grown, every=given.every)}", flush=True)
     return 0
 
 
