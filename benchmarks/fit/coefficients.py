@@ -110,7 +110,7 @@ def _changed(of: Any, path: list[str], value: float) -> Any:
         return value
     key, *rest = path
     if is_dataclass(of) and not isinstance(of, type):
-        record: Any = of
+        record = cast("Any", of)
         name = next((n for n, shown in TABLES.items() if shown == key and hasattr(of, n)), key)
         return replace(record, **{name: _changed(getattr(of, name), rest, value)})
     items = dict(_items(of))
