@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.segment.merge import Merges
 from fusec.segment.piece import Chosen
 from fusec.segment.segmented import Decision, Refusals, SegmentedFusion
