@@ -109,10 +109,10 @@ def _changed(of: Any, path: list[str], value: float) -> Any:
     if not path:
         return value
     key, *rest = path
-    if is_dataclass(of) and not isinstance(of, type):
-        record = cast("Any", of)
-        name = next((n for n, shown in TABLES.items() if shown == key and hasattr(of, n)), key)
-        return replace(record, **{name: _changed(getattr(of, name), rest, value)})
+    if is_dataclass(type(of)):
+        names = {shown: name for name, shown in TABLES.items() if hasattr(of, name)}
+        name = names.get(key, key)
+        return replace(of, **{name: _changed(getattr(of, name), rest, value)})
     items = dict(_items(of))
     items[key] = _changed(items[key], rest, value)
     if isinstance(of, Mapping):
