@@ -122,15 +122,24 @@ def _overview(record: Segmentation) -> Iterator[str]:
     yield from row("traffic", moved(record.bytes, record.floor_bytes))
     yield from row("peak memory", f"{bytes_text(record.peak_bytes)} (excluding inputs)")
     yield from row("time", f"{time_text(record.seconds)} predicted, {reached(record)}")
-    if target["cost_of"] != target["arch"]:
-        fitted = f"its coefficients were fitted on another GPU, {target['cost_of']}"
-        yield from row("cost model", fitted)
+    fitted = fitted_elsewhere(target)
+    yield from row("cost model", fitted) if fitted else ()
     written = ", ".join(f"{output} into {given}" for output, given in record.aliases.items())
     yield from row("in place", written) if written else ()
     yield from row("saved", saved_text(record)) if record.saved else ()
     sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
     yield from row("sizes", sizes) if sizes else ()
     yield from row("exact", exact_text(record)) if record.exact else ()
+
+
+def fitted_elsewhere(target: Mapping[str, str]) -> str:
+    """Return on which other GPU the coefficients of the cost model were fitted; empty for none."""
+    if target["cost_of"] == target["arch"]:
+        return ""
+    return (
+        f"its coefficients were fitted on another GPU, {target['cost_of']}: fractions apply to the "
+        f"rates of {target['arch']}, latencies are not scaled"
+    )
 
 
 def ranks_text(mesh: Mapping[str, int]) -> str:
