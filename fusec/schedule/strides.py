@@ -230,7 +230,7 @@ def _read_by_reductions(fusion: Fusion, domain: Domain) -> list[tuple[Instance, 
     """Return the loads of what reductions read, by axes, each after what it is gathered with."""
     lowering = axis_lowering(fusion, domain)
     found: dict[Instance, None] = {}
-    stack = [(lowering.at_home(n.inputs[0]), False) for n in reversed(domain.reduced)]
+    stack = [(lowering.at_home(n.inputs[0]), False) for n in reversed([*domain.reduced])]
     seen: set[Instance] = set()
     while stack:
         instance, is_done = stack.pop()

@@ -128,9 +128,9 @@ def test_passes_of_both_kinds_are_left_out_by_name(tmp_path: Path, capsys: Captu
     assert "+  temporary a.slices: f32[min(A, 4), 1, B] " in done.out
     done = fusec(capsys, "dump", path, "--host-passes", *WITHOUT)
     assert done.out == "no pass changes the host program\n"
-    done = fusec(capsys, "dump", path, "--host-passes", "--without", "late_join")
+    done = fusec(capsys, "dump", path, "--host-passes", "--without", "sink_join")
     assert done.code == 2
-    assert "unknown pass `late_join`" in done.err
+    assert "unknown pass `sink_join`" in done.err
     assert "did you mean `sink_joins`?" in done.err
 
 

@@ -24,7 +24,7 @@ from fusec.target import Target, find
 
 EXAMPLES = ROOT / "examples" / "parallel"
 RINGS = ("ring_gather_matmul", "matmul_reduce_scatter")
-LOOPED = CompileOptions(without=("loops-by-price",))
+LOOPED = CompileOptions(without=("loops-by-cost",))
 H200 = find("sm_90a")
 UNCROWDED = replace(H200, links={k: replace(v, crowding=0.0) for k, v in H200.links.items()})
 
