@@ -34,6 +34,7 @@ from fusec.schedule.family import Family
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.pressure import Pressure, most_registers
 from fusec.schedule.registry import find_scheduler
+from fusec.segment.price import with_writes
 from fusec.segment.protocol import Estimate
 from fusec.segment.segmented import SegmentedFusion
 from fusec.target import Target, find
@@ -100,9 +101,9 @@ def _estimate(part: KernelPlan | Estimate, target: Target) -> Estimate:
     if isinstance(part, Estimate):
         return part
     family: Any = find_scheduler(part.scheduler)
-    found = family.price(part, target)
+    found = family.estimate(part, target)
     assert isinstance(found, Estimate), found
-    return found
+    return with_writes(found, part.fusion)
 
 
 def rows_in(
@@ -121,11 +122,11 @@ def suites() -> Iterator[Measurement]:
     """Yield the rows of suites whose plans are those that were timed."""
     for name, measured, row in rows_in(SUITES):
         program = Compilation(row.fusion, OPTIONS)
-        if _is_as_timed(program, measured):
+        if is_as_timed(program, measured):
             yield Measurement(name, row.name, measured["ms"] / 1e3, of_program(program))
 
 
-def _is_as_timed(program: Compilation, row: Mapping[str, Any]) -> bool:
+def is_as_timed(program: Compilation, row: Mapping[str, Any]) -> bool:
     """Return whether a program has the segments, schedules and threads of a recorded row."""
     pairs = zip(program.segmented.segments, program.plans, strict=True)
     kept = [(s, p) for s, p in pairs if s.estimate is not None]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from functools import cache
+from itertools import islice
 from math import log
 from pathlib import Path
 from random import Random
@@ -16,9 +18,19 @@ from benchmarks.fit import __main__ as script
 from benchmarks.fit import removal
 from benchmarks.fit.coefficients import Source, chosen, coefficients, with_value
 from benchmarks.fit.descent import Fitting
-from benchmarks.fit.measured import RECORDS, Measurement
+from benchmarks.fit.measured import (
+    OPTIONS,
+    RECORDS,
+    SUITES,
+    Measurement,
+    is_as_timed,
+    of_program,
+    rows_in,
+)
 from benchmarks.fit.removal import decide, neutral, without
-from fusec.driver import load
+from benchmarks.patterns import patterns
+from fusec.driver import Compilation, load
+from fusec.parse import read_text
 from fusec.target import Target, find
 
 H200 = find("sm_90a")
@@ -74,6 +86,22 @@ def test_the_value_is_found_that_the_times_were_made_with(seed: int) -> None:
     assert abs(log(found.fitted / value)) < 0.01
     assert found.fitted_error <= found.error
     assert 0 < found.elasticity <= 1.1
+
+
+@pytest.mark.parametrize("name", ["flip_bf16", "pick64", "gemm_f32_34x192x48"])
+def test_a_plan_is_predicted_again_as_it_was(name: str) -> None:
+    program = Compilation(read_text(patterns()[name]), OPTIONS)
+    assert of_program(program)(H200) == pytest.approx(program.segmented.seconds(H200))
+    slower = replace(H200, launch=2 * H200.launch)
+    assert of_program(program)(slower) > of_program(program)(H200)
+
+
+@pytest.mark.parametrize("suite", [name for _, name in SUITES if name != "memory"])
+def test_suites_are_planned_as_they_were_timed(suite: str) -> None:
+    """Else a record has no effect on the fit; tests do not take the tuned plans of `memory`."""
+    rows = islice(rows_in(s for s in SUITES if s[1] == suite), 3)
+    for _, measured, row in rows:
+        assert is_as_timed(Compilation(row.fusion, OPTIONS), measured), row.name
 
 
 @cache
