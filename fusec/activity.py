@@ -12,7 +12,7 @@ class Watcher(Protocol):
     """Is told when something begins, goes on and ends; activities nest."""
 
     def begin(self, what: str, immediately: bool) -> None:
-        """Take what begins; at_once: it is known to take long."""
+        """Begin an activity; immediately: it is known to take long."""
         ...
 
     def update(self, what: str) -> None:
@@ -34,7 +34,7 @@ Update = Callable[[str], None]
 def activity(what: str, *, immediately: bool = False) -> Generator[Update]:
     """Tell the watchers what is being done in the block, and give what tells them how far it is.
 
-    at_once: it is known to take long, and is shown on a terminal from the start.
+    immediately: it is known to take long, and is shown on a terminal from the start.
     """
     watchers = (*_watchers,)
     for watcher in watchers:

@@ -69,7 +69,7 @@ def find_domain(
     The reference is an input of a reduction if there is one, else an output, else any value: the
     first (largest first) from which every output and every reduction can be reached by index maps;
     or the given one, with `siblings`, values of its shape made where it is. The refusal
-    is that of the likeliest reference.
+    is that of the first reference.
     """
     if reference is not None:
         return _of_spread(_spread(fusion, reference, siblings), reference)
@@ -77,7 +77,7 @@ def find_domain(
 
 
 def _first_reference(fusion: Fusion) -> Domain | Refusal:
-    """Return the domain of the first reference that has one, or why the likeliest has none.
+    """Return the domain of the first reference that has one, or why the first one has none.
 
     A reference is not tried that has fewer elements than an output, or the axes of one that failed:
     it reaches the same values.

@@ -27,7 +27,7 @@ LEFT: Mapping[str, str] = {
     "schedule/rows/reduction/choice.py:LARGER": MARGIN,
     "schedule/rows/inner_persistent/ring.py:IDLE": MARGIN,
     "schedule/transpose/family.py:MOST_UNITS": MARGIN,
-    "schedule/settings/tuned.py:MOST_DISTANCE": "how far sizes may be from measured ones",
+    "schedule/settings/tuned.py:MOST_DISTANCE": "how far sizes may be from the measured ones",
     "schedule/settings/tuned.py:DEARER": MARGIN,
 }
 """`file:definition` of each, and why it is no coefficient that was fitted to times on a GPU."""

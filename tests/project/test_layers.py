@@ -38,7 +38,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "left_out",
         "files keywords lowering",
         "driver",
-        "rank immediate",
+        "rank eager",
         "variants",
         "emit tune",
         "explain pages",

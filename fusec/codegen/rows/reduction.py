@@ -15,9 +15,9 @@ from fusec.schedule.rows.reduction.family import ReductionPlan, unrolled_vectors
 class ReductionView(KernelView, ReductionNodes):
     """One sweep over the reduced axes, then the results.
 
-    fan: of how many blocks one combines the partial results; in_bulk: whether bulk copies combine
-    them in memory; turns: whether blocks combine theirs one after the other; at_once: whether all
-    vectors of a thread are loaded together.
+    fan: blocks whose partial results one block combines; in_bulk: whether by bulk copies in
+    memory; turns: whether blocks combine serially; unrolled_vectors: whether all vectors of a
+    thread are loaded together.
     """
 
     index_type: Type

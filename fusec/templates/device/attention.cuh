@@ -168,11 +168,12 @@ __device__ __forceinline__ void multiply_values(float (&sums)[Config::kValueFeat
 // are what `rows` makes of scores. score(s, key) makes scores of the products with the tile of keys
 // from `key` on, but for their positive scale.
 template <class Config, class Score>
-__device__ __forceinline__ void attention_mainloop(float (&sums)[Config::kValueFeatures / 2], SoftmaxRows& rows,
-                                       unsigned char* shared, KeyTiles tiles,
-                                       AttentionPlace<Config::kStages>& place,
-                                       WarpgroupTurns<Config::kTurns> turns, float scale,
-                                       const Score& score) {
+__device__ __forceinline__ void attention_mainloop(float (&sums)[Config::kValueFeatures / 2],
+                                                   SoftmaxRows& rows, unsigned char* shared,
+                                                   KeyTiles tiles,
+                                                   AttentionPlace<Config::kStages>& place,
+                                                   WarpgroupTurns<Config::kTurns> turns,
+                                                   float scale, const Score& score) {
   if (tiles.first >= tiles.last) return;
   Barrier* const keys_full = barriers_at(shared, Config::kKeysFull);
   Barrier* const keys_empty = barriers_at(shared, Config::kKeysEmpty);
@@ -212,9 +213,9 @@ __device__ __forceinline__ void attention_mainloop(float (&sums)[Config::kValueF
     }
   };
   for (int tile = tiles.last - 2; tile >= tiles.first; --tile) {
-    // The products of these keys run beside those of the values before, and these beside the
-    // softmax. Both are waited for in another turn of the loop than the softmax is in, or the
-    // compiler would put the wait in front of it.
+    // The GEMMs of these keys overlap those of the previous values, and these overlap the softmax.
+    // Both are waited for in another iteration than the softmax, or the compiler would put the
+    // wait before it.
     end_values();
     running = place.stage;
     values_full[running].wait(place.parity);

@@ -1,6 +1,6 @@
 // Agreement between the blocks of one launch: tickets, flags, the last block, and turns.
-// The counters live in global memory, are zero before the first launch, and return to zero by
-// themselves, so a launch may be replayed. They belong to one launch on one stream at a time.
+// The counters live in global memory, are zero before the first launch, and again after
+// each, so a launch may be replayed. They belong to one launch on one stream at a time.
 // Data that another block wrote is read with plain loads after the calls here, never with
 // load_readonly. No turn may wait for a block that need not be running: give out turns by ticket.
 #pragma once

@@ -27,7 +27,7 @@ __device__ __forceinline__ PhiloxBlocks<kBlocks> philox_blocks(u64 seed, u64 off
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
     result.block[i] = {static_cast<u32>(first + i), static_cast<u32>((first + i) >> 32),
-                      static_cast<u32>(offset), static_cast<u32>(offset >> 32)};
+                       static_cast<u32>(offset), static_cast<u32>(offset >> 32)};
   }
   u32 low = static_cast<u32>(seed), high = static_cast<u32>(seed >> 32);
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ __forceinline__ PhiloxBlocks<kBlocks> philox_blocks(u64 seed, u64 off
       const u64 left = static_cast<u64>(0xD2511F53u) * a;
       const u64 right = static_cast<u64>(0xCD9E8D57u) * c;
       result.block[i] = {static_cast<u32>(right >> 32) ^ b ^ low, static_cast<u32>(right),
-                        static_cast<u32>(left >> 32) ^ d ^ high, static_cast<u32>(left)};
+                         static_cast<u32>(left >> 32) ^ d ^ high, static_cast<u32>(left)};
     }
     low += 0x9E3779B9u;
     high += 0xBB67AE85u;
@@ -104,8 +104,8 @@ __device__ __forceinline__ RandomWords<kCount> random_words(u64 seed, u64 offset
 }
 
 template <int kCount>
-__device__ __forceinline__ float uniform_f32(float low, float high, const RandomWords<kCount>& words,
-                                             int lane) {
+__device__ __forceinline__ float uniform_f32(float low, float high,
+                                             const RandomWords<kCount>& words, int lane) {
   return low + unit_f32(words.word[lane]) * (high - low);
 }
 // Of an even number of elements: each pair shares two words.

@@ -1,4 +1,4 @@
-"""Fusions executed and described at once, where a plain Python program asks for it."""
+"""Eager execution and description of fusions, for a plain Python program."""
 
 from __future__ import annotations
 
