@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
 from fusec.codes.code import Code
+from fusec.dataclasses import dataclass, field
 from fusec.escape import visible
 
 

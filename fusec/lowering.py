@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.recent import Recent
 from fusec.left_out import asked_for, last_passes, left_out

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from fusec.dataclasses import dataclass, field
 
 ShouldMerge = Callable[[Any, Any], bool]
 """Called with the Fusions of two neighbouring groups: whether these become one group."""

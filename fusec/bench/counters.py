@@ -9,10 +9,10 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import cycle
 
 from fusec.bench.work import Segment, Work
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 
 READ, WRITTEN, STORED = (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any
 
 from fusec.bench.fill import DRAWN, repeat
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from fusec.bench.streaming import Limit
 from fusec.bench.timer import Times
 from fusec.bench.work import Work
+from fusec.dataclasses import asdict, dataclass, field
 from fusec.ir.evaluate import Array
 
 

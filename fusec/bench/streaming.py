@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from itertools import product
@@ -13,6 +12,7 @@ from typing import Any
 from fusec.bench.fill import repeat, repeatable
 from fusec.bench.timer import Contender, Timer, launch
 from fusec.codegen.render import environment
+from fusec.dataclasses import dataclass
 from fusec.run.build import Source
 from fusec.run.device import Device
 from fusec.run.launch import PackedArguments

@@ -6,11 +6,11 @@ import ctypes
 import sys
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakSet, finalize
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import OutOfMemory
 from fusec.hostir.arena import ALIGNMENT
 from fusec.run.device import Device

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 from fusec.hostir.arena import aligned
 from fusec.hostir.instructions import (

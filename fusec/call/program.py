@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
 
@@ -18,6 +17,7 @@ from fusec.call.graph import Graph
 from fusec.call.memory import Arena, hold, may_be_emptied, retried
 from fusec.call.record import Record
 from fusec.call.variants import Variant
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, OutOfMemory, Unsupported
 from fusec.generator import default_generator
 from fusec.hostir.arena import ALIGNMENT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,6 +12,7 @@ from fusec.call.issue import Issuing
 from fusec.call.memory import Arena, room
 from fusec.call.placing import memory_of, received, shared_inputs, views
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,

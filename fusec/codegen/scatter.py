@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass
 from fusec.schedule.plan import StepKernel
 from fusec.schedule.scatter.family import ScatterPlan
 from fusec.schedule.scatter.kernel.elements import ScatterNodes, nodes_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from fusec import driver
 from fusec.activity import activity
 from fusec.commands.report import aligned
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import asdict, dataclass, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
 from fusec.options import CompileOptions, environment

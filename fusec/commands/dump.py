@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver, lowering
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, note_once
 from fusec.driver import Compilation
 from fusec.files import fusions_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fusec import driver
 from fusec.commands.terminal.diagnose import Report, told_to
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
 from fusec.models.folder import ModelFolder, is_model_folder, read_model_folder

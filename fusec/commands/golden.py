@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fusec.commands.folder.manifest import manifest_of
 from fusec.commands.folder.records import as_data, as_text
 from fusec.commands.terminal.diagnose import Report
 from fusec.commands.terminal.progress import build_progress
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import Diagnostic, FusecError, Span
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.escape import visible

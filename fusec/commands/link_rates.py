@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fusec.bench.graph import captured
 from fusec.commands.running.launch import JSON, launch
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import asdict, dataclass, field, replace
 from fusec.diagnostics import EnvironmentProblem
 from fusec.foreign import decoding, not_a, read_json
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare

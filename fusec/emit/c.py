@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from fusec.codegen.layout import filled
 from fusec.codegen.render import environment
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation, Package
 from fusec.emit.code import field_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.emit.code import Code, code, field_of, joined
 from fusec.emit.streams import STREAMS, StreamPrinter

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.emit.code import Code, code, field_of, joined, variable
 from fusec.emit.exchanges import HOST_ONLY, ExchangePrinter, is_waited_later, some_wait_later

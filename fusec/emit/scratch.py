@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Allocate, Free, Memset, SetStream, Share, Unshare
 from fusec.hostir.program import Buffer, HostProgram, dense_strides

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import Unsupported
 from fusec.emit.c import rendered
 from fusec.emit.code import Code, joined

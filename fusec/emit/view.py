@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from math import prod
 
+from fusec.dataclasses import dataclass, field
 from fusec.emit.code import Code, reads, reads_of
 from fusec.emit.scratch import Place
 from fusec.ir.dtype import DType

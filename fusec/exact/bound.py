@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 from time import monotonic
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import Unsupported
 from fusec.exact.conflicts import Conflicts
 from fusec.exact.prices import Prices

@@ -11,10 +11,10 @@ what they have cost plus what they cost at least, so the first one that needs no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from time import monotonic
 
+from fusec.dataclasses import dataclass
 from fusec.exact.cuts import Cuts
 from fusec.exact.prices import Prices
 from fusec.exact.space import Space, bits

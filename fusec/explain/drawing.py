@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.explain.facts import Operation, Segmentation, SegmentFacts
 from fusec.explain.groups import Group, groups_of
 from fusec.explain.layout import Layout, Point, arrange, shelved

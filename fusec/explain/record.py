@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fusec import driver, lowering
 from fusec.activity import activity
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation, choose
 from fusec.explain.facts import Exact, KernelFacts, Segmentation, SumOrder

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fusec.activity import activity
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.facts import Choice, ChosenSegment

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from fusec.codegen.equal import kernels_launched
 from fusec.codegen.source import KernelSource
+from fusec.dataclasses import dataclass, replace
 from fusec.hostir.alignment import aligned
 from fusec.hostir.instructions import (
     Alias,

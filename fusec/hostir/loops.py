@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import gcd
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.hostir.pipeline import Stage, pipeline_seconds
 from fusec.hostir.units import Unit, alone, ring, units_of
 from fusec.ops.communication import communicates

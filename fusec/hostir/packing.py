@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+
+from fusec.dataclasses import dataclass
 
 MOST = 100_000
 """Looks at a block beside another, at most: a tenth of a second; real graphs take a few hundred."""

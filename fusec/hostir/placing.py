@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import Alias, Allocate, Copy, Instruction
 from fusec.hostir.program import Buffer

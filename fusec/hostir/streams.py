@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.hostir.instructions import (
     Alias,
     Allocate,

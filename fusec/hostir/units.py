@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Value

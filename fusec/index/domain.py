@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.spread import Home, Spread
 from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import dim, maximum, product

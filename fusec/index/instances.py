@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, stored_at
 from fusec.index.movement import pull, pull_elementwise

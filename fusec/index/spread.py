@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.movement import pull, pull_elementwise, push
 from fusec.ir.access import Conditions, Coordinates, needed
 from fusec.ir.dim import product

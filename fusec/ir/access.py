@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Index
 from fusec.ir.graph import Node, Operand

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd
 from typing import Union
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.dim_text import call_text, sum_text
 from fusec.ir.dim_text import shape_text as shape_text

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError
 from fusec.ir.access import Access, Sample
 from fusec.ir.dim import Dim

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from fusec.codes.calls import NESTED_RESULTS
@@ -19,6 +18,7 @@ from fusec.codes.document import (
     WRONG_NODE,
 )
 from fusec.codes.names import UNDEFINED_NAME
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.builder.arguments import Miscounted

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import yaml
 
 from fusec.codes.document import DUPLICATE_KEY, INVALID_YAML
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, Span
 from fusec.foreign import yaml_events
 from fusec.parse.source import Source

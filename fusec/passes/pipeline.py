@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from fusec.codes.usage import UNKNOWN_PASS
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 
 T = TypeVar("T")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from fusec.dataclasses import dataclass
 from fusec.ir.evaluate import Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.roles import Links

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import inf
 
 import numpy
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to

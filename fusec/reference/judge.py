@@ -8,8 +8,7 @@ errors once that one is fitted to them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to

@@ -7,12 +7,12 @@ are to be sampled, so are outputs of which more can be sampled that way (decisio
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 import numpy
 
+from fusec.dataclasses import dataclass
 from fusec.ir.arrays import host, np
 from fusec.ir.evaluate import Array, Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes

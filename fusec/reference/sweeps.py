@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ir.arrays import np, on_gpu
 from fusec.ir.evaluate import Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.arrays import computed_by, host, np
 from fusec.ir.evaluate import Array, Sizes, extents, widen

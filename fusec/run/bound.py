@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
     Alias,

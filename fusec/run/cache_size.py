@@ -7,9 +7,9 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.foreign import RECORD_BYTES, read_text
 

@@ -7,11 +7,11 @@ that lets the most sums of the fusion be exact.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input, Value

@@ -7,7 +7,6 @@ freed is given to later buffers, and steps of several streams may come in any or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from time import perf_counter
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
     Alias,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Launch
 from fusec.run.bound import Bound, Step
 from fusec.run.device import Device

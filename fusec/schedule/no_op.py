@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import product
 from fusec.ir.effects import own_strides
 from fusec.ir.graph import Fusion, Output, Value

@@ -8,9 +8,9 @@ does, `fusec.reference.errors.order.performed` returns the same bits
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, ceildiv, dim, maximum
 from fusec.ir.graph import Fusion, Node

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.domain import Domain
 from fusec.ir.graph import Fusion

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import ClassVar, TypeVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.annotations import Setting
 
 POWERS = tuple(1 << k for k in range(11))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering

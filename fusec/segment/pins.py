@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from fusec.codes.segments import SEGMENT_CYCLE, SEGMENT_INPUT, SEGMENT_VALUE, UNKNOWN_SCHEDULER
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Pin
 from fusec.ir.graph import Fusion, Node, Value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from fusec.codes.unsupported import NO_SCHEDULER
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim, dim

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ops.acts import Act, act_of
 from fusec.segment.merge import Merges
 from fusec.segment.piece import Chosen

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import inf
 
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Fusion, Node
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied

@@ -6,11 +6,11 @@ of the issue slots, of a whole; `penalty`, `ratio`, factors.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
 from typing import Any, cast
 
+from fusec.dataclasses import dataclass, fields
 from fusec.diagnostics import FusecError
 
 Curve = tuple[tuple[int, float], ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from math import log2
 
+from fusec.dataclasses import dataclass
 from fusec.ir.annotations import Setting
 from fusec.schedule.registry import find_scheduler
 from fusec.segment.protocol import Estimate

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from fusec.activity import activity
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.tune.candidates import Candidate, first_candidates, neighbours
 from fusec.tune.job import Built, Failed, Job, Settings

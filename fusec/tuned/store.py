@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path
 
 from fusec import trust
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.foreign import RECORD_BYTES, read_text
 from fusec.options import environment

@@ -141,15 +141,15 @@ def test_a_row_that_sees_nothing_is_zero() -> None:
     assert np.isfinite(out).all()
 
 
-MASK = normal(1, 3, 7, 5)
-SEEN = MASK > -1.0
+ADDED = normal(1, 3, 7, 5)
+SEEN = ADDED > -1.0
 SEEN[..., 0] = True
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"is_causal": True}, {"scale": 0.3}, {"dropout_p": 0.4}, {"mask": MASK},
+        {}, {"is_causal": True}, {"scale": 0.3}, {"dropout_p": 0.4}, {"mask": ADDED},
         {"mask": SEEN, "dropout_p": 0.2},
     ],
     ids=["plain", "causal", "scale", "dropout", "mask", "mask of bools"],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fusec.commands.folder.records import KernelRecord
 from fusec.commands.terminal.progress import build_progress
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Span
 from fusec.options import CompileOptions
 from fusec.run.binary.kernel_parameters import sizes_taken

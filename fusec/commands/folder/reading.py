@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from fusec.commands.folder.artifacts import digest
@@ -18,6 +17,7 @@ from fusec.commands.folder.records import (
     read_manifest,
 )
 from fusec.commands.folder.replan import Given, check_head, check_targets, planned_again
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Package
 from fusec.emit import paths_of

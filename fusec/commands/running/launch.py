@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Any
 
@@ -18,6 +17,7 @@ import click
 
 from fusec.commands.terminal.colour import tell
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Diagnostic, FusecError
 from fusec.foreign import decode_json
 from fusec.processors import usable_processors

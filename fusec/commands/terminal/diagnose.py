@@ -7,13 +7,13 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
 import click
 
 from fusec.commands.terminal.colour import tell
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import Diagnostic, FusecError
 
 SCHEMA_VERSION = 1

@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
 

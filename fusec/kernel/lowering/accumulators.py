@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Lowering
 from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F64, I32, I64, DType
 from fusec.ir.expression import Loaded

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
 from operator import mul
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError, InternalError
 from fusec.index.access import Facts, vector_base
 from fusec.ir.access import Condition, Conditions

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from typing import Any, cast
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Call, Dim, Shape, dim, minimum, product, symbol
 from fusec.ir.dtype import DType

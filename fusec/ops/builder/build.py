@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, ALIAS_TYPE
 from fusec.codes.shapes import ELEMENTS_DIFFER
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, InternalError, Span
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.dim import Dim

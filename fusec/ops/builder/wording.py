@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Protocol
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Call, Dim, Symbol, symbol
 from fusec.ir.divisibility import with_exact_quotients
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fusec.codes.document import UNEXPECTED_TOKEN
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.parse.source import Source
 

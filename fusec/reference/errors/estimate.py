@@ -11,12 +11,12 @@ nothing is known: the element lies at a pole, or another one may have been chose
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import ml_dtypes
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import (

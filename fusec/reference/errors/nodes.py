@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from math import log, prod
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.arrays import np
 from fusec.ir.dtype import F32, DType

@@ -10,9 +10,9 @@ order: roundings of terms that repeat are not independent. Sums of multiples of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import inf, prod
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, storage

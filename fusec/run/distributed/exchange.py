@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol, runtime_checkable
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
     Alias,

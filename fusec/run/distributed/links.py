@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from queue import Queue
 from types import TracebackType
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.foreign import decoding, memory_bytes
 from fusec.run.distributed import wire
 from fusec.run.distributed.loss import Loss, RankFailure

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from fusec.dataclasses import asdict, dataclass
 from fusec.diagnostics import EnvironmentProblem
 from fusec.run.distributed import wire
 

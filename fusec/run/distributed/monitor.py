@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.run.distributed import wire
 from fusec.run.distributed.loss import Loss, name_ranks
 from fusec.run.distributed.process_state import GONE, STOPPED, Observed

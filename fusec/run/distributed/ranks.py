@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.options import environment
 

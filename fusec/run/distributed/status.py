@@ -10,9 +10,9 @@ import mmap
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.run.distributed import wire
 
 NOBODY, ANY = -1, -2

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from fusec.dataclasses import asdict, dataclass
 from fusec.run.distributed.ranks import Ranks
 
 

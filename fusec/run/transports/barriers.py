@@ -9,10 +9,10 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Share, Unshare
 from fusec.run.device import Device

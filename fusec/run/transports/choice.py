@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.hostir.instructions import Collective, Share, Unshare
 from fusec.run.device import Device, gpu_of

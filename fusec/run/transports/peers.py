@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Share
 from fusec.run.device import Device

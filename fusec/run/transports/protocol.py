@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dtype import DType

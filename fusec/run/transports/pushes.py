@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Collective
 from fusec.run.device import Device
 from fusec.run.distributed.links import Links

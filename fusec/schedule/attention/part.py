@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Lowering

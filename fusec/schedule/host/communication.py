@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import (
     ALL_GATHER,

@@ -7,9 +7,9 @@ on the CPU, by the body that declares the operation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, dim
 from fusec.ir.effects import own_strides
 from fusec.ir.graph import Const, Fusion, Output, Value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim, minimum
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Node, Value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.ir.dim import Dim
 from fusec.schedule.grid_methods import BULK, MATMUL_METHODS, PARTIALS, HalfPartials
 from fusec.schedule.matmul.limits import COLUMNS, PART, RANGES, WARPS

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul.problem import Product

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.sizes import Constants, Listing, Quantity
 from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.problem import Product

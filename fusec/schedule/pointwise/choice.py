@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, access_class, runs_along
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering, instances_under

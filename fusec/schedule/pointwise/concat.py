@@ -7,10 +7,10 @@ result, of which it leaves the rest as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion, Input, Node, Output, Type, Value, needed_nodes
 from fusec.ops.find import find_op

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Generic
 
+from fusec.dataclasses import dataclass, field
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import TEMPLATE_NAMES

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, vector_base
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering

@@ -8,9 +8,9 @@ they are.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import gcd
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import dim
 from fusec.ir.expression import Index, Var

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product

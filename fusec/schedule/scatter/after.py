@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Coordinates

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.dtype import F32, F64, I32, U8, U16, U32
 from fusec.ir.graph import Fusion, Output, Value

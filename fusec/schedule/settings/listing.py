@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from fusec.activity import activity
+from fusec.dataclasses import dataclass
 from fusec.ir.annotations import Setting
 from fusec.schedule.registry import find_scheduler
 from fusec.schedule.settings.overrides import set_by_user

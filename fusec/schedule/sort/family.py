@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim
 from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, product

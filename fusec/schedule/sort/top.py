@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, access_class
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim

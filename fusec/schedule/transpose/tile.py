@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.schedule.space import WIDTHS, Field, Parameters, power_below
 from fusec.segment.protocol import Refusal
 

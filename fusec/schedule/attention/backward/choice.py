@@ -6,9 +6,9 @@ other side come through a ring of stages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.sizes import Constants, Listing
 from fusec.schedule.attention.backward.problem import Backward
 from fusec.schedule.attention.forward.choice import (

@@ -7,8 +7,8 @@ keys (of queries), pulls^T queries (of keys) and shares^T gradients (of values).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import Dim, product

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.sizes import Constants, Listing, Quantity
 from fusec.schedule.attention.decode.problem import CHUNK, MOST_ROWS, Decode
 from fusec.schedule.plan import Kernel

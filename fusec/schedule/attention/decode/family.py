@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, instances_under

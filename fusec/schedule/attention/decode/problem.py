@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, lane_zero
 from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, Lowering

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Setting

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from math import inf
 
+from fusec.dataclasses import dataclass, fields, replace
 from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Coordinates

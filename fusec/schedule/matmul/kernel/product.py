@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, dim

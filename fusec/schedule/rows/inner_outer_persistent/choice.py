@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.ir.graph import Node
 from fusec.schedule.common import needs_wide_index

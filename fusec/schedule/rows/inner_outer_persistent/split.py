@@ -7,8 +7,8 @@ fusion of its own, whose inputs are the column sums.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain
 from fusec.index.instances import Lowering, instances_under

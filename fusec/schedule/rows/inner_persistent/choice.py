@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words

@@ -6,10 +6,10 @@ A group of warps takes a row; a cluster of blocks may share rows, each block wit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import product
 from math import gcd, inf
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance, reading_order
 from fusec.ir.dim import ceildiv
 from fusec.ir.expression import Var, index

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var, of_var
 from fusec.kernel.arrays import SharedArray

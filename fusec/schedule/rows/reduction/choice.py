@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.ir.dim import Dim, ceildiv
 from fusec.ir.roles import Combine
 from fusec.schedule.common import access

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 
+from fusec.dataclasses import dataclass
 from fusec.schedule.grid_methods import REDUCTION_METHODS
 from fusec.schedule.space import power_above
 from fusec.target.costs import GridReduceCost

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.ir.access import Coordinates
 from fusec.ir.dim import dim
