@@ -11,17 +11,18 @@ namespace fusec {
 template <class Config, int kDepth, int kLoads>
 inline constexpr int kFactorLoads = Config::kGroup % kDepth == 0 ? 1 : kLoads;
 
-// The factors of a lane's columns of a part; column(i): the i-th in the tile; own: elements of K
-// that a lane takes at once.
-template <class Config, class Part, class Scales, class Zeros, class Column, class Index>
+// The factors of a lane's columns of a part; column(i): the i-th in the tile; own: where the
+// elements of K that the lane takes begin in a load.
+template <class Config, class Part, class Scales, class Zeros, class Column, class Offset,
+          class Index>
 __device__ __forceinline__ void load_factors(Part& part, const Scales& scales, const Zeros& zeros,
-                                             const Column& column, int own, Index depth, Index last,
-                                             bool is_guarded) {
+                                             const Column& column, Offset own, Index depth,
+                                             Index last, bool is_guarded) {
 #pragma unroll
   for (int by = 0; by < Part::kScaleLoads; ++by) {
     Index at = depth;
     if constexpr (Config::kGroup % Part::kDepth != 0) {
-      at += by * (4 * own) + threadIdx.x % 4 * own;
+      at += by * (Part::kDepth / Part::kLoads) + own;
       if (is_guarded && at >= last) at = 0;
     }
     const int group = static_cast<int>(at / Config::kGroup);
