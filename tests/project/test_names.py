@@ -71,6 +71,7 @@ PENDING: Mapping[str, str] = {
     "fusec/schedule/matmul/cost/persistent.py": "_rows_at_once",
     "fusec/schedule/matmul/cost/price.py": "price",
     "fusec/schedule/matmul/family.py": "_priced",
+    "fusec/schedule/matmul/hopper.py": "swapped moves_registers takes_turns",
     "fusec/schedule/matmul/joined.py": "_apart",
     "fusec/schedule/matmul/kernel/arguments.py": "apart",
     "fusec/schedule/matmul/kernel/product.py": "apart",

@@ -99,3 +99,16 @@ def test_a_cast_to_the_same_type_rounds_nothing() -> None:
     x = np.linspace(1.0, 2.0, 64, dtype=np.float32)
     assert compare(fusion, {}, {"x": x}, {"y": x}, model=Model(wide=frozenset({"h"}))).ok
     assert not compare(fusion, {}, {"x": x}, {"y": x}).ok
+
+
+def test_an_output_that_is_cast_to_its_own_type_is_rounded() -> None:
+    text = (
+        "fusion: cast\ninputs:\n  x: bf16[8, 64]\n  w: bf16[64, 8]\nops:\n"
+        "  - h = matmul(x, w)\n  - y = cast(h, bf16)\noutputs: [y]\n"
+    )
+    fusion = read_text(text)
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((8, 64), (64, 8)))
+    exact = x.astype(np.float64) @ w.astype(np.float64)
+    y = round_to(exact, BF16).astype(ml_dtypes.bfloat16)
+    assert compare(fusion, {}, {"x": x, "w": w}, {"y": y}).ok

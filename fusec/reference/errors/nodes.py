@@ -94,6 +94,7 @@ class Nodes:
     def __init__(self, fusion: Fusion, sizes: Sizes, model: Model) -> None:
         """Number the nodes."""
         self.sizes, self.model = sizes, model
+        self._stored = frozenset(o.value for o in fusion.outputs)
         self._bits = {node: 1 << number for number, node in enumerate(fusion.nodes)}
         self._half_origins_of = _half_origins(fusion) if model.eager else {}
         self._shifts = free_shifts(fusion) if model.errors else frozenset[Value]()
@@ -118,8 +119,8 @@ class Nodes:
             raise error.at(node.span) from None  # a bad index
         if found is None:
             taken = self.taken(node, operands)
-            if node.op.converts and node.operands[0].dtype == node.output.dtype:
-                found = (operands[0],)  # nothing is rounded, where the operand is not, either
+            if self._keeps(node, operands[0]):
+                found = (operands[0],)
             elif node.op.converts:
                 found = (cast(node, operands[0].settled, attributes),)
             elif node.op.family == "reduction":
@@ -137,6 +138,11 @@ class Nodes:
                 message = f"no error model for operation `{node.op.name}`"
                 raise Unsupported(message, span=node.span)
         return self.marked(node, found)
+
+    def _keeps(self, node: Node, operand: Estimate) -> bool:
+        """Return whether a cast to the type that a value has keeps it unrounded: no output."""
+        same = node.op.converts and node.operands[0].dtype == node.output.dtype
+        return same and operand.rounds_to is None and node.output not in self._stored
 
     def _arithmetic(self, node: Node) -> Arithmetic:
         """Return how an elementwise node is computed."""
