@@ -93,6 +93,8 @@ def _margin(line: str) -> int:
 
 def _code(line: str) -> str:
     """Return a line without its comment and the space around it."""
+    if "//" not in line:
+        return line.strip()
     return "" if line.lstrip().startswith("//") else re.sub(r"\s+//.*", "", line).strip()
 
 
@@ -115,7 +117,8 @@ def _aligned(lines: Iterable[str]) -> Iterator[str]:
     """Put the comments behind lines that follow one another below each other."""
     group: list[tuple[str, str]] = []
     for line in [*lines, ""]:
-        found = None if line.lstrip().startswith("//") else _COMMENT.match(line)
+        has_comment = "//" in line and not line.lstrip().startswith("//")
+        found = _COMMENT.match(line) if has_comment else None
         if found is not None:
             group.append((found["code"], found["comment"]))
             continue

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING, TypeGuard
+
+from fusec.dataclasses import replace
 
 if TYPE_CHECKING:
     from fusec.ir.dim import Atom, Call, Dim, Monomial

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 
+from fusec.dataclasses import replace
 from fusec.ir.annotations import Setting
 from fusec.ir.recent import Recent
 from fusec.schedule.family import NOTHING_SET, Family, L, P, R

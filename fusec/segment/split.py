@@ -89,9 +89,8 @@ class Splitter:
             seconds = {p: min(s, least[p] + spare) for p, s in seconds.items()}
         return {p: s for p, s in seconds.items() if least[p] < s}
 
-    def least(self, groups: Groups, piece: Piece) -> float:
-        """Return seconds below which a piece cannot come when split."""
-        segment = groups.fusion_of([piece], groups.graph.fusion.name)
+    def least(self, segment: Fusion) -> float:
+        """Return seconds below which a segment cannot come when split."""
         return least_seconds(segment, self.splits.target)
 
     def fragments(self, groups: Groups, piece: Piece, seconds: float) -> list[Fragment]:

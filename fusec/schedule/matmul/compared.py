@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 
+from fusec.dataclasses import replace
 from fusec.ir.dtype import F32
 from fusec.schedule.matmul.choice import (
     HOPPER,

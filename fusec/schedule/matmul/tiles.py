@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.schedule.matmul.choice import MULTICASTS, TURNED_ROWS, MatmulParameters, Sizes
 from fusec.schedule.matmul.cost.occupancy import clusters
 from fusec.schedule.matmul.joined import join_multiple

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fusec.codes.segments import SCHEDULE_FIELD, SCHEDULE_VALUE
 from fusec.codes.unsupported import SCHEDULE_REFUSED
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import whole_name
