@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from textwrap import wrap
 
 from fusec.escape import c_comment
 
@@ -140,6 +139,8 @@ def _wrapped(lines: Iterable[str]) -> Iterator[str]:
 
 def _comment(line: str) -> Iterator[str]:
     """Break a comment between words; further lines are moved in."""
+    from textwrap import wrap
+
     text = line.lstrip()[2:]
     mark = " " * _margin(line) + "//" + " " * _margin(text)
     for part in wrap(text.strip(), WIDTH, initial_indent=mark, subsequent_indent=f"{mark}  "):

@@ -45,7 +45,6 @@ from fusec.parse.syntax.lines import line_text
 from fusec.parse.syntax.op_lines import Divided, OpLineParser
 from fusec.parse.syntax.trees import Name, OpLine
 from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
-from fusec.parse.traps import colon_help, without_dash
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (
@@ -225,6 +224,8 @@ class _Reader:
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
         if isinstance(node, Scalar) and "=" in node.text and node.plain:
+            from fusec.parse.traps import without_dash
+
             raise without_dash(node.source, node.start, beside="ops:")
         if isinstance(node, Scalar) and node.source.text[node.start] in "|>":
             begun = all(line.lstrip().startswith("-") for line in node.text.splitlines())
@@ -677,6 +678,8 @@ def _is_cut(item: Scalar) -> bool:
 
 
 def _became_mapping(item: Mapping) -> FusecError:
+    from fusec.parse.traps import colon_help
+
     first = item.entries[0] if item.entries else None
     if first is None or "=" not in first.key.text:
         body = first.value if first is not None and len(item.entries) == 1 else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from fusec.codes.segments import SCHEDULE_FIELD, SCHEDULE_VALUE
@@ -124,6 +123,8 @@ def _check(
     override: Override, segment: Segment, scheduler: PlanningScheduler, target: Target
 ) -> None:
     """Raise FusecError where no field is called so, or where its values are of another kind."""
+    import difflib
+
     free = scheduler.free(segment.fusion, target)
     field = next((f for f in free if f.name == override.name), None)
     if field is None:
