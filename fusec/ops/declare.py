@@ -130,7 +130,7 @@ def declare(
         doc=inspect.cleandoc(body.__doc__ or ""),
         **fields,
     )
-    if not body.__module__.startswith("fusec."):
+    if not (body.__module__ or "").startswith("fusec."):
         check_map(op)  # those of the package are tried by tests, not whenever it is imported
     if approx is None:
         return _entered(op)
