@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 from weakref import finalize
@@ -15,6 +14,7 @@ from fusec.call.model import Model
 from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
 from fusec.commands.dump import text_of
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation, Package, choose
 from fusec.files import as_asked, fusions_of, with_sizes

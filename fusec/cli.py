@@ -16,7 +16,7 @@ import click
 from fusec import __version__
 from fusec.commands import tuning
 from fusec.commands.bench_command import bench_command
-from fusec.commands.docs import docs_command
+from fusec.commands.docs_command import docs_command
 from fusec.commands.running.run_command import run_command
 from fusec.commands.terminal import completion
 from fusec.commands.terminal.annotations import annotated

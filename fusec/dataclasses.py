@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import MISSING, Field, FrozenInstanceError, asdict, field, fields, replace
-from functools import partial
+from dataclasses import MISSING, Field, FrozenInstanceError, asdict, field, fields
+from functools import cache, partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 __all__ = ["MISSING", "asdict", "dataclass", "field", "fields", "replace"]
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from dataclasses import dataclass, replace
 else:
+
+    def replace(record, /, **changes):
+        """Return a record with other values of some fields, as `dataclasses.replace` does."""
+        for name in _init_names(type(record)):
+            if name not in changes:
+                changes[name] = getattr(record, name)
+        return type(record)(**changes)
 
     def dataclass(kind=None, /, *, frozen=False, eq=True, kw_only=False):
         """Make a class a dataclass; the parameters are those of `dataclasses.dataclass`."""
@@ -42,6 +49,12 @@ def _decorated(kind: type[Any], *, frozen: bool, eq: bool, kw_only: bool) -> typ
     for name in methods.keys() - own:
         setattr(kind, name, methods[name])
     return kind
+
+
+@cache
+def _init_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the fields that `__init__` takes."""
+    return tuple(f.name for f in fields(kind) if f.init)
 
 
 def _values_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import replace
 from fusec.driver import Compilation, compile_fusion, for_device, reference
 from fusec.options import CompileOptions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from time import perf_counter
 from typing import Any, Generic, TypeVar
@@ -72,6 +71,8 @@ def known_name(pipeline: Iterable[Pass[Any]], name: str) -> str:
 
 def one_of(names: Collection[str], name: str) -> str:
     """Return the one of some passes' names that is meant; FusecError where there is none."""
+    import difflib
+
     plain = name.replace("-", "_")
     if plain in names:
         return plain

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ops.find import find_op

@@ -8,8 +8,8 @@ by side is held side by side. The coefficients are `cost.build` of a target.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.index.instances import Instance
 from fusec.ir.graph import Fusion
 from fusec.schedule.rows.domain import Phases

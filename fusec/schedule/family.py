@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import ClassVar, Generic, TypeVar
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import Unsupported
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion

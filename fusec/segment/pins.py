@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from fusec.codes.segments import SEGMENT_CYCLE, SEGMENT_INPUT, SEGMENT_VALUE, UNKNOWN_SCHEDULER
@@ -55,6 +54,8 @@ def named_values(
 
 
 def _unknown(pin: Pin, name: str, known: Iterable[str]) -> FusecError:
+    import difflib
+
     close = difflib.get_close_matches(name, list(known), n=1)
     help = f"did you mean `{close[0]}`?" if close else "name values of `ops:`"
     message = f"segment `{pin.name}` names `{name}`, which no operation produces"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.diagnostics import InternalError
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Input, Node, Operand, Output, Value, needed_nodes

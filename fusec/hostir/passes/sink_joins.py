@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.hostir.instructions import For, Instruction, Synchronize, loop_name
 from fusec.hostir.passes.known import Known
 from fusec.hostir.program import HostProgram

@@ -6,8 +6,8 @@ Each thread has one of them at most, in the place of the first element of a vect
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Index, Var, index
 from fusec.ir.graph import Node

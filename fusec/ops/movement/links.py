@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.ir.graph import Node
 from fusec.ir.roles import Links, Shapes
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import permutations
 
 from fusec.codes.calls import RESULT_COUNT, UNKNOWN_ARGUMENT
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Guess, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import find as find_dtype

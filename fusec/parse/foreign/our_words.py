@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from fusec.codes.calls import NOT_A_LIST
 from fusec.codes.names import DEFINED_TWICE, METHOD_CALL
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ops import TABLE
 from fusec.parse.foreign.foreign_calls import ForeignCalls

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from fusec.codes.shapes import AXIS_RANGE
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import is_
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ops import TABLE

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ops import TABLE
 from fusec.ops.frameworks.find import PREFIXES

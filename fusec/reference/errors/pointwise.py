@@ -8,12 +8,12 @@ plain declare them. To that comes the operation's own error: see `estimate.round
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from functools import reduce
 from itertools import product as cartesian
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, apply_reference, settle, storage
 from fusec.ir.graph import Node

@@ -8,10 +8,10 @@ be the extremum; of any and all a flip where elements that may be either way dec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import Unsupported
 from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, apply_reference

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
 from functools import lru_cache
 from math import inf
 from typing import Any, TypeVar
 
+from fusec.dataclasses import fields, replace
 from fusec.schedule.matmul.choice import (
     MOST_SWAPPED_ROWS,
     STAGES,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.index.domain import Refusal, find_domain
 from fusec.ir.graph import Fusion, Node, Output, needed_nodes
 from fusec.schedule.matmul.epilogue import find_epilogue

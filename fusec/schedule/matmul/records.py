@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
+from fusec.dataclasses import fields
 from fusec.ir.annotations import Setting
 from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.gemv import GemvParameters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from fusec.schedule.matmul.choice import MULTICASTS, TURNED_ROWS, Sizes
 from fusec.schedule.matmul.hopper import PersistentParameters

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
+from fusec.dataclasses import replace
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.annotations import Setting

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fusec.codes.segments import SCHEDULE_FIELD, SCHEDULE_VALUE
 from fusec.codes.unsupported import SCHEDULE_REFUSED
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import whole_name
@@ -124,6 +123,8 @@ def _check(
     override: Override, segment: Segment, scheduler: PlanningScheduler, target: Target
 ) -> None:
     """Raise FusecError where no field is called so, or where its values are of another kind."""
+    import difflib
+
     free = scheduler.free(segment.fusion, target)
     field = next((f for f in free if f.name == override.name), None)
     if field is None:

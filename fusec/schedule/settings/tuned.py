@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.annotations import Setting
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import PlanningScheduler, find_scheduler

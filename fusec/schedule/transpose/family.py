@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
+from fusec.dataclasses import replace
 from fusec.index.access import Facts
 from fusec.index.domain import find_domain
 from fusec.ir.dim import Dim, ceildiv, dim, product

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.schedule.matmul.choice import COMPARED_METHODS, TURNS, MatmulParameters
 from fusec.schedule.matmul.cost.cache_hints import displaced_bytes
 from fusec.schedule.matmul.cost.gemv import gemv_seconds

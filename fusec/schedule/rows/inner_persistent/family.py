@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
+from fusec.dataclasses import replace
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.expression import Index

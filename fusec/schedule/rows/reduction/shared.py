@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.ir.dtype import U32, U64, DType
 from fusec.ir.graph import Node
 from fusec.ir.roles import Combine
