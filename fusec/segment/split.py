@@ -147,9 +147,9 @@ def _multiplying_seconds(fusion: Fusion, best: float, target: Target) -> float:
     for entry in fusion.inputs:
         strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
         read += demanded_bytes(needed.of(entry.value), strides, entry.value.dtype.size)
-    cost = target.cost.matmul
-    fastest = max(target.bandwidth * cost.bound_memory_reach, target.read_bandwidth * best)
-    return cost.bound_start_seconds + read / fastest
+    cost = target.cost
+    fastest = max(target.bandwidth * cost.gemm_memory_reach, target.read_bandwidth * best)
+    return cost.gemm_start_seconds + read / fastest
 
 
 def _has_views(fusion: Fusion) -> bool:

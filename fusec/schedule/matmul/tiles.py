@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fusec.dataclasses import replace
 from fusec.schedule.matmul.choice import MULTICASTS, TURNED_ROWS, Sizes
 from fusec.schedule.matmul.hopper import PersistentParameters
 from fusec.schedule.matmul.joined import join_multiple
