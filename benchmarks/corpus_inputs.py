@@ -222,7 +222,9 @@ def draw_inputs(prepared: Prepared, seed: int, kind: str = "reals") -> dict[str,
     from fusec.run.integers import choose
 
     fusion, inputs = prepared.fusion, dict[str, Any]()
-    way = choose(with_scalars(prepared), fusion.hints).way if kind == "integers" else None
+    input_range = (
+        choose(with_scalars(prepared), fusion.hints).input_range if kind == "integers" else None
+    )
     for entry in (i for i in fusion.inputs if i.generator):
         inputs[entry.value.name] = random_input(fusion, entry, fusion.hints, seed)
     for entry, example in zip(fusion.given, prepared.examples, strict=True):
@@ -230,7 +232,7 @@ def draw_inputs(prepared: Prepared, seed: int, kind: str = "reals") -> dict[str,
         ranged = entry
         if example.int_range is not None:
             ranged = replace(entry, low=example.int_range[0], high=example.int_range[1])
-        drawn = random_input(fusion, ranged, fusion.hints, seed, way)
+        drawn = random_input(fusion, ranged, fusion.hints, seed, input_range)
         if value.is_scalar:
             drawn = example.value
         elif example.values is not None:

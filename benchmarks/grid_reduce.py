@@ -39,7 +39,7 @@ from fusec import driver
 from fusec.bench.bound import BoundWork
 from fusec.bench.data import Inputs
 from fusec.bench.figures import error_of
-from fusec.bench.fill import DRAWN
+from fusec.bench.fill import PERIOD
 from fusec.bench.session import Session
 from fusec.bench.timer import Contender
 from fusec.bench.work import Work, of_package
@@ -273,7 +273,7 @@ def sampled_error(case: Case, inputs: Inputs, found: Mapping[str, Array]) -> flo
     kept = case.shape[1 - case.axis]
     at = np.unique(np.linspace(0, kept - 1, SAMPLED).astype(int))
     tensor = inputs.tensors["x"]
-    period = min(DRAWN, case.shape[0] * case.shape[1])
+    period = min(PERIOD, case.shape[0] * case.shape[1])
     size = tensor.dtype.size
     block = inputs.device.download(tensor.address, period * size).view(tensor.dtype.numpy)
     rows, columns = (at if axis != case.axis else np.arange(case.shape[axis]) for axis in (0, 1))

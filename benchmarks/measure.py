@@ -15,7 +15,7 @@ from fusec.bench.data import Inputs
 from fusec.bench.figures import Error, line_of
 from fusec.bench.graph import replayed
 from fusec.bench.session import OWN, Session, reference_error
-from fusec.bench.streaming import WAYS, parts_of
+from fusec.bench.streaming import VARIANTS, parts_of
 from fusec.bench.timer import Contender
 from fusec.bench.work import Work
 
@@ -23,7 +23,7 @@ COMPARED = ("eager", "inductor", "inductor_tuned")
 """Peers whose results have the form of the fusion's."""
 MOST_ON_HOST = 8 << 20
 """Bytes up to which results are compared with the reference on the host, where PyTorch is not."""
-PRODUCER = WAYS[0]
+PRODUCER = VARIANTS[0]
 
 
 @dataclass

@@ -33,9 +33,10 @@ from benchmarks.operands import peers_of
 from benchmarks.operands import row_of as row_of_kind
 from benchmarks.products import FEW_ROWS, SKINNY, Shape, text_of
 from benchmarks.rows import Row
+from fusec.ir.annotations import Setting
 from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
-from fusec.schedule.matmul.choice import BAND, SPLIT_METHODS, WIDTHS, MatmulParameters
+from fusec.schedule.matmul.choice import BAND, MULTICASTS, SPLIT_METHODS, MatmulParameters
 from fusec.schedule.matmul.compared import SPLIT_TILES, WEIGHED_TILES, most_stages, swapped_tiles
 from fusec.schedule.matmul.cost.occupancy import room
 from fusec.schedule.matmul.cost.price import seconds
@@ -43,6 +44,7 @@ from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
 from fusec.schedule.matmul.limits import RANGES
 from fusec.schedule.matmul.ranges import PARTS
+from fusec.schedule.matmul.records import with_settings
 from fusec.schedule.matmul.tiles import PERSISTENT
 from fusec.segment.price import traffic
 from fusec.target import Target, find
@@ -70,6 +72,11 @@ DEAREST = 2.5
 """How many times the lowest price a schedule may have that is measured."""
 PER_FORM = 3
 """Schedules that differ in their splits alone."""
+FORM = (
+    "kernel", "tile_m", "tile_n", "stages", "cluster", "split_method", "ping_pong", "multicast",
+    "staged",
+)  # fmt: skip
+"""The settings in which schedules of different forms differ."""
 TARGET = "sm_90a"
 GROSS = 0.02
 """The norm of an error, over that of the result, that no rounding explains."""
@@ -97,36 +104,44 @@ def row_of(shape: Shape, layout: str) -> Row:
 
 def schedule_text(p: MatmulParameters) -> str:
     """Return a schedule as a line: kernel, tile, stages, then what is split or shared, and how."""
-    words = [p.kernel, f"{p.tile_m}x{p.tile_n}", f"{p.stages}"]
+    words, s = [p.kernel, f"{p.tile_m}x{p.tile_n}", f"{p.stages}"], p.settings
+    pairs = (f"pairs_{s['multicast']}", s["multicast"] != MULTICASTS[0])
     if p.kernel == "wgmma":
         named = (
-            ("ping_pong", p.ping_pong), (f"pairs_{p.multicast}", p.multicast != "none"),
-            (f"parts_{p.splits}", p.splits > 1), ("staged", p.staged),
-            (f"band_{p.band}", p.band != BAND),
+            ("ping_pong", s["ping_pong"]), pairs, (f"parts_{p.splits}", p.splits > 1),
+            ("staged", s["staged"]), (f"band_{s['band']}", s["band"] != BAND),
         )  # fmt: skip
-        return " ".join([*words, *(w for w, is_so in named if is_so)])
-    words += [f"{p.cluster}", f"{p.splits}"]
-    words += [p.split_method] if p.splits > 1 else []
-    return " ".join([*words, *([f"pairs_{p.multicast}"] if p.multicast != "none" else [])])
+    else:
+        words += [f"{s['cluster']}", f"{p.splits}"]
+        named = ((f"{s['split_method']}", p.splits > 1), pairs)
+    return " ".join([*words, *(w for w, is_so in named if is_so)])
 
 
 def schedule_of(text: str, first: MatmulParameters) -> MatmulParameters:
     """Return the schedule of a line; fields that it does not name are those of `first`."""
     kernel, tile, stages, *rest = text.split()
     tile_m, tile_n = map(int, tile.split("x"))
-    found = replace(
-        first, kernel=kernel, tile_m=tile_m, tile_n=tile_n, stages=int(stages), cluster=1,
-        vector_width=next(w for w in WIDTHS[kernel] if w <= first.vector_width),
-        splits=1, split_method=SPLIT_METHODS[0], ping_pong=False, multicast="none", staged=False,
-    )  # fmt: skip
     named = {name: value for name, _, value in (w.partition("_") for w in rest)}
-    found = replace(found, multicast=named.get("pairs", "none"))
-    if kernel == "wgmma":
-        found = replace(found, splits=int(named.get("parts", 1)), band=int(named.get("band", BAND)))
-        return replace(found, ping_pong="ping_pong" in rest, staged="staged" in rest)
-    cluster, splits, *others = rest
-    method = next((w for w in others if w in SPLIT_METHODS), SPLIT_METHODS[0])
-    return replace(found, cluster=int(cluster), splits=int(splits), split_method=method)
+    settings: dict[str, Setting] = {
+        "kernel": kernel, "tile_m": tile_m, "tile_n": tile_n, "stages": int(stages), "cluster": 1,
+        "splits": int(named.get("parts", 1)), "split_method": SPLIT_METHODS[0],
+        "ping_pong": "ping_pong" in rest, "multicast": named.get("pairs", "none"),
+        "staged": "staged" in rest, "band": int(named.get("band", BAND)),
+    }  # fmt: skip
+    if kernel != "wgmma":
+        cluster, splits, *others = rest
+        method = next((w for w in others if w in SPLIT_METHODS), SPLIT_METHODS[0])
+        settings |= {"cluster": int(cluster), "splits": int(splits), "split_method": method}
+    found = changed(first, **settings)
+    width = next(w for w in found.widths if w <= first.vector_width)
+    return replace(found, vector_width=width)
+
+
+def changed(p: MatmulParameters, **settings: Setting) -> MatmulParameters:
+    """Return a schedule with other settings, which its kernel has."""
+    found = with_settings(p, settings)
+    assert isinstance(found, MatmulParameters), found
+    return found
 
 
 class Priced:
@@ -139,15 +154,16 @@ class Priced:
         found = self.family.problem(self.row.fusion)
         assert isinstance(found, MatmulProblem), found
         self.problem = found
+        self.traits = replace(found.traits, slots=found.product.slots)
         bytes_ = traffic(found.fusion)
         self.work: ProductWork = work_of(found.product, bytes_, found.hints)
-        chosen = self.family.likeliest(found, target)
+        chosen = self.family.default_parameters(found, target)
         assert isinstance(chosen, MatmulParameters), chosen
         self.chosen = chosen
 
     def legal(self, p: MatmulParameters) -> MatmulParameters | None:
         """Return a schedule with the fields that follow, None where there is no such kernel."""
-        made = self.family.completed(self.problem, p)
+        made = self.family.with_derived(self.problem, p)
         return made if self.family.legal(self.problem, made, self.target) is None else None
 
     def seconds(self, p: MatmulParameters) -> float:
@@ -175,7 +191,7 @@ def every(product: Priced) -> Iterator[MatmulParameters]:
         for pairs in ("", " pairs_a", " pairs_b"):
             p = schedule_of(f"wgmma {rows}x{columns} 2{turned}{pairs}", first)
             for each in (p, replace(p, staged=True)):
-                stages = most_stages(each, product.problem.product, target.shared)
+                stages = most_stages(each, product.traits, target.shared)
                 yield replace(each, stages=stages)
     for tile in _split_tiles(product):
         yield from _split(tile, product)
@@ -186,10 +202,10 @@ def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
     weighed = WEIGHED_TILES if product.kind in KINDS else ()
     for rows, columns in dict.fromkeys((*SPLIT_TILES, *weighed, *swapped)):
         p = schedule_of(f"split_k {rows}x{columns} 2 2 1", product.chosen)
-        p = product.family.completed(product.problem, p)
+        p = product.family.with_derived(product.problem, p)
         found: set[int] = set()
         for count in (1, 2, 3):
-            found.add(most_stages(replace(p, splits=2), product.problem.product, room(count)))
+            found.add(most_stages(replace(p, splits=2), product.traits, room(count)))
         whole = max(found)
         for stages in sorted({*found, max(2, whole * 2 // 3)} - {2}, reverse=True):
             yield replace(p, stages=stages)
@@ -201,13 +217,14 @@ def _split(tile: MatmulParameters, product: Priced) -> Iterator[MatmulParameters
     for splits in range(1, most + 1):
         for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
             for pairs in ("a", "b"):
-                yield replace(tile, cluster=1, splits=splits, split_method=method, multicast=pairs)
+                own = {"splits": splits, "split_method": method, "multicast": pairs}
+                yield changed(tile, cluster=1, **own)
     if product.kind in KINDS:
-        yield replace(tile, cluster=1, splits=PARTS, split_method=RANGES)
+        yield changed(tile, cluster=1, splits=PARTS, split_method=RANGES)
     for cluster in (1, 2, 4, 8):
         for splits in range(1, most // cluster + 1):
             for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
-                yield replace(tile, cluster=cluster, splits=splits, split_method=method)
+                yield changed(tile, cluster=cluster, splits=splits, split_method=method)
 
 
 def picked(product: Priced, most: int) -> list[MatmulParameters]:
@@ -216,8 +233,7 @@ def picked(product: Priced, most: int) -> list[MatmulParameters]:
     for p in every(product):
         made = product.legal(p)
         if made is not None:
-            form = (made.kernel, made.tile_m, made.tile_n, made.stages, made.cluster,
-                    made.split_method, made.ping_pong, made.multicast, made.staged)  # fmt: skip
+            form = tuple(made.setting(name) for name in FORM)
             forms.setdefault(form, []).append((product.seconds(made), made))
     found: list[tuple[float, MatmulParameters]] = []
     for form in forms.values():
@@ -244,12 +260,12 @@ def by_method(product: Priced) -> list[MatmulParameters]:
     found = [min(clusters, key=product.seconds)] if clusters else []
     if slices:
         first = min(slices, key=product.seconds)
-        methods = (replace(first, split_method=m) for m in SPLIT_METHODS)
+        methods = (changed(first, split_method=m) for m in SPLIT_METHODS)
         found += [p for p in methods if product.legal(p) is not None]
         # Without a cluster all that a cluster sums passes through memory, too.
         whole = replace(first, cluster=1, splits=first.cluster * first.splits)
         if first.cluster > 1:
-            methods = (replace(whole, split_method=m) for m in SPLIT_METHODS)
+            methods = (changed(whole, split_method=m) for m in SPLIT_METHODS)
             found += [p for p in methods if product.legal(p) is not None]
     return found
 

@@ -102,12 +102,12 @@ def _more(family: Any, plan: Plan[Any, Any], times: int) -> object | None:
         threads = p.threads_x // times
         rows = max(p.threads_y, -(-32 // threads))
         more = replace(p, storage="registers", threads_x=threads, threads_y=rows)
-        more = family.completed(plan.problem, more)
+        more = family.with_derived(plan.problem, more)
         return more if more.chunks * p.vector_width <= MOST_HELD else None
     if isinstance(p, OuterPersistentParameters) and p.threads_y % times == 0:
         threads = p.threads_y // times
         more = replace(p, storage="registers", threads_y=threads)
-        more = family.completed(plan.problem, more)
+        more = family.with_derived(plan.problem, more)
         fits = more.rows_per_thread * p.vector_width <= MOST_HELD and threads * p.threads_x >= 32
         return more if fits else None
     if isinstance(p, InnerOuterParameters):

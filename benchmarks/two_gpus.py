@@ -45,7 +45,7 @@ PIECES = (1, 2)
 """Of each rank's part, of which loops are measured that the cost model may select."""
 NORM_ROWS = (1, 8, 64, 512)
 BYTES = tuple(1 << k for k in (10, 15, 20, 22, 24, 26, 28, 30))
-LOOPED = ("loops_by_price",)
+LOOPED = ("loops_by_cost",)
 Found = Iterator[Mapping[str, Any]]
 """What a part has measured so far, after each row."""
 

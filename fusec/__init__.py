@@ -38,10 +38,10 @@ __all__ = [
 
 
 def _execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
-    from fusec import immediate, rank
+    from fusec import eager, rank
 
     several = fusion.mesh is not None and fusion.mesh.size > 1
-    return (rank if several else immediate).execute(fusion, arrays)
+    return (rank if several else eager).execute(fusion, arrays)
 
 
 def _describe(fusion: Fusion, what: str) -> str:
@@ -49,9 +49,9 @@ def _describe(fusion: Fusion, what: str) -> str:
         from fusec.explain.notebook import embedded
 
         return embedded(fusion)
-    from fusec import immediate
+    from fusec import eager
 
-    return immediate.describe(fusion, what)
+    return eager.describe(fusion, what)
 
 
 def _program(fusion: Fusion) -> Program:

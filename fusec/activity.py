@@ -11,8 +11,8 @@ from typing import Protocol
 class Watcher(Protocol):
     """Is told when something begins, goes on and ends; activities nest."""
 
-    def begin(self, what: str, at_once: bool) -> None:
-        """Take what begins; at_once: it is known to take long."""
+    def begin(self, what: str, immediately: bool) -> None:
+        """Begin an activity; immediately: it is known to take long."""
         ...
 
     def update(self, what: str) -> None:
@@ -31,14 +31,14 @@ Update = Callable[[str], None]
 
 
 @contextmanager
-def activity(what: str, *, at_once: bool = False) -> Generator[Update]:
+def activity(what: str, *, immediately: bool = False) -> Generator[Update]:
     """Tell the watchers what is being done in the block, and give what tells them how far it is.
 
-    at_once: it is known to take long, and is shown on a terminal from the start.
+    immediately: it is known to take long, and is shown on a terminal from the start.
     """
     watchers = (*_watchers,)
     for watcher in watchers:
-        watcher.begin(what, at_once)
+        watcher.begin(what, immediately)
     start = time.perf_counter()
 
     def update(text: str) -> None:

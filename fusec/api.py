@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 from weakref import finalize
@@ -15,6 +14,7 @@ from fusec.call.model import Model
 from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
 from fusec.commands.dump import text_of
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation, Package, choose
 from fusec.files import as_asked, fusions_of, with_sizes
@@ -38,14 +38,15 @@ def compile(
     build: bool = True,
     **options: Unpack[Options],
 ) -> Program:
-    """Return a fusion compiled, to be called on arrays.
+    """Compile a fusion into a Program, which is called with arrays.
 
-    source: the path of a file, its text, a FusionDefinition or a Fusion. part: one of several
-    fusions, or a phase of a joint graph. sizes: replace default sizes, for which it is built now,
-    where there is a GPU or a target is named; others are built when a call brings them, unless
-    `build` is False. The other options are those of the command line (`fusec compile --help`), and
-    should_merge and segments (docs/calls.md). FusecError says what is wrong with the source,
-    and where.
+    source: the path of a file, its text, a FusionDefinition or a Fusion. part: the name of one of
+    several fusions in a file, or a phase of a joint graph. sizes: default sizes by the names of
+    dims; they are compiled now if there is a GPU or `target` names one. build: whether a call
+    compiles for sizes that are not compiled yet; if False, it raises. The other options are those
+    of `fusec compile --help`, `should_merge` and `segments` (docs/calls.md). Raises FusecError
+    with the position of an error in the source, Unsupported for a valid source without a kernel,
+    and EnvironmentProblem if no GPU or compiler can be used.
     """
     asked = options_of("compile", options)
     named = {f.name: f for f in _fusions(source, asked)}
@@ -66,10 +67,11 @@ def dump(
     part: str | None = None,
     **options: Unpack[Options],
 ) -> str:
-    """Return what `fusec dump --KIND` prints of a fusion.
+    """Return the text that `fusec dump --KIND` prints for a fusion.
 
-    source, part and the options are those of `compile`; the target is sm_90a without one. kind
-    `groups` needs `should_merge` or explicit boundaries. FusecError lists kinds and styles.
+    source, part, options: as for `compile`; the target is sm_90a if none is named. Kind `groups`
+    needs `should_merge` or explicit boundaries. Raises FusecError, with the valid kinds and
+    styles, for an unknown one.
     """
     for what, name, known in (("kind", kind, DUMP_KINDS), ("style", style, DUMP_STYLES)):
         if name not in known:
@@ -86,12 +88,13 @@ def load(
     build: bool = True,
     calls: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Program | Model:
-    """Return the fusion of a compiled folder, or an imported model, to be called on arrays.
+    """Return the Program of a compiled folder, or of an imported model.
 
-    Sizes that the folder does not cover are built when a call brings them, unless `build` is False.
-    calls: functions for the external calls of a model by their names, as `aten.conv2d.default`;
-    each takes ATen's arguments, with arrays of the caller's framework, and returns such arrays.
-    FusecError for a folder that is damaged, or was changed; EnvironmentProblem for another GPU's.
+    folder: written by `fusec compile` or `fusec import`. build: whether a call compiles for sizes
+    that the folder does not have; if False, it raises. calls: functions for the external calls of
+    a model by their names, such as `aten.conv2d.default`; each accepts ATen's arguments, with
+    arrays of the caller's framework, and returns such arrays. Raises FusecError for a damaged or
+    edited folder, EnvironmentProblem for one that is compiled for another GPU.
     """
     from fusec.commands.folder.reading import package_of, read_folder
 

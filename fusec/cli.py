@@ -9,7 +9,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ import click
 from fusec import __version__
 from fusec.commands import tuning
 from fusec.commands.bench_command import bench_command
-from fusec.commands.docs import docs_command
+from fusec.commands.docs_command import docs_command
 from fusec.commands.running.run_command import run_command
 from fusec.commands.terminal import completion
 from fusec.commands.terminal.annotations import annotated
@@ -33,6 +32,7 @@ from fusec.commands.terminal.flags import (
 )
 from fusec.commands.terminal.progress import status_line
 from fusec.commands.terminal.several import FilesCommand
+from fusec.commands.terminal.usage import no_command, usage
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.emit import KINDS
 from fusec.escape import visible
@@ -47,7 +47,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments name; of one that does not exist, what is meant."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise _no_command(args[0], ctx)
+            raise no_command(args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -370,7 +370,7 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
-        tell(_usage(error, arguments))
+        tell(usage(error, arguments, cli.commands))
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -400,110 +400,6 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
 
 
 FilesCommand.guard = staticmethod(_guarded)
-
-
-_OTHER_WORDS = {
-    "build": "compile", "make": "compile", "nvrtc": "compile", "generate": "compile",
-    "lint": "check", "validate": "check", "verify": "run", "test": "run", "execute": "run",
-    "exec": "run", "show": "dump", "print": "dump", "view": "dump", "operations": "ops",
-    "list": "ops", "benchmark": "bench", "time": "bench", "compare": "diff", "manual": "docs",
-    "man": "docs", "examples": "docs", "help": "--help", "version": "--version",
-}  # fmt: skip
-"""What other tools call fusec's commands."""
-
-
-def _no_command(name: str, context: click.Context) -> FusecError:
-    """Return the error for a command that fusec does not have."""
-    from fusec.ops.find import nearest
-
-    known = cli.list_commands(context)
-    meant = _OTHER_WORDS.get(name.lower()) or nearest(name, known)
-    if meant not in (*known, "--help", "--version"):
-        meant = None
-    if name.endswith((".yaml", ".yml", ".py")):
-        return FusecError(f"no such command {name!r}", help=f"write `fusec run {name}`")
-    help = f"did you mean `fusec {meant}`?" if meant else f"commands: {', '.join(known)}"
-    return FusecError(f"no such command {name!r}", help=help)
-
-
-def _value_of_option(error: click.BadOptionUsage, arguments: Sequence[str]) -> str | None:
-    """Return how to write an option that lacks its value."""
-    command = cli.commands.get(arguments[0]) if arguments else None
-    for option in command.params if command is not None else ():
-        if error.option_name in option.opts and isinstance(option, click.Option):
-            is_number = isinstance(option.type, (click.types.IntParamType, click.IntRange))
-            value = "4" if is_number else option.metavar or option.type.name.upper()
-            return f"it takes a value: `{error.option_name} {value}`"
-    return None
-
-
-_SIZES = ("--shape", "--shapes", "--size", "--dim", "--dims", "-D")
-"""What other tools call the option that sets sizes."""
-
-
-_OTHER_OPTIONS = {"--arch": "--target", "--gpu": "--target", "--sm": "--target"}
-"""What other tools call fusec's options."""
-_TOLERANCES = ("--tolerance", "--tol", "--eps", "--epsilon")
-"""What other tools call the options of tolerances."""
-_DEVICES = {"cpu": "reference", "gpu": "cuda", "nvidia": "cuda", "host": "reference"}
-"""What other tools call the devices of `--device`."""
-
-
-def _meant_choice(option: click.Parameter, arguments: Sequence[str]) -> str | None:
-    """Return which of an option's choices its value was probably meant to be."""
-    from fusec.ops.find import nearest
-
-    if not isinstance(option.type, click.Choice):
-        return None
-    values = [given for flag, given in pairwise(arguments) if flag in option.opts]
-    values += [a.partition("=")[2] for a in arguments if a.partition("=")[0] in option.opts]
-    known = [str(choice) for choice in option.type.choices]
-    for value in values:
-        plain = value.lower().partition(":")[0]
-        meant = _DEVICES.get(plain, plain) if "--device" in option.opts else plain
-        meant = meant if meant in known else nearest(value, known)
-        if meant in known and value not in known:
-            why = ": it evaluates on the CPU" if (plain, meant) == ("cpu", "reference") else ""
-            return f"write `{option.opts[0]} {meant}`{why}"
-    return None
-
-
-def _usage(error: click.ClickException, arguments: Sequence[str] = ()) -> FusecError:
-    """Return an error of the command line in the form of all others."""
-    if isinstance(error, click.NoSuchOption) and error.possibilities:
-        near = [p for p in error.possibilities if _is_near(error.option_name, p)]
-        error = click.NoSuchOption(error.option_name, error.message, near, error.ctx)
-    message = error.format_message().removesuffix(".")
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    help = None if context is None else f"`{context.command_path} --help` lists the options"
-    if isinstance(error, click.NoSuchOption) and error.option_name in _SIZES:
-        sets = context is not None and any("--set" in p.opts for p in context.command.params)
-        help = "sizes are set with `--set`, as in `--set B=8`" if sets else help
-    other = _OTHER_OPTIONS.get(error.option_name) if isinstance(error, click.NoSuchOption) else None
-    if other is not None and context is not None:
-        takes = any(other in p.opts for p in context.command.params)
-        help = f"did you mean `{other}`?" if takes else help
-    if isinstance(error, click.NoSuchOption) and error.option_name in _TOLERANCES:
-        judges = context is not None and any("--rtol" in p.opts for p in context.command.params)
-        help = "did you mean `--rtol` (relative) or `--atol` (absolute)?" if judges else help
-    if isinstance(error, click.BadParameter) and error.param is not None:
-        help = _meant_choice(error.param, arguments) or help
-    if isinstance(error, click.MissingParameter) and context is not None:
-        named = [p.human_readable_name for p in context.command.params
-                 if isinstance(p, click.Argument)]  # fmt: skip
-        if len(named) > 1:
-            help = f"{help}; it is called `{context.command_path} {' '.join(named)}`"
-    if isinstance(error, click.BadOptionUsage) and context is None:
-        help = _value_of_option(error, arguments)
-    return FusecError(message[:1].lower() + message[1:], help=help)
-
-
-def _is_near(given: str, known: str) -> bool:
-    """Return whether an option is a slip of a known one, or begins like it."""
-    from fusec.spelling import edits
-
-    given, known = given.lstrip("-"), known.lstrip("-")
-    return edits(given, known) <= 1 + len(known) // 4 or known.startswith(given)
 
 
 def _accept_any_path() -> None:

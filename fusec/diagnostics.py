@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
 from fusec.codes.code import Code
+from fusec.dataclasses import dataclass, field
 from fusec.escape import visible
 
 
@@ -99,14 +99,14 @@ class Diagnostic:
         }
 
     @staticmethod
-    def of_dict(told: Mapping[str, Any]) -> Diagnostic:
+    def of_dict(data: Mapping[str, Any]) -> Diagnostic:
         """Return what `as_dict` gave plain data of; the line's text is not among them."""
         span = None
-        if told["file"] is not None:
-            span = Span(told["file"], told["line"], told["column"], told["width"])
-        notes = tuple(told["notes"])
+        if data["file"] is not None:
+            span = Span(data["file"], data["line"], data["column"], data["width"])
+        notes = tuple(data["notes"])
         return Diagnostic(
-            told["severity"], told["message"], span, notes, told["help"], told["code"]
+            data["severity"], data["message"], span, notes, data["help"], data["code"]
         )
 
 
@@ -140,8 +140,8 @@ class Instead:
 
     def help(self, line: str) -> str:
         """Return the help that says to write a line, which is given in backquotes."""
-        told = f"{self.why}: write {line}" if self.why else f"write {line}"
-        return f"{told}, and {self.also}" if self.also else told
+        data = f"{self.why}: write {line}" if self.why else f"write {line}"
+        return f"{data}, and {self.also}" if self.also else data
 
     @property
     def rule(self) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
 from fusec.lowering import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusec.activity import activity
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Pin
 

@@ -14,7 +14,7 @@ _WORD = (1 << 64) - 1
 
 
 class Generator:
-    """Hands out (seed, offset), each pair once."""
+    """A generator of (seed, offset) pairs; each pair is used once."""
 
     def __init__(self, seed: int = 0) -> None:
         """Start at offset 0."""
@@ -39,5 +39,8 @@ default_generator = Generator()
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the generator of this process; the same seed draws the same numbers again."""
+    """Seed the generator of this process; equal seeds give equal random numbers.
+
+    seed: an integer, of which the low 64 bits are used.
+    """
     default_generator.manual_seed(seed)

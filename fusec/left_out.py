@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusec.options import (
     ASKED,
-    LOOPS_BY_PRICE,
+    LOOPS_BY_COST,
     PEER_READS,
     PLAN_DEFINITIONS,
     PUSHED_ROWS,
@@ -38,7 +38,7 @@ def left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
     from fusec.passes.pipeline import one_of
 
     known = _pass_names()
-    choices = [LOOPS_BY_PRICE, PEER_READS, PUSHED_ROWS, SCATTERED_SUMS, *PLAN_DEFINITIONS]
+    choices = [LOOPS_BY_COST, PEER_READS, PUSHED_ROWS, SCATTERED_SUMS, *PLAN_DEFINITIONS]
     if options.as_written:
         return [name for name in known[0] if name not in NEEDED], known[1], choices
     every = [name for group in (*known, choices) for name in group]

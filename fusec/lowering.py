@@ -6,14 +6,14 @@ import gc
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.left_out import asked_for, last_passes, left_out
 from fusec.options import (
-    LOOPS_BY_PRICE,
+    LOOPS_BY_COST,
     PUSHED_ROWS,
     SCATTERED_SUMS,
     CompileOptions,
@@ -70,7 +70,7 @@ class Division:
         return self.divided or partitioned(self.local)
 
 
-_divisions = Recent[Division]()
+_divisions = IdentityCache[Division]()
 
 
 def division(fusion: Fusion, options: CompileOptions) -> Division:
@@ -136,7 +136,7 @@ def _with_scattered_outputs(fusion: Fusion, plain: Division, options: CompileOpt
     from fusec.shard.scattered_outputs import with_scattered_outputs
 
     named = fusion.pins or fusion.schedules or fusion.phases
-    if named or {SCATTERED_SUMS, LOOPS_BY_PRICE} & {*left_out(options)[2]}:
+    if named or {SCATTERED_SUMS, LOOPS_BY_COST} & {*left_out(options)[2]}:
         return plain
     scattered = with_scattered_outputs(fusion)
     if scattered is None:
@@ -175,7 +175,7 @@ def _looped(fusion: Fusion, options: CompileOptions) -> Division:
     _allow_depth(fusion)
     looped = partitioned(fusion)
     around = slices_around(looped.fusion)
-    if not around or LOOPS_BY_PRICE in left_out(options)[2]:
+    if not around or LOOPS_BY_COST in left_out(options)[2]:
         return Division(looped.fusion, looped)
     first = _timed(looped, options)
     if not has_rings(first[1]):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from fusec.dataclasses import dataclass, field
 
 ShouldMerge = Callable[[Any, Any], bool]
 """Called with the Fusions of two neighbouring groups: whether these become one group."""
@@ -81,7 +82,7 @@ ASKED = {
 
 PEER_READS = "peer_reads"
 """The name of what is done instead of an all-reduce where it is cheaper; also of --without."""
-LOOPS_BY_PRICE = "loops_by_price"
+LOOPS_BY_COST = "loops_by_cost"
 """That loops which pass slices around ranks are run only where that is cheaper; of --without."""
 PUSHED_ROWS = "pushed_rows"
 """That row kernels add their rows over ranks themselves, where that is cheaper; of --without."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from fusec.activity import activity
+from fusec.dataclasses import dataclass, field
 from fusec.options import CompileOptions
 
 T = TypeVar("T")

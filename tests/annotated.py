@@ -31,7 +31,7 @@ THEMES = (
     "scatters", "losses", "transposes", "gemm", "gemm_chain", "attention", "reshapes",
 )  # fmt: skip
 PASSES = (
-    "loops_by_price", "scattered_sums", "peer_reads", "late_joins", "late_waits", "order_segments",
+    "loops_by_cost", "scattered_sums", "peer_reads", "sink_joins", "sink_waits", "order_segments",
     "slice_buffers", "remove_copies", "share_expressions", "merge_casts", "remove_dead",
 )  # fmt: skip
 """Names for --without."""
@@ -94,7 +94,7 @@ def _options(rng: random.Random, mesh: Mesh | None) -> Drawn:
     nothing = Fusion("nothing", (), (), (), ())
     without = tuple(name for name in PASSES if rng.random() < 0.12)
     if rng.random() < 0.4:
-        without = tuple(dict.fromkeys(("loops_by_price", *without)))
+        without = tuple(dict.fromkeys(("loops_by_cost", *without)))
     asked = tuple(n for n in ("assign_streams", "reuse_in_place") if rng.random() < 0.15)
     streams = rng.choice([1, 2, 3, 4, 4, 4])
     chunks = 4 if mesh is not None and rng.random() < 0.06 else 0

@@ -213,7 +213,7 @@ def _simpler(drawn: Drawn) -> Iterable[Drawn]:
     plain = replace(drawn, without=(), asked=(), streams=4, as_written=False, sum_chunks=0)
     if plain != drawn:
         yield plain
-        yield replace(plain, without=("loops_by_price",))
+        yield replace(plain, without=("loops_by_cost",))
         yield replace(drawn, without=(), asked=())
         yield replace(drawn, streams=4, as_written=False, sum_chunks=0)
     if drawn.script:

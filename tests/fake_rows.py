@@ -18,7 +18,7 @@ from fusec.schedule.host.pushed_sums import MOST_CHUNKS, VECTOR
 if TYPE_CHECKING:
     from fake_gpus import FakeGpu
 
-HALVES = 2
+HALF_FORMATS = 2
 """Of a mailbox, which launches take in turns."""
 EARLY: list[str] = []
 """Waits that are left out: for `parts`, or for `results`."""
@@ -64,7 +64,7 @@ class _Pushed:
 
     def half(self, receiver: int) -> int:
         how = self.how
-        place = self.number % HALVES * (how.ranks - 1)
+        place = self.number % HALF_FORMATS * (how.ranks - 1)
         return how.boxes[receiver] + how.data + place * how.capacity
 
     def flags(self, box: int, rank: int, group: int) -> np.ndarray:

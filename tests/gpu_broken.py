@@ -17,20 +17,20 @@ Edit = tuple[str, str, str]
 """A header, what is in it, and what is put in its place."""
 
 ARRIVAL: tuple[Edit, ...] = (
-    ("matmul_turns.cuh", "      spin_until(semaphore, turn);\n      fence_proxy_async();",
+    ("matmul_semaphores.cuh", "      spin_until(semaphore, turn);\n      fence_proxy_async();",
      "      while (load_acquire(semaphore) == 0) {}\n      fence_proxy_async();"),
-    ("matmul_turns.cuh", "    wait_group<0>();\n    store_release(semaphore, turn + 1);",
+    ("matmul_semaphores.cuh", "    wait_group<0>();\n    store_release(semaphore, turn + 1);",
      "    wait_group<0>();\n    add_release(semaphore, 1);"),
 )  # fmt: skip
 """Parts are added in arrival order: right, and not the same again."""
 NO_WRAP: tuple[Edit, ...] = (("grid.cuh", '"r"(count - 1)', '"r"(count)'),)
 """A counter does not start over with the last that arrives."""
-NO_RESET: tuple[Edit, ...] = (("matmul_turns.cuh", "    *semaphore = 0;\n", ""),)
+NO_RESET: tuple[Edit, ...] = (("matmul_semaphores.cuh", "    *semaphore = 0;\n", ""),)
 """A semaphore stays where the last turn has left it."""
 NO_TURN: tuple[Edit, ...] = (
-    ("matmul_turns.cuh", "    wait_group<0>();\n    store_release(semaphore, turn + 1);",
+    ("matmul_semaphores.cuh", "    wait_group<0>();\n    store_release(semaphore, turn + 1);",
      "    wait_group<0>();\n    store_release(semaphore, turn);"),
-    ("matmul_turns.cuh", "if (threadIdx.x == 0) store_release(semaphore, turn + 1);",
+    ("matmul_semaphores.cuh", "if (threadIdx.x == 0) store_release(semaphore, turn + 1);",
      "if (threadIdx.x == 0) store_release(semaphore, turn);"),
 )  # fmt: skip
 """A turn is not handed on."""

@@ -14,13 +14,13 @@ MOST = 200_000
 
 
 def least_packing(
-    sizes: Sequence[int], beside: Sequence[Collection[int]], known: int, most: int = MOST
+    sizes: Sequence[int], overlapping: Sequence[Collection[int]], known: int, most: int = MOST
 ) -> int | None:
     """Return the bytes that the blocks take at least; None where that takes more than `most` steps.
 
     beside: by block the numbers of those in use with it. known: bytes that suffice.
     """
-    search = _Search(sizes, beside, known, most)
+    search = _Search(sizes, overlapping, known, most)
     search.place({}, 0)
     return search.best if search.steps <= most else None
 
@@ -29,9 +29,9 @@ class _Search:
     """The best packing so far, of which only the size is kept."""
 
     def __init__(
-        self, sizes: Sequence[int], beside: Sequence[Collection[int]], known: int, most: int
+        self, sizes: Sequence[int], overlapping: Sequence[Collection[int]], known: int, most: int
     ) -> None:
-        self.sizes, self.beside = sizes, beside
+        self.sizes, self.overlapping = sizes, overlapping
         self.best, self.most, self.steps = known, most, 0
         self.seen = set[tuple[tuple[int, int], ...]]()
 
@@ -44,7 +44,9 @@ class _Search:
         if not rest:
             self.best = min(self.best, max(ends.values(), default=0))
             return
-        starts = {k: max((ends[o] for o in self.beside[k] if o in ends), default=0) for k in rest}
+        starts = {
+            k: max((ends[o] for o in self.overlapping[k] if o in ends), default=0) for k in rest
+        }
         # Each of the rest lies above those beside it that are placed.
         if any(max(starts[k], lowest) + self.sizes[k] >= self.best for k in rest):
             return

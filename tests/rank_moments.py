@@ -82,7 +82,7 @@ class Moment:
 
 _GPU = "fusec.run.transports.choice:GpuTransport"
 _HOST = "fusec.run.transports.host:HostTransport"
-_NO_READS, _LOOPS = ("--without", "peer_reads"), ("--without", "loops_by_price")
+_NO_READS, _LOOPS = ("--without", "peer_reads"), ("--without", "loops_by_cost")
 # On GPUs an exchange is prepared once, and issued by what that returns.
 _BEGIN = ("fusec.run.bound:Bound._prepared()", f"{_HOST}.begin")
 

@@ -28,7 +28,7 @@ def start(
     size: int,
     work: Callable[[Links], Any],
     folder: Path,
-    patience: float = 10.0,
+    timeout: float = 10.0,
     before: Callable[[int], None] = lambda _: None,
     meets: Callable[[int], Links] | None = None,
 ) -> list[Any]:
@@ -38,8 +38,8 @@ def start(
     to the others; without it they are as `fusec run --ranks` starts them.
     """
     if meets is None:
-        port = Monitor.on_this_host(size, TOKEN, 30.0, patience).port
-        meets = lambda rank: meet(launched(rank, size, port), patience)  # noqa: E731
+        port = Monitor.on_this_host(size, TOKEN, 30.0, timeout).port
+        meets = lambda rank: meet(launched(rank, size, port), timeout)  # noqa: E731
 
     def body(rank: int) -> None:
         try:
@@ -72,9 +72,9 @@ def results(processes: list[Any], folder: Path, seconds: float = 30.0) -> list[A
     return found
 
 
-def run(size: int, work: Callable[[Links], Any], folder: Path, patience: float = 10.0) -> list[Any]:
+def run(size: int, work: Callable[[Links], Any], folder: Path, timeout: float = 10.0) -> list[Any]:
     """Return what each rank's function returns; the first error is raised."""
-    found = results(start(size, work, folder, patience), folder)
+    found = results(start(size, work, folder, timeout), folder)
     for rank, result in enumerate(found):
         if isinstance(result, BaseException):
             raise AssertionError((folder / f"{rank}.trace").read_text()) from result

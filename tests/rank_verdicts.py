@@ -68,7 +68,7 @@ def transport_with(add: Callable[[Parts], Any]) -> type[Threads]:
     return Adding
 
 
-LOOPED = CompileOptions(without=("loops_by_price",))
+LOOPED = CompileOptions(without=("loops_by_cost",))
 """Loops also where they are too small to be worth it."""
 
 

@@ -122,7 +122,7 @@ def check(
     captured_calls: whether its calls are to launch graphs.
     """
     text = text.replace("RANKS", str(RANKS)).replace("SLICES", str(2 * RANKS))
-    program = fusec.compile(text, target="sm_90a", without=("loops_by_price",))
+    program = fusec.compile(text, target="sm_90a", without=("loops_by_cost",))
     assert says in program.plan(), program.plan()
 
     def compare(seed: int, found: Any) -> None:

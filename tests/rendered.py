@@ -105,8 +105,10 @@ def of_space(name: str) -> Iterator[Any]:
 
 def kernel(plan: Any, source: Any) -> dict[str, Any]:
     """Return what is compared of a kernel."""
+    from fusec.commands.folder.manifest import parameters_of
+
     return {
-        "parameters": repr(plan.parameters),
+        "parameters": parameters_of(plan),
         "arguments": [repr(a) for a in source.kernel.arguments],
         "alignments": facts(source),
         "text": source.text,

@@ -265,13 +265,16 @@ def space_of(name: str) -> Space:
     fusion, family = case.fusion, find_scheduler(case.scheduler)
     problem: Any = family.built(fusion)  # type: ignore[attr-defined]
     assert not isinstance(problem, Refusal), problem
-    first = family.likeliest(problem, case.gpu)  # type: ignore[attr-defined]
+    first = family.default_parameters(problem, case.gpu)  # type: ignore[attr-defined]
     assert not isinstance(first, Refusal), first
     values = [case.values.get(f.name, f.values) for f in first.free]
     found: dict[Any, None] = {}
     for chosen in product(*values):
         names = (f.name for f in first.free)
-        record = family.completed(problem, replace(first, **dict(zip(names, chosen, strict=True))))  # type: ignore[attr-defined]
+        made = family.with_settings(first, dict(zip(names, chosen, strict=True)))  # type: ignore[attr-defined]
+        if isinstance(made, Refusal):
+            continue
+        record = family.with_derived(problem, made)  # type: ignore[attr-defined]
         if family.legal(problem, record, case.gpu) is None:  # type: ignore[attr-defined]
             found[record] = None
     return Space(case, fusion, tuple(found))

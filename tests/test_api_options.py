@@ -88,7 +88,7 @@ def test_host_passes_end_the_pipeline_too() -> None:
     fusion = driver.load(str(EXAMPLES / "layernorm.yaml"))
     for name in ("slice_buffers", "order_segments", "merge_casts"):
         assert driver.plan(fusion, CompileOptions(stop_after=name)).host.launches
-    assert options_of("compile", {"stop_after": "late_waits"}).stop_after == "late_waits"
+    assert options_of("compile", {"stop_after": "sink_waits"}).stop_after == "sink_waits"
 
 
 @pytest.mark.parametrize("part", ["forward", "backward"])

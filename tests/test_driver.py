@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, small
 
-from fusec import driver, immediate
+from fusec import driver, eager
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.files import Names, with_sizes
 from fusec.ir.graph import Fusion
@@ -40,12 +40,12 @@ def test_execute_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("fusec.run.device.device_available", lambda: "none today")
-    immediate._note_reference.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    eager._note_reference.cache_clear()  # pyright: ignore[reportPrivateUsage]
     fusion = read_text(ALIASED, "aliased.yaml")
     x = np.full((3, 8), 0.1, np.float32)
     total = np.ones((3, 8), np.float32)
     for _ in range(2):
-        half, summed = immediate.execute(fusion, [x, total])
+        half, summed = eager.execute(fusion, [x, total])
     assert half.dtype == np.float16
     assert summed.dtype == np.float32
     assert summed.tolist() == (x.astype(np.float64) + total).astype(np.float32).tolist()
@@ -86,7 +86,7 @@ def test_execute_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fusec.run.device.Device", PlayedDevice)
     monkeypatch.setattr("fusec.run.execute.execute", run_program)
     x = np.ones((5, 8), np.float32)
-    half, summed = immediate.execute(fusion, [x, x])
+    half, summed = eager.execute(fusion, [x, x])
     assert half.dtype == np.float16
     assert summed.tolist() == (x + x).tolist()
     assert seen["sizes"] == {"B": 5, "H": 8}
@@ -99,7 +99,7 @@ def test_execute_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_execute_refuses_inputs_that_do_not_fit() -> None:
     fusion = read_text(ALIASED, "aliased.yaml")
     with pytest.raises(FusecError, match="`H`"):
-        immediate.execute(fusion, [np.ones((3, 8), np.float32), np.ones((3, 9), np.float32)])
+        eager.execute(fusion, [np.ones((3, 8), np.float32), np.ones((3, 9), np.float32)])
 
 
 def test_a_plain_program_executes_and_validates(tmp_path: Path) -> None:

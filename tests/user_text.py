@@ -19,6 +19,12 @@ _TOKEN = re.compile(
     r'"""[\s\S]*?"""|#[^\n]*'
     r'|(?P<kind>[rbfRBF]*)(?P<quote>["\'])(?P<text>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)'
 )
+_COMMENT = re.compile(r"(?:^[ ]*//[^\n]*\n)+|//[^\n]*", re.MULTILINE)
+_UNREAD = (
+    "matmul_", "wgmma", "weights", "tf32", "partial_quads", "joined_rows", "staged_rows",
+    "summed_pairs", "warpgroup_order",
+)  # fmt: skip
+"""Device headers of GEMMs, whose comments are not in standard terms yet."""
 _COMPUTED = re.compile(r"\{[^{}]*\}")
 
 _FENCE = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
@@ -53,6 +59,9 @@ def user_texts() -> Iterator[tuple[str, str]]:
         yield from _messages(path)
     for page in sorted((ROOT / "fusec" / "explain").glob("page*.html.j2")):
         yield from _lines(page, page.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "fusec" / "templates").rglob("*")):
+        if path.suffix in (".j2", ".cuh") and not path.name.startswith(_UNREAD):
+            yield from _comments(path)
 
 
 def _prose(text: str) -> str:
@@ -72,6 +81,14 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, str]]:
         if paragraph.strip():
             yield f"{path.relative_to(ROOT)}:{number}", " ".join(_prose(paragraph).split())
         number += paragraph.count("\n")
+
+
+def _comments(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the comments of generated code, those of adjacent lines as one."""
+    text = path.read_text(encoding="utf-8")
+    for match in _COMMENT.finditer(text):
+        place = f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}"
+        yield place, " ".join(_prose(match[0].replace("//", "")).split())
 
 
 def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from fusec.segment.segmented import extract
 from tools.attentions import attention, attention_backward, attention_decode
 from tools.entries import draw_inputs
 from tools.gemms import gemm, gemm_chain, grouped_gemm
-from tools.idioms import channel_norm, draw_idiom, epilogue, norm_gradient, normalised, turned
+from tools.idioms import channel_norm, draw_idiom, epilogue, norm_gradient, normalised, transposed
 from tools.movements import draw_movement
 from tools.places import draw_indexing, draw_loss, draw_scan, draw_scatter, draw_sort
 from tools.regrouped import regrouped
@@ -45,7 +45,7 @@ COMMON: dict[Step, int] = {
 THEMES: dict[str, tuple[tuple[Step, ...], dict[Step, int], int]] = {
     "plain": ((), {}, 20),
     "movement": ((), {draw_movement: 40}, 10),
-    "transposes": ((turned,), {turned: 8}, 12),
+    "transposes": ((transposed,), {transposed: 8}, 12),
     "rows": ((normalised,), {draw_composite_reduction: 10}, 14),
     "gradients": ((norm_gradient,), {}, 8),
     "channels": ((channel_norm,), {}, 3),
@@ -97,12 +97,12 @@ def draw_with(
         sketch = kind(random.Random(f"{seed}:{number}:{attempt}"), NAME)
         sketch.cap = cap or sketch.cap
         try:
-            return _drawn(sketch, themes)
+            return _sampled(sketch, themes)
         except Unfit:
             attempt += 1
 
 
-def _drawn(sketch: Sketch, themes: Collection[str]) -> Fusion:
+def _sampled(sketch: Sketch, themes: Collection[str]) -> Fusion:
     weights = {n: weight for n, (*_, weight) in {**THEMES, **OWN_INPUTS}.items() if n in themes}
     theme = sketch.weighed(weights)
     if theme not in OWN_INPUTS:

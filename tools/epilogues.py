@@ -131,7 +131,7 @@ def _half(sketch: Sketch, y: Value) -> Value:
     return sketch.apply("cast", scaled, dtype=y.dtype if y.dtype.is_half else BF16)
 
 
-def _turned(sketch: Sketch, y: Value) -> Value:
+def _transposed(sketch: Sketch, y: Value) -> Value:
     order = list(range(y.rank))
     if sketch.chance(0.7):
         order[-2:] = reversed(order[-2:])
@@ -142,8 +142,8 @@ def _turned(sketch: Sketch, y: Value) -> Value:
     return sketch.apply("permute", y, dims=order)
 
 
-def _turned_copy(sketch: Sketch, y: Value) -> Value:
-    return _turned(sketch, _half(sketch, y))
+def _transposed_copy(sketch: Sketch, y: Value) -> Value:
+    return _transposed(sketch, _half(sketch, y))
 
 
 def _reshaped(sketch: Sketch, y: Value) -> Value:
@@ -218,7 +218,7 @@ def _scattered(sketch: Sketch, y: Value) -> Value:
 
 Result = Callable[[Sketch, Value], Value]
 RESULTS: dict[Result, int] = {
-    _plain: 34, _cast: 8, _half: 8, _turned: 12, _turned_copy: 6, _reshaped: 7, _flipped: 5,
+    _plain: 34, _cast: 8, _half: 8, _transposed: 12, _transposed_copy: 6, _reshaped: 7, _flipped: 5,
     _sliced: 6, _padded: 2, normalised: 4, _row_sums: 7, _column_sums: 7, _total: 4, _joined: 3,
     _scattered: 1,
 }  # fmt: skip

@@ -128,7 +128,7 @@ def _keep(result: Result, options: FuzzOptions, failures: dict[str, list[Failure
         letter = "ab"[position]
         path = Path(options.keep) / f"{options.seed}-{result.task.number}{letter}.yaml"
         if case is None:
-            case = _drawn_again(result.task, position)
+            case = _sampled_again(result.task, position)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".txt").write_text(f"{kind}\n{outcome.message}\n")
         if case is not None:
@@ -143,7 +143,7 @@ def _command(task: Task, options: FuzzOptions) -> str:
     return f"# python -m tools.fuzz {number}{themes} --device {options.device}\n"
 
 
-def _drawn_again(task: Task, position: int) -> Case | None:
+def _sampled_again(task: Task, position: int) -> Case | None:
     """Return the case of a task whose process was lost; None where drawing itself fails."""
     from fusec.ir.text import to_text
     from tools.draw import draw_runs

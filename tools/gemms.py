@@ -93,7 +93,7 @@ def _plain(sketch: Sketch) -> Value:
     return multiply(sketch, prologue(sketch, draw_operand(sketch, dtype, (m, k), "x")), n)
 
 
-def _turned(sketch: Sketch) -> Value:
+def _transposed(sketch: Sketch) -> Value:
     """Return a product of operands that both lie the other way round."""
     dtype = sketch.weighed(PRODUCT_DTYPES)
     m, n, k = _extents(sketch)
@@ -175,5 +175,5 @@ def _quantized(sketch: Sketch) -> Value:
 
 
 FORMS: dict[Callable[[Sketch], Value], int] = {
-    _plain: 50, _turned: 10, _batched: 18, _vector: 8, _scaled: 8, _quantized: 6,
+    _plain: 50, _transposed: 10, _batched: 18, _vector: 8, _scaled: 8, _quantized: 6,
 }  # fmt: skip

@@ -70,7 +70,7 @@ def epilogue(sketch: Sketch) -> None:
     sketch.keep(y)
 
 
-def turned(sketch: Sketch) -> None:
+def transposed(sketch: Sketch) -> None:
     """Join a tensor with one whose last two dims lie the other way round."""
     x = sketch.tensor(2, 5)
     order = [*range(x.rank - 2), x.rank - 1, x.rank - 2]
@@ -203,7 +203,7 @@ def channel_norm(sketch: Sketch) -> None:
 
 
 IDIOMS = (
-    normalised, norm_gradient, epilogue, turned, split_and_join, rotated, padded_twice,
+    normalised, norm_gradient, epilogue, transposed, split_and_join, rotated, padded_twice,
     outer_product, round_trip, twin, channel_norm, grouped_product, attention,
 )  # fmt: skip
 

@@ -36,7 +36,7 @@ def draw_indexing(sketch: Sketch) -> None:
         index = draw_index(sketch, shape, extent)
         sketch.keep(sketch.apply("index_select", tensor, index, dim=axis))
     else:
-        index = draw_index(sketch, _beside(sketch, tensor, axis, name), extent)
+        index = draw_index(sketch, _index_shape(sketch, tensor, axis, name), extent)
         sketch.keep(sketch.apply(name, tensor, index, dim=axis))
 
 
@@ -45,7 +45,7 @@ def _room(sketch: Sketch, tensor: Value, axis: int) -> int:
     return sketch.room(rest)
 
 
-def _beside(sketch: Sketch, tensor: Value, axis: int, name: str) -> tuple[Dim, ...]:
+def _index_shape(sketch: Sketch, tensor: Value, axis: int, name: str) -> tuple[Dim, ...]:
     """Return the shape of an index: another extent at the axis, the others equal or less."""
     shape = list(tensor.shape)
     shape[axis] = sketch.extent(_room(sketch, tensor, axis))

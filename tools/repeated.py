@@ -57,7 +57,7 @@ def _scanned(sketch: Sketch, x: Value) -> Value:
     return sketch.apply(sketch.pick(["cumsum", "cummax"]), x, dim=_axis(sketch, x))
 
 
-def _turned(sketch: Sketch, x: Value) -> Value:
+def _permuted(sketch: Sketch, x: Value) -> Value:
     return sketch.apply("permute", x, dims=[*range(x.rank - 2), x.rank - 1, x.rank - 2])
 
 
@@ -86,5 +86,6 @@ def _axis(sketch: Sketch, x: Value) -> int:
 
 Core = Callable[[Sketch, Value], Value]
 CORES: dict[Core, int] = {
-    _sorted: 14, _top: 14, _scanned: 14, _turned: 16, _normalised: 14, _tiled: 10, _multiplied: 18,
+    _sorted: 14, _top: 14, _scanned: 14, _permuted: 16, _normalised: 14, _tiled: 10,
+    _multiplied: 18,
 }  # fmt: skip

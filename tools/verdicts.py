@@ -15,7 +15,7 @@ from fusec.reference.errors.order import Order, Stage
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import DIFFERS, Verdict, compare, verdict_on
 from fusec.run.inputs import choose_sizes, random_inputs
-from tools.mistakes import mistakes, orders_of
+from tools.injected_faults import injected_faults, orders_of
 from tools.single import Arithmetic, evaluate_single, rounded, stored, summed_extent
 
 ORDERS = {
@@ -72,11 +72,11 @@ def with_entropy(fusion: Fusion, inputs: Mapping[str, Any], kind: str, seed: int
         if value.is_scalar or not value.dtype.is_float or not array.size:
             continue
         low, high = np.percentile(array.astype(np.float64), [30, 80])
-        changed[value.name] = _drawn(rng, array.shape, kind, low, high).astype(value.dtype.numpy)
+        changed[value.name] = _sampled(rng, array.shape, kind, low, high).astype(value.dtype.numpy)
     return changed
 
 
-def _drawn(
+def _sampled(
     rng: np.random.Generator, shape: tuple[int, ...], kind: str, low: float, high: float
 ) -> Array:
     if kind == "constant":
@@ -103,7 +103,7 @@ def judge_wrong(fusion: Fusion, sizes: Sizes, setting: Setting) -> Wrong:
     with np.errstate(all="ignore"):
         right = evaluate_single(fusion, inputs, sizes, arithmetic)
         expected = estimate(fusion, inputs, sizes, None, model)
-        for made in mistakes(fusion, inputs, before, sizes, arithmetic, right):
+        for made in injected_faults(fusion, inputs, before, sizes, arithmetic, right):
             value, name = made.output, made.output.name
             if not made.counts(right[name], expected[name]):
                 continue

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import cycle
 
 from fusec.bench.work import Segment, Work
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 
 READ, WRITTEN, STORED = (
@@ -40,7 +40,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Beside:
+class CountedSegment:
     """A segment's bytes, counted and predicted; kernels: how many launches it is."""
 
     segment: Segment
@@ -120,7 +120,7 @@ def read_csv(text: str) -> list[tuple[str, Counted]]:
     ]
 
 
-def beside(work: Work, launches: Sequence[tuple[str, Counted]]) -> list[Beside]:
+def compare_traffic(work: Work, launches: Sequence[tuple[str, Counted]]) -> list[CountedSegment]:
     """Return each segment with what its kernels were counted to move.
 
     launches: of whole runs of the program, in order: by it the launches of a kernel that several
@@ -134,12 +134,12 @@ def beside(work: Work, launches: Sequence[tuple[str, Counted]]) -> list[Beside]:
     for kernel, counted in launches:
         if kernel in turns:
             counts[next(turns[kernel])].append(counted)
-    found: list[Beside] = []
+    found: list[CountedSegment] = []
     for segment in work.segments:
         own = counts[segment.name]
         if own:
             total = Counted(
                 sum(c.read for c in own), sum(c.written for c in own), sum(c.stored for c in own)
             )
-            found.append(Beside(segment, total, len(own)))
+            found.append(CountedSegment(segment, total, len(own)))
     return found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from fusec.bench.fill import DRAWN, repeat
+from fusec.bench.fill import PERIOD, repeat
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input
@@ -98,7 +98,7 @@ class Inputs:
         elif entry.generator:
             block = random_input(fusion, entry, sizes, seed).storage
         else:
-            block = random_elements(fusion, entry, sizes, min(count, DRAWN), seed)
+            block = random_elements(fusion, entry, sizes, min(count, PERIOD), seed)
         self._blocks[value.name] = block
         address = self.device.allocate(count * value.dtype.size, f"input `{value.name}`")
         self.tensors[value.name] = Tensor(address, shape, strides, value.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from fusec.bench.streaming import Limit
 from fusec.bench.timer import Times
 from fusec.bench.work import Work
+from fusec.dataclasses import asdict, dataclass, field
 from fusec.ir.evaluate import Array
 
 
@@ -88,7 +88,7 @@ class Figures:
             "fewest_bytes": work.fewest_bytes,
             "ms": _ms(self.seconds),
             "limit_ms": _ms(self.limit.seconds),
-            "limit_kernel": self.limit.way,
+            "limit_kernel": self.limit.variant,
             "share": round(self.share, 4),
             "contenders": {t.name: runs_of(t) for t in self.times},
             "ratios": {n: round(r, 4) for n, r in self.ratios.items()},

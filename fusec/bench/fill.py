@@ -9,14 +9,14 @@ import numpy as np
 from fusec.ir.evaluate import Array
 from fusec.run.device import Device
 
-DRAWN = (1 << 20) + 7
+PERIOD = (1 << 20) + 7
 """Elements that are drawn, a number that no row is a multiple of."""
 
 
 @cache
 def repeatable() -> Array:
     """Return random bytes."""
-    return np.random.default_rng(0).integers(0, 256, 4 * DRAWN, dtype=np.uint8)
+    return np.random.default_rng(0).integers(0, 256, 4 * PERIOD, dtype=np.uint8)
 
 
 def repeat(device: Device, address: int, block: Array, size: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from itertools import product
@@ -13,6 +12,7 @@ from typing import Any
 from fusec.bench.fill import repeat, repeatable
 from fusec.bench.timer import Contender, Timer, launch
 from fusec.codegen.render import environment
+from fusec.dataclasses import dataclass
 from fusec.run.build import Source
 from fusec.run.device import Device
 from fusec.run.launch import PackedArguments
@@ -27,7 +27,7 @@ NEVER = 0x9E3779B9
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """One of the kernels: threads of a block, words in flight for each, and the caches' hint."""
 
     threads: int
@@ -55,12 +55,12 @@ class Way:
         return self.threads * self.unroll
 
 
-WAYS = tuple(Way(*each) for each in product((128, 256, 512), (1, 2, 4, 8), (False, True)))
+VARIANTS = tuple(Variant(*each) for each in product((128, 256, 512), (1, 2, 4, 8), (False, True)))
 
 
-def text_of(way: Way) -> str:
+def text_of(variant: Variant) -> str:
     """Return the CUDA source of a kernel, whose entry is `stream`."""
-    return environment().get_template("bench/streaming.cu.j2").render(k=way)
+    return environment().get_template("bench/streaming.cu.j2").render(k=variant)
 
 
 def hold_text() -> str:
@@ -70,7 +70,7 @@ def hold_text() -> str:
 
 def sources() -> list[Source]:
     """Return what is built for a benchmark besides the workload's own kernels."""
-    streams = [Source(f"stream_{w.name.replace(' ', '_')}", text_of(w)) for w in WAYS]
+    streams = [Source(f"stream_{w.name.replace(' ', '_')}", text_of(w)) for w in VARIANTS]
     return [Source("hold", hold_text()), *streams]
 
 
@@ -85,14 +85,14 @@ class Parts:
     write_share: int
 
 
-def parts_of(way: Way, read_bytes: int, written_bytes: int) -> Parts:
+def parts_of(variant: Variant, read_bytes: int, written_bytes: int) -> Parts:
     """Return what a launch of one of the kernels moves, in whole words.
 
     A share is tiles of a stream per 2^32 tiles of the longer one, rounded up: with fewer than 2^32
     tiles `tile * share >> 32` counts exactly the stream's own tiles, from none to all of them.
     """
     reads, writes = -(-read_bytes // WORD), -(-written_bytes // WORD)
-    own = [-(-words // way.tile) for words in (reads, writes)]
+    own = [-(-words // variant.tile) for words in (reads, writes)]
     tiles = max(*own, 1)
     read_share, write_share = (-(-(each << 32) // tiles) for each in own)
     return Parts(reads, writes, tiles, read_share, write_share)
@@ -103,7 +103,7 @@ class Limit:
     """The least time that any of the kernels took for some bytes; way: which one."""
 
     seconds: float
-    way: str
+    variant: str
 
 
 class Streams:
@@ -115,7 +115,7 @@ class Streams:
     def __init__(self, device: Device, functions: Sequence[Any], target: Target) -> None:
         """Take the functions of WAYS, in their order."""
         self.device, self.target = device, target
-        self._functions = dict(zip(WAYS, functions, strict=True))
+        self._functions = dict(zip(VARIANTS, functions, strict=True))
         self._memory: dict[str, tuple[int, int]] = {}
         self._known: dict[tuple[int, int], Limit] = {}
 
@@ -144,15 +144,15 @@ class Streams:
         source = self._place("read", read_bytes)
         target = self._place("written", written_bytes)
         found: list[Contender] = []
-        for way in WAYS:
-            parts = parts_of(way, read_bytes, written_bytes)
-            resident = self.target.sms * self.target.threads // way.threads
+        for variant in VARIANTS:
+            parts = parts_of(variant, read_bytes, written_bytes)
+            resident = self.target.sms * self.target.threads // variant.threads
             for blocks in {parts.tiles: "", min(parts.tiles, resident): " resident"}.items():
-                issue = partial(self.move, way, blocks[0], source, target, parts)
-                found.append(Contender(way.name + blocks[1], issue))
+                issue = partial(self.move, variant, blocks[0], source, target, parts)
+                found.append(Contender(variant.name + blocks[1], issue))
         return found
 
-    def move(self, way: Way, blocks: int, source: int, target: int, parts: Parts) -> None:
+    def move(self, variant: Variant, blocks: int, source: int, target: int, parts: Parts) -> None:
         """Launch one of the kernels."""
         packed = PackedArguments(
             [
@@ -162,7 +162,7 @@ class Streams:
                 ctypes.c_uint32(NEVER),
             ]
         )
-        launch(self.device, self._functions[way], blocks, way.threads, packed)
+        launch(self.device, self._functions[variant], blocks, variant.threads, packed)
 
     def _place(self, name: str, size: int) -> int:
         """Return the address of at least `size` bytes, and at least of a word."""

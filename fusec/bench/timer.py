@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from types import TracebackType
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.run.device import Device
 from fusec.run.launch import PackedArguments
 

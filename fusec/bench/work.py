@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
 
 from fusec import driver
 from fusec.bench.sectors import SECTOR, sectors
+from fusec.dataclasses import dataclass, field
 from fusec.driver import Compilation, Package
 from fusec.hostir.program import HostProgram
 from fusec.index.boxes import whole

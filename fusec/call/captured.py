@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.call.record import Record
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, Step
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.run.evaluated import EvaluateSegment
 from fusec.run.operations import CopyMemory, FlagOperations, NcclCall, RecordEvent, WaitEvent

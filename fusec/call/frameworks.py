@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from fusec.call.arrays import Kind, View, empty_on_cpu, part_on_cpu, steps_of, view_on_cpu
 from fusec.call.interfaces import Exchange
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType

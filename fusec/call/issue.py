@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
+from fusec.dataclasses import dataclass
 from fusec.ir.evaluate import Sizes
 from fusec.run.device import Device
 from fusec.run.launch import encode_tensor_map, launch_config

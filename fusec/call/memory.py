@@ -6,11 +6,11 @@ import ctypes
 import sys
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakSet, finalize
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import OutOfMemory
 from fusec.hostir.arena import ALIGNMENT
 from fusec.run.device import Device
@@ -57,9 +57,9 @@ class Arena:
 
     def __post_init__(self) -> None:
         """Have streams beside the one that calls are given, for programs that use several."""
-        self.beside = Shared(self.device)
+        self.shared_streams = Shared(self.device)
         pieces = self.scratch, self.counters, self.pair
-        left = _Left(self.device, self.stream, pieces, self.beside)
+        left = _Left(self.device, self.stream, pieces, self.shared_streams)
         finalize(self, _abandoned.append, left).atexit = False
 
     @contextmanager
@@ -128,7 +128,7 @@ class Arena:
         """Give the memory back, after what runs on the stream."""
         for piece in (self.scratch, self.counters, self.pair):
             self._release(piece)
-        self.beside.close()
+        self.shared_streams.close()
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class _Left:
     device: Device
     stream: int
     pieces: tuple[Piece, ...]
-    beside: Shared
+    shared_streams: Shared
 
 
 _abandoned: list[_Left] = []
@@ -159,7 +159,7 @@ def free_abandoned(device: Device) -> None:
         _abandoned.remove(left)
         for piece in left.pieces:
             _free(device, left.stream, piece)
-        left.beside.close()
+        left.shared_streams.close()
 
 
 def may_be_emptied(arena: Arena) -> None:
@@ -188,7 +188,7 @@ def retried(allocate: Callable[[], T], failure: type[Exception], device: Device)
 _rooms: dict[tuple[Device, Hashable], Piece] = {}
 
 
-def room(arena: Arena, size: int) -> int:
+def reserve_for_ranks(arena: Arena, size: int) -> int:
     """Return memory that other ranks may write, used by programs that follow each other.
 
     It stays as long as the process, for others map it, and graphs of others may be replayed; what

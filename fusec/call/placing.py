@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 from fusec.hostir.arena import aligned
 from fusec.hostir.instructions import (
@@ -87,7 +87,7 @@ class Memory:
         return self.scratch_slot + 2 + bool(self.received)
 
 
-class _Placing:
+class _Allocator:
     """Memory under construction."""
 
     def __init__(
@@ -126,8 +126,8 @@ class _Placing:
         slots = {**given, **{n: k for k, n in enumerate(owners, len(given))}}
         own = slots.keys() | self.once | self.received.keys() | self.in_place.keys()
         scratch = placement(self.program, self.sizes, own=own)
-        counters, total = self._apart([n for n in self.roots if n in self.once])
-        received, reach = self._apart(self.received)
+        counters, total = self._packed([n for n in self.roots if n in self.once])
+        received, reach = self._packed(self.received)
         base = len(given) + len(fresh)
         starts = {name: Place(base, offset) for name, offset in scratch.offsets.items()}
         starts |= {name: Place(base + 1, offset) for name, offset in counters.items()}
@@ -151,7 +151,7 @@ class _Placing:
         viewed = tuple(self.views.values())
         return Memory(self.inputs, fresh, results, places, *sizes, copied, viewed)
 
-    def _apart(self, names: Iterable[str]) -> tuple[dict[str, int], int]:
+    def _packed(self, names: Iterable[str]) -> tuple[dict[str, int], int]:
         """Return where buffers lie one after the other, and the bytes of them all."""
         offsets, total = dict[str, int](), 0
         for name in names:
@@ -185,7 +185,7 @@ def memory_of(
     with the shared buffer and the place of its rank. in_place: shared buffers that are inputs, in
     place of copies of them.
     """
-    return _Placing(program, sizes, received, views, in_place).memory()
+    return _Allocator(program, sizes, received, views, in_place).memory()
 
 
 def received(steps: Sequence[Step]) -> list[str]:

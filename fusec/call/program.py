@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
 
@@ -18,6 +17,7 @@ from fusec.call.graph import Graph
 from fusec.call.memory import Arena, hold, may_be_emptied, retried
 from fusec.call.record import Record
 from fusec.call.variants import Variant
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, OutOfMemory, Unsupported
 from fusec.generator import default_generator
 from fusec.hostir.arena import ALIGNMENT
@@ -62,11 +62,12 @@ class Lane:
 
 
 class Program:
-    """A compiled fusion: call it with the inputs, in the order that the fusion declares them.
+    """A compiled fusion, which is called with the inputs in the order of their declaration.
 
-    Outputs are of the first array's kind, on its device and its framework's current stream. While a
-    build covers the sizes, nothing is planned, built, loaded, copied or allocated but outputs; for
-    others a call builds. Any thread may call it.
+    Inputs are arrays of PyTorch, CuPy, JAX, Numba or NumPy and numbers, of the declared dtypes and
+    shapes. Outputs have the framework of the first array, and are on its device, written on the
+    current stream of that framework. A call for compiled sizes allocates only outputs; a call for
+    other sizes compiles. Thread-safe.
     """
 
     def __init__(
@@ -94,17 +95,17 @@ class Program:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Return the types of the arguments, by name and in order."""
+        """Return the types of the arguments by name, in order, such as `bf16[B, H]`."""
         return {i.value.name: type_text(i) for i in self.fusion.given}
 
     @property
     def outputs(self) -> dict[str, str]:
-        """Return the types of the results, by name and in order."""
+        """Return the types of the results by name, in order, such as `f32[B]`."""
         values = (o.value for o in self.fusion.outputs)
         return {v.name: f"{v.dtype}{shape_text(v.shape)}" for v in values}
 
     def __repr__(self) -> str:
-        """Return what goes in, what comes out, and which sizes are built."""
+        """Return the signature and the compiled sizes."""
         given = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
         results = ", ".join(f"{n}: {t}" for n, t in self.outputs.items())
         built = "; ".join(v.covers for v in self.variants if v.covers)
@@ -115,10 +116,12 @@ class Program:
         return executor.describe(self.fusion, "page")
 
     def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
-        """Launch the kernels and return the output, or a tuple of several; does not wait for them.
+        """Launch the kernels without waiting for them; return the output or a tuple of outputs.
 
-        out: arrays for the outputs that are not written into inputs. stream: a framework's, or a
-        handle of the CUDA driver. FusecError names the argument that does not fit.
+        out: arrays for the outputs that are not written into inputs, of their dtypes and shapes.
+        stream: a stream of a framework, or a CUstream handle as an integer. Raises FusecError,
+        with the name of the argument, for a wrong dtype, shape or device, and for sizes that are
+        not compiled if the program must not compile.
         """
         if stream is None and not named:
             results = self.again(*arguments) if out is None else self._again_into(arguments, out)
@@ -152,11 +155,12 @@ class Program:
     def graph(
         self, *arguments: Any, out: Any = None, static_inputs: bool = False, **named: Any
     ) -> Graph:
-        """Return the launches of a call with these arguments as a CUDA graph, to be replayed.
+        """Capture a call with these arguments as a CUDA graph, which can be replayed.
 
-        Results lie in `out`, or in memory that the graph keeps. Of several ranks all capture, and
-        replay, together. static_inputs: the graph takes no other arrays, so that other ranks read
-        those where they lie, in place of copies; they are kept as long as the process then.
+        Results are in `out`, or in memory of the graph. With several ranks, all ranks capture and
+        replay together. static_inputs: replays use these arrays only, so that other ranks read
+        them in place instead of copies; they are kept until the process ends. Errors as for a
+        call.
         """
         given = Given(self.fusion, ordered(self.fusion, arguments, named))
         device, kind = self._on_gpu(given)
@@ -176,7 +180,7 @@ class Program:
             return Graph(self, record, given, fresh, static_inputs=static_inputs)
 
     def plan(self, **sizes: int) -> str:
-        """Return what a call of these sizes would launch, as text; nothing is built or run."""
+        """Return the launches of a call with these sizes as text, without compiling or running."""
         known = dict(self.fusion.hints)
         for name, size in sizes.items():
             if name not in known:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from fusec.call.issue import Issuing
-from fusec.call.memory import Arena, room
+from fusec.call.memory import Arena, reserve_for_ranks
 from fusec.call.placing import memory_of, received, shared_inputs, views
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,
@@ -107,7 +107,7 @@ class Record:
         self.program, self.sizes = executable.program, executable.sizes(sizes)
         steps = steps_of(self.program, self.sizes)
         self._flat = steps.program
-        self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
+        self.streams = Streams(executable.device, arena.stream, steps, arena.shared_streams)
         self.in_place = shared_inputs(steps.steps, mapped)
         by_nccl = gathered_by_nccl(steps.steps, self.program, self.sizes, executable.member)
         written = [name for name in received(steps.steps) if name not in by_nccl]
@@ -164,7 +164,7 @@ class Record:
             self.steps += streams.before(step)
             for each in self._made(number, step):
                 append_merged(self.steps, each)
-            self.steps += streams.behind(number, step)
+            self.steps += streams.record_after(number, step)
         self.steps += streams.end()
         stream = int(streams.handles[0])
         self.steps += [CopyMemory(*each, stream) for each in self.memory.copied]
@@ -177,7 +177,7 @@ class Record:
     def _reserve(self) -> list[int]:
         """Return where other ranks write, if they do: all of these programs' memory is mapped."""
         size = self.memory.received
-        return [room(self.arena, size)] if size else []
+        return [reserve_for_ranks(self.arena, size)] if size else []
 
     def refresh(self) -> None:
         """Have the arena's memory as it is now."""

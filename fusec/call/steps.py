@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.run.launch import Geometry, PackedArguments
 from fusec.run.operations import Operation, Place
 from fusec.run.rows import Rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import EnvironmentProblem
 from fusec.hostir.program import HostProgram
 from fusec.ir.evaluate import Sizes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from textwrap import wrap
 
 from fusec.escape import c_comment
 
@@ -93,6 +92,8 @@ def _margin(line: str) -> int:
 
 def _code(line: str) -> str:
     """Return a line without its comment and the space around it."""
+    if "//" not in line:
+        return line.strip()
     return "" if line.lstrip().startswith("//") else re.sub(r"\s+//.*", "", line).strip()
 
 
@@ -115,7 +116,8 @@ def _aligned(lines: Iterable[str]) -> Iterator[str]:
     """Put the comments behind lines that follow one another below each other."""
     group: list[tuple[str, str]] = []
     for line in [*lines, ""]:
-        found = None if line.lstrip().startswith("//") else _COMMENT.match(line)
+        has_comment = "//" in line and not line.lstrip().startswith("//")
+        found = _COMMENT.match(line) if has_comment else None
         if found is not None:
             group.append((found["code"], found["comment"]))
             continue
@@ -137,6 +139,8 @@ def _wrapped(lines: Iterable[str]) -> Iterator[str]:
 
 def _comment(line: str) -> Iterator[str]:
     """Break a comment between words; further lines are moved in."""
+    from textwrap import wrap
+
     text = line.lstrip()[2:]
     mark = " " * _margin(line) + "//" + " " * _margin(text)
     for part in wrap(text.strip(), WIDTH, initial_indent=mark, subsequent_indent=f"{mark}  "):

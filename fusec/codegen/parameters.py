@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.nodes import I64, INT, Type
 from fusec.schedule.plan import (

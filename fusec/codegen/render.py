@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from fusec.codegen.layout import laid_out
 from fusec.codegen.parameters import Parameter
 from fusec.codegen.source import KernelSource
 from fusec.codegen.views import KernelView
+from fusec.dataclasses import dataclass, replace
 from fusec.kernel.alignment import WIDEST, alignments
 from fusec.kernel.counting.levels import Level, Typed, without_levels
 from fusec.kernel.device import NAMESPACE, header_of

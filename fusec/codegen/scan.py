@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass
 from fusec.kernel.ctext import compute_type, index_type
 from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass
 from fusec.schedule.plan import StepKernel
 from fusec.schedule.scatter.family import ScatterPlan
 from fusec.schedule.scatter.kernel.elements import ScatterNodes, nodes_of
@@ -47,12 +46,12 @@ def _sentence(way: str, step: str) -> str:
     what = {
         "lines": "a thread for each line of the source, element by element",
         "elements": "a thread for each element; they are added in arrival order",
-        "sorted": "a thread for each element in the order of places; the first of a place adds",
-        "compared": "a thread for each element; the first of a place adds, or the last one writes",
+        "sorted": "a thread for each element in the order of indices; the first of an index adds",
+        "compared": "a thread for each element; the first of an index adds, or the last one writes",
         "winners": {
-            "clear": "a thread for each element clears the claims on its place",
-            "claim": "a thread for each element claims its place; the last one wins",
-            "win": "a thread for each element; the one that won its place writes",
+            "clear": "a thread for each element clears the claims on its index",
+            "claim": "a thread for each element claims its index; the last one wins",
+            "win": "a thread for each element; the one that won its index writes",
         }.get(step, ""),
     }[way]
     return f"Schedule: {what}."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from fusec.codegen.parameters import Parameter, parameters
+from fusec.dataclasses import dataclass
 from fusec.escape import c_comment
 from fusec.ir.graph import Const, Fusion, Node
 from fusec.schedule.plan import Kernel, KernelPlan

@@ -61,7 +61,7 @@ NOT_A_CALL = op_line(
 )  # fmt: skip
 UNEXPECTED_TOKEN = op_line(
     "E0111", "unexpected text in an op line, type or size",
-    "What stands at the mark does not continue what stands before it: a comma or bracket is "
+    "The text at the mark does not continue the text before it: a comma or bracket is "
     "missing, a name is quoted, or an operator is Python's alone.",
     "y = add(x w)", "y = add(x, w)",
 )  # fmt: skip

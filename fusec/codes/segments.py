@@ -19,7 +19,7 @@ SEGMENT_VALUE = _rest(
 )  # fmt: skip
 SEGMENT_TWICE = _rest(
     "E0702", "a value is listed twice",
-    "Each value stands in one segment.",
+    "Each value is in one segment.",
     "segments: {a: [r, y], b: [y]}", "segments: {a: [r], b: [y]}",
 )  # fmt: skip
 SEGMENT_INPUT = _rest(

@@ -18,7 +18,7 @@ AXIS_RANGE = op_line(
 )  # fmt: skip
 AXIS_TWICE = op_line(
     "E0503", "a dim is named twice",
-    "Each dim stands in the list once.",
+    "Each dim is in the list once.",
     "y = sum(x, dims=[1, -1])", "y = sum(x, dims=[0, 1])",
 )  # fmt: skip
 RANK = op_line(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,14 @@ from fusec import driver
 from fusec.activity import activity
 from fusec.commands.report import aligned
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import asdict, dataclass, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
 from fusec.options import CompileOptions, environment
 
 if TYPE_CHECKING:
     from fusec.bench.bound import BoundWork
-    from fusec.bench.counters import Beside
+    from fusec.bench.counters import CountedSegment
     from fusec.bench.figures import Figures
     from fusec.bench.session import Session
     from fusec.commands.running.run_page import RunPage
@@ -101,7 +101,7 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
             work = of_package(package, built_for.target)
             inputs = Inputs(session.device, fusion, work.sizes, chosen.seed)
             with (
-                activity(f"timing {fusion.name}", at_once=True),
+                activity(f"timing {fusion.name}", immediately=True),
                 inputs,
                 BoundWork(session.device, work, inputs) as bound,
             ):
@@ -152,7 +152,7 @@ def flags_of(options: CompileOptions) -> list[str]:
 
 
 def _counted(path: str, options: CompileOptions) -> dict[str, Any]:
-    from fusec.bench.counters import beside, profile
+    from fusec.bench.counters import compare_traffic, profile
     from fusec.bench.work import build
     from fusec.run.device import Device
 
@@ -162,7 +162,7 @@ def _counted(path: str, options: CompileOptions) -> dict[str, Any]:
         options = driver.for_device(options, device.facts)
         about = device.facts.text()
     works = [build(fusion, options) for fusion in _programs(path, options)]
-    found = [each for work in works for each in beside(work, launches)]
+    found = [each for work in works for each in compare_traffic(work, launches)]
     print("\n".join(aligned([COUNTED, *map(_line, found)], left=(0, 1))))
     for each in found:
         if each.is_finding:
@@ -178,7 +178,7 @@ def _counted(path: str, options: CompileOptions) -> dict[str, Any]:
     }
 
 
-def _line(each: Beside) -> tuple[str, ...]:
+def _line(each: CountedSegment) -> tuple[str, ...]:
     segment, counted = each.segment, each.counted
     sizes = (counted.read, segment.read_bytes, counted.stored, segment.written_bytes)
     shown = (f"{size / 1e6:.1f}" for size in (*sizes, counted.written))

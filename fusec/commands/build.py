@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from fusec import driver
 from fusec.commands.facts import kernel_facts, named_sizes, predicted_registers
 from fusec.commands.report import count, kernel_count, print_times
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import replace
 from fusec.escape import visible
 from fusec.files import fusions_of
 from fusec.options import CompileOptions

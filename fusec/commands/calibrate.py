@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fusec import driver
@@ -15,6 +14,7 @@ from fusec.commands.link_rates import (
     measure_as_rank,
 )
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import asdict, dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 from fusec.run.device import Device, count_gpus
@@ -76,7 +76,7 @@ def _target_of(device: Device) -> Target:
 
 
 def _timed(device: Device, path: Path, options: CompileOptions) -> Probe:
-    with activity(f"measuring {path.stem}", at_once=True):
+    with activity(f"measuring {path.stem}", immediately=True):
         return run_probe(device, path, options)
 
 

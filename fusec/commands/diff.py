@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fusec.commands.report import count
 from fusec.commands.terminal.diagnose import Report
 from fusec.commands.versions import Kernel, Version, holds_golden, versions_of
+from fusec.dataclasses import dataclass, replace
 from fusec.escape import visible
 from fusec.explain.units import bytes_text, time_text
 from fusec.options import CompileOptions

@@ -1,33 +1,17 @@
-"""`fusec docs`: the documentation and examples of this installation."""
+"""What `fusec docs` prints: the documentation and examples of this installation."""
 
 from __future__ import annotations
 
 import sys
 from textwrap import shorten
 
-import click
-
 from fusec.commands.error_pages import names_code
-from fusec.commands.terminal import completion
-from fusec.commands.terminal.diagnose import Report, diagnosed
+from fusec.commands.terminal.diagnose import Report
 from fusec.diagnostics import FusecError
 from fusec.pages.files import CONTENTS, Page, examples, pages, root, search
 
 _WIDTH = 100
 """Characters of a paragraph that a search prints."""
-
-
-@click.command("docs")
-@click.argument("page", required=False, shell_complete=completion.pages)
-@click.option("--search", "words", metavar="WORDS", help="Find the paragraphs with all words.")
-@diagnosed
-def docs_command(page: str | None, words: str | None, report: Report) -> int:
-    """List the documentation and examples of this installation, or print PAGE."""
-    if words is None:
-        return list_pages(report) if page is None else print_page(page, report)
-    if page is not None:
-        raise FusecError("docs takes a page or --search, not both")
-    return search_pages(words, report)
 
 
 def list_pages(report: Report) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver, lowering
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, note_once
 from fusec.driver import Compilation
 from fusec.files import fusions_of
@@ -207,11 +207,13 @@ def _parameters(program: Compilation, style: str) -> str:
 
 
 def _choice(segment: Segment) -> str:
-    """Return by what a segment's schedule is chosen."""
+    """Return how the schedule of a segment was selected."""
     from fusec.explain.query import chosen
 
-    tuned = segment.tuned
-    return chosen(segment) + ("" if tuned is None else f" (from {tuned.source})")
+    how, tuned = chosen(segment), segment.tuned
+    if how == "priced":  # the value in JSON
+        return "selected by the cost model"
+    return how + ("" if tuned is None else f" (from {tuned.source})")
 
 
 def _cuda(program: Compilation, style: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fusec import driver
-from fusec.commands.terminal.diagnose import Report, told_to
+from fusec.commands.terminal.diagnose import Report, report_to
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
 from fusec.models.folder import ModelFolder, is_model_folder, read_model_folder
@@ -43,7 +43,7 @@ def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> 
     if not chosen.json:
         return _explain_file(path, options, chosen)
     report = Report()
-    with told_to(report):
+    with report_to(report):
         code = _explain_file(path, options, chosen)
         report.silent = True  # the record is the one object
         return code

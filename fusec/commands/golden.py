@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fusec.commands.folder.manifest import manifest_of
 from fusec.commands.folder.records import as_data, as_text
 from fusec.commands.terminal.diagnose import Report
 from fusec.commands.terminal.progress import build_progress
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import Diagnostic, FusecError, Span
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.escape import visible
@@ -55,14 +55,14 @@ def golden(
         made = golden_files(file, *_as_kept(folder, options, dialects), build=build)
         if update:
             _write(folder, made, keep=() if build else (REGISTERS,))
-            told.append(_told(file, folder, "written"))
+            told.append(_result(file, folder, "written"))
             print(f"{visible(str(folder))}: {len(made)} files written")
             continue
         changes = _differences(file, folder, made, without=() if build else (REGISTERS,))
         report.differences += [change.diagnostic for change in changes]
         lines = [line for change in changes for line in change.lines]
         differing += bool(lines)
-        told.append(_told(file, folder, "differs" if lines else "same", lines))
+        told.append(_result(file, folder, "differs" if lines else "same", lines))
         found = "differs from" if lines else "as in"
         print(visible(f"{file}: {found} {folder}"))
         print("".join(f"{line}\n" for line in lines[:SHOWN_LINES]), end="")
@@ -73,7 +73,7 @@ def golden(
     return 1 if differing else 0
 
 
-def _told(file: str, folder: Path, status: str, diff: Sequence[str] = ()) -> dict[str, Any]:
+def _result(file: str, folder: Path, status: str, diff: Sequence[str] = ()) -> dict[str, Any]:
     return {"file": file, "folder": str(folder), "status": status, "diff": list(diff)}
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fusec.bench.graph import captured
 from fusec.commands.running.launch import JSON, launch
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import asdict, dataclass, field, replace
 from fusec.diagnostics import EnvironmentProblem
 from fusec.foreign import decoding, not_a, read_json
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
@@ -20,7 +20,7 @@ from fusec.ir.dtype import F32
 from fusec.ops.communication import PEER_VIEWS
 from fusec.run.device import Device
 from fusec.run.distributed.links import Links
-from fusec.run.distributed.ranks import Ranks, patience
+from fusec.run.distributed.ranks import Ranks, timeout
 from fusec.run.distributed.rendezvous import meet
 from fusec.run.operations import issue_all
 from fusec.run.transports.choice import GpuTransport, device_of
@@ -33,7 +33,7 @@ from fusec.target.table import Link
 
 SMALL, LARGE = 1 << 12, 1 << 28
 """Bytes that each rank gives: too few for links to matter, and enough that nothing else does."""
-AT_ONCE, TIMES = 20, 3
+BATCH, TIMES = 20, 3
 """Exchanges that are begun one after the other before a look at the clock, and how often."""
 REDUCING = ("reduce_scatter", "all_reduce")
 AXIS = "ranks"
@@ -64,8 +64,8 @@ def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
 
 def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target]) -> int:
     """Measure together with the other ranks; the first of them writes what was found."""
-    with meet(ranks, patience()) as links, Device(device_of(links)) as device:
-        links.phase("measuring links", 3 * links.patience)
+    with meet(ranks, timeout()) as links, Device(device_of(links)) as device:
+        links.phase("measuring links", 3 * links.timeout)
         transport = GpuTransport(links, device)
         probes = Probes(links, transport, device)
         try:
@@ -172,10 +172,10 @@ class Probes:
         """Return how long some work takes, one after the other, that all ranks begin together."""
         self.links.gather(0, "start of a measurement")
         start = self.clock()
-        for _ in range(AT_ONCE):
+        for _ in range(BATCH):
             work()
         self.device.synchronise("measuring links")
-        return (self.clock() - start) / AT_ONCE
+        return (self.clock() - start) / BATCH
 
     def _begins(
         self, kind: str, source: tuple[int, int], target: tuple[int, int]
@@ -192,7 +192,7 @@ class Probes:
             name = "all_reduce" if pushed else kind
             reduction = "sum" if name in REDUCING else ""
             exchange = Collective(name, "target", "source", AXIS, size, reduction)
-            yield Begin(exchange, taken, given, group, own, waited_at_once=pushed)
+            yield Begin(exchange, taken, given, group, own, waits_immediately=pushed)
             return
         exchange = Send("source", AXIS, dim((own + 1) % size))
         yield Begin(exchange, None, given, group, own)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from math import log2, prod
 
 from fusec import target
+from fusec.dataclasses import replace
 from fusec.diagnostics import Diagnostic, FusecError, Span, warning
 from fusec.driver import Compilation
 from fusec.explain.units import time_text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusec import trust
 from fusec.commands.report import count
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import asdict, dataclass, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.escape import visible
 from fusec.options import CompileOptions

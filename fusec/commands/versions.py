@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from fusec.commands.folder.reading import RATES, TUNED, Contents, read_folder
 from fusec.commands.folder.records import MANIFEST
 from fusec.commands.folder.replan import Given, planned_again
 from fusec.commands.golden import REGISTERS
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.foreign import TEXT_BYTES, decode_text, decoding, not_a, read_json, read_text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.dumps.numbering import Axis, Numbering, Tensor, constant, steps_of
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType

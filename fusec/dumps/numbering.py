@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.roles import Line

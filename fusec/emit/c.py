@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from fusec.codegen.layout import filled
 from fusec.codegen.render import environment
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation, Package
 from fusec.emit.code import field_of
@@ -158,27 +158,29 @@ class _Printer:
         }
         generated = {i.value.name: i.generator for i in self.package.program.fusion.inputs}
         for buffer in host.inputs:
-            told = about(replace(buffer, alignment=alignment[buffer.name]))
+            access = about(replace(buffer, alignment=alignment[buffer.name]))
             written = buffer.name in into
             if written:
-                told += f"; {into[buffer.name]} is written to it"
+                access += f"; {into[buffer.name]} is written to it"
             if generated.get(buffer.name):
-                told += f"; the {generated[buffer.name]} of random numbers"
-            yield self._tensor(buffer, "void*" if written else "const void*", told, written=written)
+                access += f"; the {generated[buffer.name]} of random numbers"
+            yield self._tensor(
+                buffer, "void*" if written else "const void*", access, written=written
+            )
         for scalar in host.scalars:
             if scalar.name not in sizes:
                 yield self._scalar(scalar)
         views = views_in(host)
         for buffer in (host.buffer[n] for n in host.outputs):
             if is_given(host, buffer.name) and buffer.name not in views:
-                told = about(replace(buffer, alignment=alignment[buffer.name]))
-                yield self._tensor(buffer, "void*", told, written=True)
+                access = about(replace(buffer, alignment=alignment[buffer.name]))
+                yield self._tensor(buffer, "void*", access, written=True)
             elif buffer.name in views:
-                told = f"{about(buffer)}: set by the run, a part of other memory"
-                yield self._tensor(buffer, "void*", told, given=False)
+                access = f"{about(buffer)}: set by the run, a part of other memory"
+                yield self._tensor(buffer, "void*", access, given=False)
 
     def _tensor(
-        self, buffer: Buffer, kind: str, told: str, *, written: bool = False, given: bool = True
+        self, buffer: Buffer, kind: str, access: str, *, written: bool = False, given: bool = True
     ) -> Field:
         sizes = choose_sizes(self.package.program.local)
         shape = [d.evaluate(sizes) for d in buffer.shape]
@@ -186,18 +188,18 @@ class _Printer:
         name = self.names.add(buffer.name, "tensor")
         size = reach if given else None
         return Field(
-            name, kind, told, buffer.name, buffer.dtype, size, given=given, written=written
+            name, kind, access, buffer.name, buffer.dtype, size, given=given, written=written
         )
 
     def _scalar(self, scalar: ScalarInput) -> Field:
         default = "" if scalar.default is None else _number(scalar.default, scalar.dtype)
-        told = f"{scalar.dtype}" + (f", by default {scalar.default}" if default else "")
+        access = f"{scalar.dtype}" + (f", by default {scalar.default}" if default else "")
         kind = C_TYPES.get(scalar.dtype.name)
         if kind is None:
-            told = f"{told}: its bits"
+            access = f"{access}: its bits"
             kind = "uint16_t" if scalar.dtype.size == 2 else "uint8_t"
         return Field(
-            self.names.add(scalar.name, "scalar"), kind, told, scalar.name, scalar.dtype,
+            self.names.add(scalar.name, "scalar"), kind, access, scalar.name, scalar.dtype,
             default=default,
         )  # fmt: skip
 

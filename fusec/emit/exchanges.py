@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.emit.code import Code, code, field_of, joined
 from fusec.emit.streams import STREAMS, StreamPrinter
@@ -54,7 +54,7 @@ class _Begin:
 
     before: list[Step]
     stream: Code | str
-    behind: list[Step]
+    after: list[Step]
 
 
 class ExchangePrinter:
@@ -89,7 +89,7 @@ class ExchangePrinter:
         begin = self._begin(buffers, later=later)
         yield from begin.before
         yield Call(self._collective(exchange, begin.stream), str(exchange))
-        yield from begin.behind
+        yield from begin.after
 
     def send(self, exchange: Send) -> None:
         """Keep what goes together with what is received."""
@@ -111,7 +111,7 @@ class ExchangePrinter:
         call = self._call("send_and_receive", given, exchange.axis, begin.stream)
         yield from begin.before
         yield Call(call, f"{sent}, {exchange}", unless=own)
-        yield from begin.behind
+        yield from begin.after
 
     def wait(self, buffer: str) -> Iterator[Step]:
         """Yield what lets the current stream wait; nothing where the exchange is on it."""
@@ -140,11 +140,11 @@ class ExchangePrinter:
         event, self.events = self.events, self.events + 1
         self._events |= dict.fromkeys(buffers, event)
         self._called("mark")
-        behind: list[Step] = [Call(code("mark({}, {}, {})", STREAMS, self.channel, event))]
+        after: list[Step] = [Call(code("mark({}, {}, {})", STREAMS, self.channel, event))]
         return _Begin(
             [*before, *self.streams.fork(self.channel)],
             field_of("streams", f"all[{self.channel}]"),
-            behind,
+            after,
         )
 
     def _collective(self, exchange: Collective, on: Code | str) -> Code:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fusec.codegen.layout import WIDTH
+from fusec.dataclasses import dataclass
 from fusec.emit.code import Code, code, field_of, joined
 from fusec.emit.names import C_TYPES
 from fusec.emit.variables import Variables

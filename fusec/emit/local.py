@@ -85,7 +85,7 @@ def check_program(program: HostProgram, mesh: Mesh | None) -> None:
 def _check_body(program: HostProgram, loop: For) -> None:
     for instruction in every(loop.body):
         if isinstance(instruction, Allocate | Post | For):
-            _refuse(program, instruction, "it stands in a loop")
+            _refuse(program, instruction, "it is in a loop")
 
 
 def _checked_ahead(instruction: Instruction, known: Mapping[str, Dim]) -> Iterator[Dim]:

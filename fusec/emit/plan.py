@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.emit.code import Code, code, field_of, joined, variable
 from fusec.emit.exchanges import HOST_ONLY, ExchangePrinter, is_waited_later, some_wait_later
@@ -12,7 +12,7 @@ from fusec.emit.expressions import Sizes
 from fusec.emit.launches import LaunchPrinter
 from fusec.emit.local import local_bounds, streams_of
 from fusec.emit.names import views_of
-from fusec.emit.scratch import is_given, part_bytes, places, room_of
+from fusec.emit.scratch import is_given, part_bytes, places, ranks_memory_of
 from fusec.emit.streams import StreamPrinter
 from fusec.emit.variables import Variables
 from fusec.emit.view import (
@@ -235,8 +235,8 @@ class PlanPrinter:
             case Wait(buffer):
                 yield from map(_Made, self.exchanges.wait(buffer))
             case Share(source, views):
-                room, step = self.variables.room(source), part_bytes(self.program, source)
-                where = _in_workspace(self._placed[room_of(source)])
+                room, step = self.variables.ranks_memory(source), part_bytes(self.program, source)
+                where = _in_workspace(self._placed[ranks_memory_of(source)])
                 yield _Made(Statement(code("CUdeviceptr {} = {};", room, where)))
                 for each in self.exchanges.share(instruction, room, step):
                     yield _Made(each, (source,))
@@ -262,7 +262,7 @@ class PlanPrinter:
             raise Unsupported(
                 f"`{self.program.name}` cannot be emitted as C: a collective of `{loop}` is waited "
                 "for outside of the loop",
-                help="--without late_waits",
+                help="--without sink_waits",
             )
         if self.streams.current != current:
             raise InternalError(f"`{loop}` ends on another stream")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Allocate, Free, Memset, SetStream, Share, Unshare
 from fusec.hostir.program import Buffer, HostProgram, dense_strides
 from fusec.ir.dim import Dim, ceildiv
 
-APART = 256
+ALIGNMENT = 256
 """Bytes of which the parts that ranks share begin at a multiple."""
 
 
@@ -56,9 +56,9 @@ def _given_and_freed(program: HostProgram) -> Iterator[tuple[str, Dim | None]]:
             case Free(name):
                 yield name, None
             case Share(source, views):
-                yield room_of(source), len(views) * part_bytes(program, source)
+                yield ranks_memory_of(source), len(views) * part_bytes(program, source)
             case Unshare(source):
-                yield room_of(source), None
+                yield ranks_memory_of(source), None
             case _:
                 pass
 
@@ -72,14 +72,14 @@ def _reach(buffer: Buffer) -> Dim:
     return buffer.shape[0] * buffer.strides[0] * buffer.dtype.size
 
 
-def room_of(source: str) -> str:
+def ranks_memory_of(source: str) -> str:
     """Return the name of the memory with all ranks' parts of a shared buffer."""
     return f"{source} of all ranks"
 
 
 def part_bytes(program: HostProgram, source: str) -> Dim:
     """Return how many bytes after one another the parts begin that ranks have of a buffer."""
-    return ceildiv(program.buffer[source].dense_bytes, APART) * APART
+    return ceildiv(program.buffer[source].dense_bytes, ALIGNMENT) * ALIGNMENT
 
 
 def is_given(program: HostProgram, name: str) -> bool:

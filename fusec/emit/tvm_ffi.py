@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import Unsupported
 from fusec.emit.c import rendered
 from fusec.emit.code import Code, joined
@@ -21,7 +21,7 @@ _CODES = {
     "kDLFloat8_e5m2", "f8e8m0": "kDLFloat8_e8m0fnu", "bool": "kDLBool",
 }  # fmt: skip
 _KINDS = {"int": "kDLInt", "uint": "kDLUInt", "float": "kDLFloat", "complex": "kDLComplex"}
-_HALVES = {
+_HALF_FORMATS = {
     "f16": (5, 10, 0x7BFF), "bf16": (8, 7, 0x7F7F), "f8e5m2": (5, 2, 0x7B), "f8e4m3": (4, 3, 0x7E),
 }  # fmt: skip
 """Bits of exponent and fraction, and the largest number as its bits."""
@@ -215,12 +215,12 @@ class _Printer:
             return f"{read} != 0"
         if kind is not None:
             return f"static_cast<{kind}>({read})"
-        if dtype.name not in _HALVES:
+        if dtype.name not in _HALF_FORMATS:
             raise Unsupported(
                 f"`{self.view_.name}` cannot be emitted for TVM-FFI: numbers of type {dtype} are "
                 "not passed to it"
             )
-        exponent, fraction, largest = _HALVES[dtype.name]
+        exponent, fraction, largest = _HALF_FORMATS[dtype.name]
         self.sizes.called.add("bits_of")
         bits = f"bits_of({read}, {exponent}, {fraction}, {largest})"
         return bits if dtype.size == 2 else f"static_cast<uint8_t>({bits})"

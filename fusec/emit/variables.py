@@ -24,7 +24,7 @@ class Variables:
         """Return the variable of a symbol that only a run knows."""
         return self.sizes.fields[name]
 
-    def room(self, buffer: str) -> str:
+    def ranks_memory(self, buffer: str) -> str:
         """Return the variable with the address of all ranks' parts of a shared buffer."""
         return self._names.add(f"room_{buffer}", "of")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from math import prod
 
+from fusec.dataclasses import dataclass, field
 from fusec.emit.code import Code, reads, reads_of
 from fusec.emit.scratch import Place
 from fusec.ir.dtype import DType
@@ -389,7 +389,7 @@ class ProgramView:
     def rank_order(self) -> str:
         """Return what the number of a rank counts."""
         if len(self.axes) == 1:
-            return f"the place along {self.axes[0].name}"
+            return f"the rank index along {self.axes[0].name}"
         return f"in row-major order of {', '.join(axis.name for axis in self.axes)}"
 
     @property

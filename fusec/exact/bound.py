@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 from time import monotonic
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import Unsupported
 from fusec.exact.conflicts import Conflicts
-from fusec.exact.prices import Prices
+from fusec.exact.costs import Costs
 from fusec.exact.program import prove
 from fusec.exact.space import Space
 from fusec.exact.states import States
@@ -79,7 +79,7 @@ def bound(
     space = Space(work)
     space.keep(o.value for s in found.segments for o in s.fusion.outputs)
     conflicts = Conflicts(space, schedulers, target)
-    states = States(space, Prices(space, schedulers, target, conflicts))
+    states = States(space, Costs(space, schedulers, target, conflicts))
     for share in SHARES:
         known = _by_states(known, states, share * (end - monotonic()))
         if known.lower < known.bytes and share < 1:

@@ -11,10 +11,10 @@ the optimum of the program is at most that of all segmentations, and so is the s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import EnvironmentProblem
 from fusec.exact.conflicts import Conflicts
 from fusec.exact.space import Space, bits

@@ -11,12 +11,12 @@ what they have cost plus what they cost at least, so the first one that needs no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from time import monotonic
 
+from fusec.dataclasses import dataclass
+from fusec.exact.costs import Costs
 from fusec.exact.cuts import Cuts
-from fusec.exact.prices import Prices
 from fusec.exact.space import Space, bits
 
 State = tuple[int, int]
@@ -59,10 +59,10 @@ class Late(Exception):
 class States:
     """The search for one fusion; what it learns serves further searches with other limits."""
 
-    def __init__(self, space: Space, prices: Prices) -> None:
+    def __init__(self, space: Space, step_costs: Costs) -> None:
         """Take the fusion, and what asks the schedulers."""
-        self.space, self.prices, self.conflicts = space, prices, prices.conflicts
-        self.cuts = Cuts(space, prices.conflicts)
+        self.space, self.step_costs, self.conflicts = space, step_costs, step_costs.conflicts
+        self.cuts = Cuts(space, step_costs.conflicts)
         self.limit, self.end = 0, 0.0
         self.undercut = False
         self._reads: dict[int, int] = {}
@@ -93,17 +93,17 @@ class States:
                 return Found(None, lower, (), False, taken)
             if step is not None:
                 assert source is not None
-                price = self.prices.of(step.nodes, step.results, step.results & source[0])
-                if price is None or best.get(state, self.limit) <= cost + price:
+                step_cost = self.step_costs.of(step.nodes, step.results, step.results & source[0])
+                if step_cost is None or best.get(state, self.limit) <= cost + step_cost:
                     continue
-                exact = cost + price + self.rest(state[0] | state[1])
+                exact = cost + step_cost + self.rest(state[0] | state[1])
                 least = self._writing(step.nodes, step.results)
-                self.undercut |= price < least + self._reading(step.nodes, step.reads)
-                best[state] = cost + price
+                self.undercut |= step_cost < least + self._reading(step.nodes, step.reads)
+                best[state] = cost + step_cost
                 came[state] = (source, step)
                 if exact < self.limit:
                     count += 1
-                    heappush(queue, (exact, -count, cost + price, state, None, None))
+                    heappush(queue, (exact, -count, cost + step_cost, state, None, None))
                 continue
             if best.get(state, cost) < cost:
                 continue

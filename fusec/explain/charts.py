@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import floor, log10
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import dataclass, replace
 from fusec.explain.facts import Segmentation, SegmentFacts
 from fusec.explain.measured import MeasuredTimes, compared
 from fusec.explain.repeats import folded, kind_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.explain.facts import Operation, Segmentation, SegmentFacts
 from fusec.explain.groups import Group, groups_of
 from fusec.explain.layout import Layout, Point, arrange, shelved
@@ -66,7 +66,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Figure:
     """A segment or a group: its frame, and what is inside.
 
     name: of the segment, or of the group's part of the page, as `g3`. stands_for: the numbers of
@@ -87,7 +87,7 @@ class Drawing:
     groups: those that are drawn as one box, by the name of their part of the page.
     """
 
-    segments: tuple[Drawn, ...]
+    segments: tuple[Figure, ...]
     lines: tuple[Line, ...]
     width: float
     height: float
@@ -105,28 +105,28 @@ def draw(record: Segmentation, *, operations: bool = True, groups: bool = False)
     folds = len(segments) > MOST_UNFOLDED
     repeats = repeats_of(segments) if folds else ()
     shown = folded(segments) if folds else {s.id: s.id for s in segments}
-    drawn = {s.id: s for s in segments if shown[s.id] == s.id}
-    if not groups and len(drawn) > MOST_SEGMENTS:
+    figure = {s.id: s for s in segments if shown[s.id] == s.id}
+    if not groups and len(figure) > MOST_SEGMENTS:
         return None
     inside, gap = (_inside, 80.0) if operations and not groups else (_outside, 40.0)
-    boxes = groups_of(drawn) if groups else [Group(s.name, (s.id,)) for s in drawn.values()]
+    boxes = groups_of(figure) if groups else [Group(s.name, (s.id,)) for s in figure.values()]
     alike: dict[int, list[int]] = {}
     for number, first in shown.items():
         alike.setdefault(first, []).append(number)
-    inner = dict[int, Drawn]()
+    inner = dict[int, Figure]()
     for group in boxes:
         first, *others = group.members
         stands_for = tuple(k for member in group.members for k in alike[member])
         if others:
             inner[first] = _grouped(group, [segments[k] for k in stands_for])
         else:
-            inner[first] = inside(drawn[first], record, stands_for)
+            inner[first] = inside(figure[first], record, stands_for)
     crossing = _contracted(*_crossing(record, shown), boxes)
     return _arranged(inner, boxes, *crossing, gap, repeats)
 
 
 def _arranged(
-    inner: Mapping[int, Drawn],
+    inner: Mapping[int, Figure],
     groups: Sequence[Group],
     between: Mapping[tuple[int, int], Sequence[str]],
     moved: Mapping[tuple[int, int], int],
@@ -187,8 +187,8 @@ def _corner(middle: Point, size: tuple[float, float]) -> Point:
     return Point(middle.x - size[0] / 2 + PAD, middle.y - size[1] / 2 + PAD)
 
 
-def _frame_size(drawn: Drawn) -> tuple[float, float]:
-    return (drawn.frame.width, drawn.frame.height)
+def _frame_size(figure: Figure) -> tuple[float, float]:
+    return (figure.frame.width, figure.frame.height)
 
 
 def _between(
@@ -219,7 +219,7 @@ def _between(
         title = f"{names[pair[0]]} to {names[pair[1]]}\n" + "\n".join(texts)
         place = _along(way[-2], way[-1], share[pair])
         lines.append(Line(_path(way), "cross", title, pair[0] % HUES, label, place))
-    return tuple(_with_labels_apart(lines))
+    return tuple(_separate_labels(lines))
 
 
 def label_width(label: str) -> float:
@@ -227,7 +227,7 @@ def label_width(label: str) -> float:
     return 7.3 * len(label) + 10
 
 
-def _with_labels_apart(lines: Sequence[Line]) -> Iterator[Line]:
+def _separate_labels(lines: Sequence[Line]) -> Iterator[Line]:
     """Yield lines whose labels do not cover one another: a later one moves to the right."""
     taken: list[tuple[float, float, float]] = []
     for line in sorted(lines, key=lambda line: (line.place.x, line.place.y) if line.place else ()):
@@ -257,18 +257,18 @@ def _path(way: Sequence[Point]) -> str:
     return "".join(parts)
 
 
-def _moved(drawn: Drawn, by: Point) -> Drawn:
+def _moved(figure: Figure, by: Point) -> Figure:
     """Return a segment at its place; the paths inside are moved by the frame's group."""
-    return replace(drawn, frame=replace(drawn.frame, x=by.x, y=by.y))
+    return replace(figure, frame=replace(figure.frame, x=by.x, y=by.y))
 
 
-def _outside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, ...]) -> Drawn:
+def _outside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, ...]) -> Figure:
     """Return a segment as a frame with its name and figures."""
     del record
-    return Drawn(segment.name, _frame(segment, stands_for, 0.0, HEAD + 4), (), (), stands_for)
+    return Figure(segment.name, _frame(segment, stands_for, 0.0, HEAD + 4), (), (), stands_for)
 
 
-def _grouped(group: Group, segments: Sequence[SegmentFacts]) -> Drawn:
+def _grouped(group: Group, segments: Sequence[SegmentFacts]) -> Figure:
     """Return a group as a frame with its name, the number of its segments, and their figures."""
     moved = sum(s.bytes + s.workspace_bytes for s in segments)
     seconds = sum(s.seconds for s in segments)
@@ -278,7 +278,7 @@ def _grouped(group: Group, segments: Sequence[SegmentFacts]) -> Drawn:
     title = f"{group.name}: {', '.join(s.name for s in segments)}"
     hue = group.members[0] % HUES
     frame = Box("frame", 0.0, 0.0, width, HEAD + 4, (short, figures), title, hue)
-    return Drawn(_group_name(group), frame, (), (), tuple(s.id for s in segments))
+    return Figure(_group_name(group), frame, (), (), tuple(s.id for s in segments))
 
 
 def _frame(segment: SegmentFacts, stands_for: tuple[int, ...], width: float, height: float) -> Box:
@@ -290,7 +290,7 @@ def _frame(segment: SegmentFacts, stands_for: tuple[int, ...], width: float, hei
     return Box("frame", 0.0, 0.0, width, height, (title, figures), title, segment.id % HUES)
 
 
-def _inside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, ...]) -> Drawn:
+def _inside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, ...]) -> Figure:
     hue = segment.id % HUES
     boxes = _boxes(segment, record)
     sizes = {key: (b.width, b.height) for key, b in boxes.items()}
@@ -310,7 +310,7 @@ def _inside(segment: SegmentFacts, record: Segmentation, stands_for: tuple[int, 
         for line, way in layout.ways.items()
     )
     lines = tuple(Line(_path(way), "data", _line_title(boxes, line), hue) for line, way in ways)
-    return Drawn(segment.name, frame, tuple(placed.values()), lines, stands_for)
+    return Figure(segment.name, frame, tuple(placed.values()), lines, stands_for)
 
 
 def _line_title(boxes: Mapping[Hashable, Box], line: tuple[Hashable, Hashable]) -> str:

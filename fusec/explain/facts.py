@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from fusec.dataclasses import asdict, dataclass
 
 SCHEMA = 2
 """Grows when a key changes its meaning or goes; docs/query.md describes every key."""

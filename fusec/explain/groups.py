@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from fusec.dataclasses import dataclass
 from fusec.explain.facts import SegmentFacts
 
 MOST_SHOWN = 12

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+from fusec.dataclasses import dataclass, field
 
 SWEEPS = 6
 SHELF = 640.0

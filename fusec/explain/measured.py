@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import dataclass, field
 from fusec.explain.units import time_text
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fusec.explain.facts import Break, ModuleFacts, Segmentation
 from fusec.explain.modules import parents_of, tree_of
-from fusec.explain.text import LABEL, count, moved, names, row, rows
+from fusec.explain.text import LABEL, count, fitted_elsewhere, moved, names, row, rows
 from fusec.explain.units import bytes_text, share_text, time_text
 
 MOST_ROWS = 40
@@ -36,6 +36,8 @@ def _overview(records: Sequence[Segmentation], calls: Sequence[str]) -> Iterator
     traffic = sum(r.bytes for r in records), sum(r.floor_bytes for r in records)
     yield from row("traffic", moved(*traffic))
     yield from row("time", f"{time_text(sum(r.seconds for r in records))} predicted")
+    fitted = fitted_elsewhere(target)
+    yield from row("cost model", fitted) if fitted else ()
     yield from row("external", f"{', '.join(calls)}; not in these figures") if calls else ()
 
 

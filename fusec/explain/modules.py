@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from fusec.dataclasses import dataclass, replace
 from fusec.explain.facts import Break, Crossing, ModuleFacts, Segmentation, SegmentFacts, Taken
 from fusec.explain.refusals import reasons, takers_of
 from fusec.explain.remedies import ATTENTION, remedy

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import escape
 
+from fusec.dataclasses import replace
 from fusec.driver import Compilation
 from fusec.explain.page import page, with_recorded
 from fusec.explain.record import explain

@@ -9,11 +9,11 @@ import os
 import tempfile
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.explain import refusals, text, units
 from fusec.explain.charts import HEIGHT, WIDTH, Charts, charts

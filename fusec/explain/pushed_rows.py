@@ -23,7 +23,7 @@ def rows_decisions(
                 "rows over ranks",
                 (kernel.target,),
                 f"the kernel that reads it adds its rows where GPUs push to one another: "
-                f"{1e6 * each.pushed:.2f} us rather than {1e6 * each.apart:.2f} us",
+                f"{1e6 * each.pushed:.2f} us rather than {1e6 * each.separate:.2f} us",
             )
             for kernel, each in zip(pushed, times, strict=True)
             if each is not None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fusec import driver, lowering
 from fusec.activity import activity
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation, choose
 from fusec.explain.facts import Exact, KernelFacts, Segmentation, SumOrder
@@ -161,7 +161,7 @@ def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
     from fusec.schedule.registry import schedulers
 
     gpu = target.find(options.target)
-    with activity("computing the lower bound on traffic", at_once=True):
+    with activity("computing the lower bound on traffic", immediately=True):
         known = bound(fusion, schedulers(), gpu, seconds=EXACT_SECONDS)
     gap = max(0.0, 1 - known.lower_bytes / found) if found else 0.0
     return Exact(known.bytes, known.lower_bytes, known.proven, gap, known.method, known.segments)
@@ -190,11 +190,13 @@ def segmentation(
     part: str | None = None,
     **options: Unpack[Options],
 ) -> Segmentation:
-    """Return the segments of a fusion, what crosses between them, and what that costs.
+    """Return the segments of a fusion, the tensors between them, and their predicted cost.
 
-    `fusion` is a Fusion, a FusionDefinition, or the path of a file. `ranges` asks over which sizes
-    of a dim the choice stays the same; `exact` for the least traffic. `part` names one of several
-    fusions of a file, or a phase of a joint graph. The other options are those of `fusec.compile`.
+    fusion: a Fusion, a FusionDefinition, or the path of a file. ranges: find the sizes of each dim
+    for which the segmentation is the same. exact: compute the lower bound on traffic. part: the
+    name of one of several fusions in a file, or a phase of a joint graph. The other options are
+    those of `fusec.compile`. Times are in seconds, traffic in bytes (docs/query.md). Errors as for
+    `compile`.
     """
     options.setdefault("target", DEFAULT_TARGET)
     programs = _programs_of(fusion, options_of("segmentation", options))

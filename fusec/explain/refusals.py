@@ -12,7 +12,7 @@ def takers_of(record: Segmentation, decision: Taken) -> set[str]:
     return {s.scheduler for s in record.segments if s.name in decision.subject}
 
 
-def told(
+def worth_reporting(
     refusals: Sequence[Refused], takers: Collection[str] = (), every: bool = False
 ) -> list[Refused]:
     """Return the refusals that say something: near ones, and those of the schedulers given."""
@@ -22,14 +22,14 @@ def told(
 def reasons(decision: Taken, takers: Collection[str] = (), *, every: bool = False) -> list[str]:
     """Return the reasons of a decision, schedulers that give the same one together."""
     if decision.refusals:
-        found = told(decision.refusals, takers, every)
+        found = worth_reporting(decision.refusals, takers, every)
         return alike(found) or ["no scheduler supports the whole group"]
     return [decision.because] if decision.because else []
 
 
 def refused(segment: SegmentFacts) -> list[str]:
     """Return why other schedulers that take such segments do not take this one."""
-    return alike(told(segment.refusals))
+    return alike(worth_reporting(segment.refusals))
 
 
 def unrelated(segment: SegmentFacts) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.explain.facts import SegmentFacts
 
 LONGEST_PERIOD = 64

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fusec.activity import activity
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.facts import Choice, ChosenSegment
@@ -84,7 +84,7 @@ def _step_of(fusion: Fusion, name: str, first: int, last: int) -> int:
         )
     step = facts[name].multiple_of
     if -(-first // step) > last // step:
-        raise FusecError(f"--sizes {name}={first}..{last}: no multiple of {step} lies there")
+        raise FusecError(f"--sizes {name}={first}..{last}: no multiple of {step} is in this range")
     return step
 
 

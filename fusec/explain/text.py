@@ -19,7 +19,7 @@ from fusec.explain.facts import (
     Taken,
 )
 from fusec.explain.instructions import instructions
-from fusec.explain.refusals import alike, reasons, takers_of, told
+from fusec.explain.refusals import alike, reasons, takers_of, worth_reporting
 from fusec.explain.units import bytes_text, share_text, time_text
 
 WIDTH = 100
@@ -55,7 +55,7 @@ class _Text:
 
     def __init__(self, record: Segmentation, every: bool) -> None:
         self._record, self._every = record, every
-        self._told: set[tuple[Refused, ...]] = set()
+        self._printed: set[tuple[Refused, ...]] = set()
         self._left = 0
 
     def segment(self, segment: SegmentFacts) -> Iterator[str]:
@@ -76,12 +76,12 @@ class _Text:
             for tensor in over:
                 yield from row("tensor", crossing_text(tensor))
             yield from rows("because", self._reasons(decision))
-            self._told.add(decision.refusals)
+            self._printed.add(decision.refusals)
 
     def others(self) -> Iterator[str]:
         rest = [
             d for d in self._record.decisions
-            if d.action not in (*SAVING, "boundary") and not self._is_told(d)
+            if d.action not in (*SAVING, "boundary") and not self._is_printed(d)
         ]  # fmt: skip
         if rest:
             yield "Other decisions"
@@ -98,17 +98,19 @@ class _Text:
             left = count(self._left, "refusal")
             yield f"{left} by unrelated schedulers not shown: use `--all`"
 
-    def _is_told(self, decision: Taken) -> bool:
+    def _is_printed(self, decision: Taken) -> bool:
         """Return whether boundaries have said the same: of two segments, all is their union."""
-        return bool(decision.refusals) and decision.refusals in self._told and not self._every
+        return bool(decision.refusals) and decision.refusals in self._printed and not self._every
 
     def _reasons(self, decision: Taken) -> list[str]:
         takers = takers_of(self._record, decision)
-        self._left += len(decision.refusals) - len(told(decision.refusals, takers, self._every))
+        self._left += len(decision.refusals) - len(
+            worth_reporting(decision.refusals, takers, self._every)
+        )
         return reasons(decision, takers, every=self._every)
 
     def _texts(self, refusals: Sequence[Refused]) -> list[str]:
-        found = told(refusals, (), self._every)
+        found = worth_reporting(refusals, (), self._every)
         self._left += len(refusals) - len(found)
         return alike(found)
 
@@ -120,15 +122,24 @@ def _overview(record: Segmentation) -> Iterator[str]:
     yield from row("traffic", moved(record.bytes, record.floor_bytes))
     yield from row("peak memory", f"{bytes_text(record.peak_bytes)} (excluding inputs)")
     yield from row("time", f"{time_text(record.seconds)} predicted, {reached(record)}")
-    if target["cost_of"] != target["arch"]:
-        fitted = f"its coefficients were fitted on another GPU, {target['cost_of']}"
-        yield from row("cost model", fitted)
+    fitted = fitted_elsewhere(target)
+    yield from row("cost model", fitted) if fitted else ()
     written = ", ".join(f"{output} into {given}" for output, given in record.aliases.items())
     yield from row("in place", written) if written else ()
     yield from row("saved", saved_text(record)) if record.saved else ()
     sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
     yield from row("sizes", sizes) if sizes else ()
     yield from row("exact", exact_text(record)) if record.exact else ()
+
+
+def fitted_elsewhere(target: Mapping[str, str]) -> str:
+    """Return on which other GPU the coefficients of the cost model were fitted; empty for none."""
+    if target["cost_of"] == target["arch"]:
+        return ""
+    return (
+        f"its coefficients were fitted on another GPU, {target['cost_of']}: fractions apply to the "
+        f"rates of {target['arch']}, latencies are not scaled"
+    )
 
 
 def ranks_text(mesh: Mapping[str, int]) -> str:

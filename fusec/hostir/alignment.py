@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from fusec.codegen.source import KernelSource
+from fusec.dataclasses import replace
 from fusec.diagnostics import Span, Unsupported
 from fusec.hostir.check import IN_LOOPS
 from fusec.hostir.instructions import Alias, For, Instruction

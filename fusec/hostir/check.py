@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.hostir.instructions import (
     Alias,
@@ -137,7 +137,7 @@ class Check:
 
     def _loop(self, loop: For) -> None:
         if loop.index in self.known:
-            raise self._error(f"`{loop}` stands in a loop over the same index")
+            raise self._error(f"`{loop}` is in a loop over the same index")
         before, known, outside = set(self.live), set(self.known), list(self.pending)
         self.known.add(loop.index)
         for instruction in loop.body:

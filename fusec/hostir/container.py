@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.dumps.numbering import Numbering
 from fusec.hostir.instructions import Alias, Allocate, For, Instruction, writes
 from fusec.hostir.program import Buffer, HostProgram

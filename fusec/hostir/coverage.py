@@ -54,10 +54,10 @@ def fitting(
             notes=[f"compiled: {coverage(p.guards, dims)}" for p, dims in builds],
             help="also compile the fusion for these sizes: `--set DIM=SIZE,SIZE,...`",
         )
-    return min(able, key=lambda k: sum(_apart(sizes[d.name], d.default) for d in builds[k][1]))
+    return min(able, key=lambda k: sum(_distance(sizes[d.name], d.default) for d in builds[k][1]))
 
 
-def _apart(size: int, other: int) -> float:
+def _distance(size: int, other: int) -> float:
     """Return how far apart two sizes are, in powers of two."""
     return abs(log2(max(size, 1)) - log2(max(other, 1)))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from fusec.codegen.equal import kernels_launched
 from fusec.codegen.source import KernelSource
+from fusec.dataclasses import dataclass, replace
 from fusec.hostir.alignment import aligned
 from fusec.hostir.instructions import (
     Alias,
@@ -21,8 +21,8 @@ from fusec.hostir.instructions import (
     stream_number,
 )
 from fusec.hostir.joined_sums import pushed_of, with_sums
+from fusec.hostir.launch_groups import views_of
 from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
-from fusec.hostir.units import views_of
 from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.dtype import U64
 from fusec.ops.checks import INDEX_ERRORS
@@ -36,7 +36,7 @@ from fusec.schedule.plan import (
 )
 from fusec.segment.segmented import SegmentedFusion
 
-APART = 256
+WORKSPACE_ALIGNMENT = 256
 """Bytes of which workspaces of several streams keep a multiple between one another."""
 
 
@@ -123,7 +123,9 @@ def _workspaces(segment: str, plan: KernelPlan, loop: For | None) -> Iterator[_W
         buffers = [Buffer(name, "workspace", dtype, shape, dense_strides(shape))]
         each = list[Instruction]()
         if loop is not None:
-            step = ceildiv(workspace.size * dtype.size, APART) * (APART // dtype.size)
+            step = ceildiv(workspace.size * dtype.size, WORKSPACE_ALIGNMENT) * (
+                WORKSPACE_ALIGNMENT // dtype.size
+            )
             shape = (minimum(loop.count, loop.streams), step)
             buffers.append(Buffer(every, "workspace", dtype, shape, dense_strides(shape)))
             each.append(Alias(name, every, stream_number(loop) * step))

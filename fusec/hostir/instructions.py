@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim, mod, shape_text, symbol
 from fusec.schedule.plan import (

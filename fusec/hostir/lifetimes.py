@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import (
     Alias,

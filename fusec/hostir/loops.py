@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import gcd
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,
@@ -25,10 +25,10 @@ from fusec.hostir.instructions import (
     Unshare,
     Wait,
 )
+from fusec.hostir.launch_groups import LaunchGroup, alone, is_copied, ring, varying
 from fusec.hostir.placing import Lowering
 from fusec.hostir.program import Buffer, dense_strides
 from fusec.hostir.shared import copied_argument
-from fusec.hostir.units import Unit, alone, is_copied, ring, varying
 from fusec.ir.dim import (
     Dim,
     ceildiv,
@@ -189,47 +189,47 @@ class Lowered:
         return self._parts[name].of if name in self._owned else None
 
     def unshared(self, last_read: Mapping[str, int], index: int) -> list[Unshare]:
-        """Return the ends of what is shared of which the unit at an index was the last reader."""
+        """Return the ends of what is shared of which the group at an index was the last reader."""
         over = [s for s in self.shared if all(last_read.get(v, 0) <= index for v in s.views)]
         self.shared = [s for s in self.shared if s not in over]
         return [Unshare(s.source, s.views, s.axis) for s in over]
 
-    def unit(self, unit: Unit) -> list[Instruction]:
-        """Return the instructions of one unit."""
-        if unit.parts is None:
-            (number,) = unit.segments
+    def group(self, group: LaunchGroup) -> list[Instruction]:
+        """Return the instructions of one group."""
+        if group.parts is None:
+            (number,) = group.segments
             return list(self._segment(self.segments[number], self.plans[number], None))
-        return self._loop(unit, unit.parts)
+        return self._loop(group, group.parts)
 
-    def _loop(self, unit: Unit, parts: Dim) -> list[Instruction]:
-        self._check_in_place(unit)
+    def _loop(self, group: LaunchGroup, parts: Dim) -> list[Instruction]:
+        self._check_in_place(group)
         name, self.ahead = f"loop{self.loops}", []
         self.loops += 1
         index = symbol(f"{name}.index", extent=False)
-        caller, stream = f"{name}.caller", 1 + mod(self._number(unit, index), self.streams)
-        loop = self._around(unit, _Loop(name, parts, index, index, stream))
+        caller, stream = f"{name}.caller", 1 + mod(self._number(group, index), self.streams)
+        loop = self._around(group, _Loop(name, parts, index, index, stream))
         around = symbol(caller, extent=False)
         kernels = stream if loop.kernels is None else loop.kernels
         body: list[Instruction] = [GetStream(caller), SetStream(kernels), Synchronize(around)]
         if loop.kernels is not None:
             body.append(Synchronize(stream))  # whose last slice may lie where this one will
-        body += self._from_other_loops(unit, loop)
-        for number in unit.segments:
+        body += self._from_other_loops(group, loop)
+        for number in group.segments:
             body += self._segment(self.segments[number], self.plans[number], loop)
         if loop.kernels is not None:
             body += [SetStream(stream), Synchronize(loop.kernels)]
         body += [SetStream(around), Synchronize(stream)]
         return [*self.ahead, For(f"{name}.index", parts, tuple(body), self.streams)]
 
-    def _number(self, unit: Unit, index: Dim) -> Dim:
+    def _number(self, group: LaunchGroup, index: Dim) -> Dim:
         """Return the number by which an iteration has its stream.
 
         It is the loop's index. Where the last slice overlaps the one before it, both are written in
         turn: they share a stream.
         """
-        nodes = [alone(self.segments[k]) for k in unit.segments]
+        nodes = [alone(self.segments[k]) for k in group.segments]
         overlapping = [n for n in nodes if n is not None and slices_overlap(n)]
-        if overlapping and unit.axis is not None:
+        if overlapping and group.axis is not None:
             raise Unsupported(
                 "slices that are not equal, in a loop around ranks", span=overlapping[0].span
             )
@@ -241,19 +241,19 @@ class Lowered:
             index = minimum(index, floordiv(whole[at] - part[at], extent))
         return index
 
-    def _around(self, unit: Unit, loop: _Loop) -> _Loop:
+    def _around(self, group: LaunchGroup, loop: _Loop) -> _Loop:
         """Return a loop with its slices in the order in which ranks come to them.
 
         Each begins with its own where slices are received, since others' are still on their way,
         and ends with its own where they are sent, so that something hides what is sent last. There
         kernels have one stream, since nothing else would keep their order.
         """
-        if unit.axis is None:
+        if group.axis is None:
             return loop
-        nodes = [n for k in unit.segments if (n := alone(self.segments[k])) and ring(n)]
+        nodes = [n for k in group.segments if (n := alone(self.segments[k])) and ring(n)]
         pieces = nodes[0].attributes["pieces"]
         sends = not any(n.op is RECEIVE_SLICE for n in nodes)
-        begin = (place_of(unit.axis) + sends) * pieces
+        begin = (place_of(group.axis) + sends) * pieces
         return replace(
             loop,
             slice=mod(loop.index + begin, loop.parts),
@@ -261,10 +261,10 @@ class Lowered:
             first=int(sends),
         )
 
-    def _check_in_place(self, unit: Unit) -> None:
+    def _check_in_place(self, group: LaunchGroup) -> None:
         """Raise Unsupported where an iteration would read what another one has overwritten."""
         into = self.state.segmented.fusion.effects.into
-        parts = [self.segments[k] for k in unit.segments]
+        parts = [self.segments[k] for k in group.segments]
         written = {v: into[v].value for s in parts if (v := s.nodes[-1].output) in into}
         for value, target in written.items():
             others = (s.fusion for s in parts if s.nodes[-1].output is not value)
@@ -275,9 +275,9 @@ class Lowered:
                     span=self.state.segmented.fusion.output_of[value].span,
                 )
 
-    def _from_other_loops(self, unit: Unit, loop: _Loop) -> Iterator[Instruction]:
+    def _from_other_loops(self, group: LaunchGroup, loop: _Loop) -> Iterator[Instruction]:
         """Yield views of the slices that the loop reads and earlier ones have made."""
-        own = [self.segments[k].fusion for k in unit.segments]
+        own = [self.segments[k].fusion for k in group.segments]
         there = {o.value.name for fusion in own for o in fusion.outputs}
         for name in dict.fromkeys(i.value.name for fusion in own for i in fusion.inputs):
             yield from self._again(name, loop, there)
@@ -436,7 +436,7 @@ class Lowered:
         """Yield the copy of a part out of the tensor that it is a part of, or into that."""
         (source,), value, at = node.inputs, node.output, node.attributes["dim"]
         if loop is None and node.op is not RANK_SLICE:
-            raise InternalError(f"segment {segment.name} stands in no loop")
+            raise InternalError(f"segment {segment.name} is not in a loop")
         own = place_of(node.attributes["axis"]) if node.op is RANK_SLICE else None
         number = own if own is not None or loop is None else loop.slice
         assert number is not None
@@ -469,7 +469,7 @@ class Lowered:
             yield self.shared[-1]
         elif node.op in (STREAM_SLICE, STREAM_STACK, RECEIVE_SLICE, SEND_SLICE):
             if loop is None:
-                raise InternalError(f"segment {segment.name} stands in no loop")
+                raise InternalError(f"segment {segment.name} is not in a loop")
             yield from self._in_loop(node, loop)
         else:
             if value not in self.final:

@@ -14,10 +14,10 @@ from fusec.hostir.guards import (
     specialized_extents,
 )
 from fusec.hostir.instructions import Allocate, Free, Instruction
+from fusec.hostir.launch_groups import LaunchGroup, launch_groups_of, views_of
 from fusec.hostir.loops import Lowered
 from fusec.hostir.placing import Lowering, place_input, place_outputs
 from fusec.hostir.program import HostProgram, Scalar
-from fusec.hostir.units import Unit, units_of, views_of
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion, Input, whole_name
 from fusec.schedule.approximated import approximated, rounded_early, unrounded
@@ -48,13 +48,13 @@ def lower(
             place_input(state, entry)
     writer = {o.value: k for k, s in enumerate(segmented.segments) for o in s.fusion.outputs}
     place_outputs(state, writer)
-    units = units_of(segmented)
+    groups = launch_groups_of(segmented)
     lowered = Lowered(state, streams)
-    last_read = _last_reads(state, units)
-    for index, unit in enumerate(units):
-        made = lowered.unit(unit)
+    last_read = _last_reads(state, groups)
+    for index, group in enumerate(groups):
+        made = lowered.group(group)
         if as_written:
-            made = _allocated_late(state, unit, made)
+            made = _allocated_late(state, group, made)
         state.body += made
         state.body += lowered.unshared(last_read, index)
         freed = (n for n, k in last_read.items() if k == index and not as_written)
@@ -88,9 +88,11 @@ def lower(
     )
 
 
-def _allocated_late(state: Lowering, unit: Unit, made: Sequence[Instruction]) -> list[Instruction]:
+def _allocated_late(
+    state: Lowering, group: LaunchGroup, made: Sequence[Instruction]
+) -> list[Instruction]:
     """Return the instructions of a unit behind the allocations of the outputs that it makes."""
-    nodes = [n for k in unit.segments for n in state.segmented.segments[k].nodes]
+    nodes = [n for k in group.segments for n in state.segmented.segments[k].nodes]
     names = {v.name for node in nodes for v in node.outputs}
     moved = [i for i in state.first if isinstance(i, Allocate) and i.buffer in names]
     state.first = [i for i in state.first if i not in moved]
@@ -106,18 +108,18 @@ def _scalar(entry: Input) -> Scalar:
     return Scalar(value.name, value.dtype, entry.default, part.of, ("real", "imag")[part.index])
 
 
-def _last_reads(state: Lowering, units: Sequence[Unit]) -> dict[str, int]:
+def _last_reads(state: Lowering, groups: Sequence[LaunchGroup]) -> dict[str, int]:
     """Return the last unit that reads each tensor that only crosses between segments.
 
     A view keeps what it is a view of; what an output is a view of stays to the end.
     """
     final = {o.value.name for o in state.segmented.fusion.outputs}
     given = {i.value.name for i in state.segmented.fusion.inputs}
-    end = len(units)
+    end = len(groups)
     reads: dict[str, int] = {}
     views: list[tuple[str, str]] = []
-    for index, unit in enumerate(units):
-        for number in unit.segments:
+    for index, group in enumerate(groups):
+        for number in group.segments:
             segment = state.segmented.segments[number]
             for entry in segment.fusion.inputs:
                 if not entry.value.is_scalar:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
+from fusec.hostir.launch_groups import LaunchGroup, alone, launch_groups_of, ring
 from fusec.hostir.pipeline import Stage, pipeline_seconds
-from fusec.hostir.units import Unit, alone, ring, units_of
 from fusec.ops.communication import communicates
 from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
@@ -15,14 +14,14 @@ from fusec.target import Target
 class LoopTime:
     """Predicted seconds of a loop over slices, by the numbers of its segments.
 
-    seconds: with exchanges beside kernels; apart: one after the other; exchanges, kernels: of these
-    by themselves, of all iterations.
+    seconds: with collectives that overlap kernels; separate: without overlap; exchanges, kernels:
+    of each alone, in all iterations.
     """
 
     segments: tuple[int, ...]
     iterations: int
     seconds: float
-    apart: float
+    separate: float
     exchanges: float
     kernels: float
 
@@ -47,19 +46,23 @@ class ProgramTime:
 def program_time(segmented: SegmentedFusion, target: Target, streams: int) -> ProgramTime:
     """Return the predicted time of a program whose loops run on so many streams in turn."""
     times = segmented.times(target)
-    units = units_of(segmented) if any(s.iterations > 1 for s in segmented.segments) else ()
-    every = (_loop_time(segmented, unit, times, target, streams) for unit in units if streams > 1)
+    groups = (
+        launch_groups_of(segmented) if any(s.iterations > 1 for s in segmented.segments) else ()
+    )
+    every = (
+        _loop_time(segmented, group, times, target, streams) for group in groups if streams > 1
+    )
     found = [loop for loop in every if loop is not None]
-    saved = sum(loop.apart - loop.seconds for loop in found)
+    saved = sum(loop.separate - loop.seconds for loop in found)
     slices = sum(loop.iterations for loop in found)
     host = target.host_call + slices * target.host_slice if found else 0.0
-    loops = tuple(loop for loop in found if loop.seconds < loop.apart)
+    loops = tuple(loop for loop in found if loop.seconds < loop.separate)
     return ProgramTime(sum(times) - saved, loops, host)
 
 
 def _loop_time(
     segmented: SegmentedFusion,
-    unit: Unit,
+    group: LaunchGroup,
     times: tuple[float, ...],
     target: Target,
     streams: int,
@@ -69,18 +72,18 @@ def _loop_time(
     Copy engines move slices while SMs compute others. What adds numbers on its way takes SMs: it
     counts as in turn.
     """
-    parts = [segmented.segments[k] for k in unit.segments]
-    moving = [k for k, s in zip(unit.segments, parts, strict=True) if _is_moved(s)]
-    if unit.parts is None or not moving:
+    parts = [segmented.segments[k] for k in group.segments]
+    moving = [k for k, s in zip(group.segments, parts, strict=True) if _is_moved(s)]
+    if group.parts is None or not moving:
         return None
-    count = unit.parts.evaluate(segmented.fusion.hints)
+    count = group.parts.evaluate(segmented.fusion.hints)
     exchanges = sum(times[k] for k in moving)
-    kernels = sum(times[k] for k in unit.segments if k not in moving)
+    kernels = sum(times[k] for k in group.segments if k not in moving)
     stages = [Stage.of(segmented.segments[k], target) for k in moving]
     slowed = kernels + sum(s.slows for s in stages) * count
     launches = sum(s.estimate.kernels for s in parts if s.estimate is not None)
     seconds = pipeline_seconds(count, slowed / count, launches * target.launch, stages, streams)
-    return LoopTime(unit.segments, count, seconds, exchanges + kernels, exchanges, kernels)
+    return LoopTime(group.segments, count, seconds, exchanges + kernels, exchanges, kernels)
 
 
 def _is_moved(segment: Segment) -> bool:
@@ -91,6 +94,6 @@ def _is_moved(segment: Segment) -> bool:
 
 def has_rings(segmented: SegmentedFusion) -> bool:
     """Return whether all loops of a program pass slices around, so that one exchange can be it."""
-    loops = [unit for unit in units_of(segmented) if unit.parts is not None]
-    around = (any(ring(alone(segmented.segments[k])) for k in unit.segments) for unit in loops)
+    loops = [group for group in launch_groups_of(segmented) if group.parts is not None]
+    around = (any(ring(alone(segmented.segments[k])) for k in group.segments) for group in loops)
     return bool(loops) and all(around)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
+from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Alias, For, Instruction, Receive, Send, reads, writes
 from fusec.hostir.program import Buffer
 from fusec.ir.dim import dim

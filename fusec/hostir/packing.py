@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+
+from fusec.dataclasses import dataclass
 
 MOST = 100_000
 """Looks at a block beside another, at most: a tenth of a second; real graphs take a few hundred."""
@@ -13,14 +14,14 @@ MOST = 100_000
 class Block:
     """Memory to be placed.
 
-    size in bytes; first, last: between which instructions it is in use, both among them; beside:
-    the numbers of the blocks that must not lie on it.
+    size: in bytes; first, last: the first and last instruction that uses it; overlapping: numbers
+    of the blocks that are in use at the same time.
     """
 
     size: int
     first: int
     last: int
-    beside: frozenset[int]
+    overlapping: frozenset[int]
 
 
 def least_size(blocks: Sequence[Block]) -> int:
@@ -41,7 +42,7 @@ def pack(blocks: Sequence[Block], most: int = MOST) -> list[int]:
     orders; then, beginning with the best, what stands highest is placed first, again and again,
     until an order comes again.
     """
-    least, effort = least_size(blocks), len(blocks) + sum(len(b.beside) for b in blocks)
+    least, effort = least_size(blocks), len(blocks) + sum(len(b.overlapping) for b in blocks)
     tried: list[tuple[int, int, list[int], list[int], bool]] = []
     for key in _KEYS:
         order = sorted(range(len(blocks)), key=lambda k: (key(blocks[k]), k))
@@ -90,7 +91,7 @@ def _placed(blocks: Sequence[Block], order: Collection[int], tight: bool) -> lis
     for k in order:
         size, top = blocks[k].size, 0
         gaps: list[tuple[int, int]] = []
-        taken = sorted((offsets[o], blocks[o].size) for o in blocks[k].beside if o in offsets)
+        taken = sorted((offsets[o], blocks[o].size) for o in blocks[k].overlapping if o in offsets)
         for start, length in taken:
             if start - top >= size:
                 gaps.append((start - top, top))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
-from fusec.hostir.units import ring
+from fusec.hostir.launch_groups import ring
 from fusec.ops.communication import SEND_SLICE
 from fusec.segment.segmented import Segment
 from fusec.target import Target

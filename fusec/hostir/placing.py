@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import Alias, Allocate, Copy, Instruction
+from fusec.hostir.launch_groups import views_of
 from fusec.hostir.program import Buffer
-from fusec.hostir.units import views_of
 from fusec.ir.dim import Dim, dim, floordiv, shape_text
 from fusec.ir.divisibility import with_exact_quotients
 from fusec.ir.effects import own_strides

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, Span
 from fusec.hostir.check import Check
 from fusec.hostir.instructions import For, Instruction, Launch, Post

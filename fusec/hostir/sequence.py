@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
+
+from fusec.dataclasses import dataclass
 
 MOST = 20_000
 """Steps of the search for the best order, at most: a tenth of a second; then a simple one."""

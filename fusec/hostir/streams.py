@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -79,11 +79,11 @@ def shared_out(jobs: Sequence[Job], most: int, event: float) -> list[int]:
         used = max(streams, default=0) + 1
         before = {streams[d] for d in job.after}
 
-        def price(stream: int, before: Collection[int] = before) -> tuple[float, int, int]:
+        def cost(stream: int, before: Collection[int] = before) -> tuple[float, int, int]:
             ends = predicted(jobs, [*streams, stream], event)
             return round(ends, 12), len({*before} - {stream}), stream
 
-        streams.append(min(range(min(used, most) + 1), key=price))
+        streams.append(min(range(min(used, most) + 1), key=cost))
     return streams
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import (
     Alias,
     Allocate,

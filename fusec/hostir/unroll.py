@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.hostir.instructions import (
     Alias,
     Allocate,

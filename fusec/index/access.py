@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError
 from fusec.ir.access import Conditions
 from fusec.ir.dim import Dim, dim, product

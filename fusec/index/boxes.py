@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from math import gcd, lcm, prod
+from math import gcd, lcm
 
 Range = tuple[int, int, int]
 """start, end, step: as Python's."""
@@ -25,7 +25,10 @@ def extent(where: Range) -> int:
 
 def volume(box: Box) -> int:
     """Return the number of elements of a box."""
-    return prod(extent(r) for r in box)
+    count = 1
+    for start, end, step in box:
+        count *= max(0, -(-(end - start) // step))
+    return count
 
 
 def whole(shape: Iterable[int]) -> Box:

@@ -19,7 +19,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.effects import Update, update_by
 from fusec.ir.expression import Index, Loaded, Quotient, Var, of_var
 from fusec.ir.graph import Fusion, Node, Operand, Value
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.ops.communication import RANK_SLICE, stands_alone
 from fusec.ops.movement.links import links_of
 
@@ -338,7 +338,7 @@ def _pulled(node: Node) -> Pulled:
     return found
 
 
-_DEMANDS = Recent[Demand]()
+_DEMANDS = IdentityCache[Demand]()
 
 
 def demand(fusion: Fusion) -> Demand:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.spread import Home, Spread
 from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import dim, maximum, product
 from fusec.ir.expression import Index, Quotient, Remainder, Var, of_var
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 
 OF_ANOTHER_KIND = frozenset(
     {
@@ -58,7 +58,7 @@ class Domain:
 MOST_STEPS = 4096
 """Nodes that are looked at in search of a reference; of a large segment few values are tried."""
 LEAST_TRIES = 4
-_RECENT: Recent[Domain | Refusal] = Recent()
+_CACHE: IdentityCache[Domain | Refusal] = IdentityCache()
 
 
 def find_domain(
@@ -69,15 +69,15 @@ def find_domain(
     The reference is an input of a reduction if there is one, else an output, else any value: the
     first (largest first) from which every output and every reduction can be reached by index maps;
     or the given one, with `siblings`, values of its shape made where it is. The refusal
-    is that of the likeliest reference.
+    is that of the first reference.
     """
     if reference is not None:
         return _of_spread(_spread(fusion, reference, siblings), reference)
-    return _RECENT.of(fusion, None, lambda: _likeliest(fusion))
+    return _CACHE.of(fusion, None, lambda: _first_reference(fusion))
 
 
-def _likeliest(fusion: Fusion) -> Domain | Refusal:
-    """Return the domain of the first reference that has one, or why the likeliest has none.
+def _first_reference(fusion: Fusion) -> Domain | Refusal:
+    """Return the domain of the first reference that has one, or why the first one has none.
 
     A reference is not tried that has fewer elements than an output, or the axes of one that failed:
     it reaches the same values.
@@ -164,7 +164,7 @@ def _of_spread(spread: Spread, reference: Value) -> Domain | Refusal:
         if node.op.family == "reduction" and node not in spread.reduced:
             return Refusal(
                 "reduction_axes",
-                spread.trouble.get(node, f"`{node.output.name}` reduces another domain"),
+                spread.refusals.get(node, f"`{node.output.name}` reduces another domain"),
             )
     domain = Domain(reference, spread.axes, spread.homes, spread.reduced)
     for value in dict.fromkeys(o.value for o in fusion.outputs):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, stored_at
 from fusec.index.movement import KEPT, pull, pull_elementwise

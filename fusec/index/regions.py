@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
 from math import prod
 
+from fusec.dataclasses import dataclass
 from fusec.index.boxes import Box, union, volume
 
 MOST_REGIONS = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.movement import pull, pull_elementwise, push
 from fusec.ir.access import Conditions, Coordinates, needed
 from fusec.ir.dim import product
@@ -42,7 +42,7 @@ class Spread:
         self.own = Home(tuple(of_var(a) for a in axes))
         self.homes: dict[Value, Home] = dict.fromkeys(values, self.own)
         self.reduced: dict[Node, frozenset[Var]] = {}
-        self.trouble: dict[Node, str] = {}
+        self.refusals: dict[Node, str] = {}
         self.queue: deque[Value] = deque(self.homes)
         self.later: list[tuple[Value, Home]] = []
 
@@ -136,16 +136,16 @@ class Spread:
         name = node.output.name
         if kept_axes & gone_axes:
             shared = ", ".join(sorted(a.name for a in kept_axes & gone_axes))
-            self.trouble[node] = f"`{name}` both keeps and reduces parts of axis {shared}"
+            self.refusals[node] = f"`{name}` both keeps and reduces parts of axis {shared}"
         elif not home.complete:
-            self.trouble[node] = f"the domain does not cover all elements that `{name}` reduces"
+            self.refusals[node] = f"the domain does not cover all elements that `{name}` reduces"
         elif (kept_axes | gone_axes) < all_axes and not self._nested(node, kept_axes | gone_axes):
-            self.trouble[node] = f"`{name}` reduces a value that does not span the domain"
+            self.refusals[node] = f"`{name}` reduces a value that does not span the domain"
         elif not home.conditions and product(
             e for i, e in enumerate(node.inputs[0].shape) if i in dims
         ) != product(a.extent for a in gone_axes):
             # The points reach every element, so where there are more of them, some reach it again.
-            self.trouble[node] = f"the domain visits elements that `{name}` reduces more than once"
+            self.refusals[node] = f"the domain visits elements that `{name}` reduces more than once"
         else:
             self.reduced[node] = gone_axes
             for result in node.outputs:

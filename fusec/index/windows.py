@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.access import Condition, Conditions

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Index
 from fusec.ir.graph import Node, Operand
@@ -115,7 +115,7 @@ class Access:
     view: the result may be the operand's memory: with `along` under other strides, without it as
         the same elements in row-major order.
     repeatable: as cheap to move again as to read the result.
-    beside: the dim along which its operands lie side by side in the result.
+    concat_dim: returns the dim along which the operands are concatenated in the result.
     overlays: the result is the first operand, but where the second one lies.
     """
 
@@ -128,5 +128,5 @@ class Access:
     reached: Reached | None = None
     view: bool = False
     repeatable: bool = False
-    beside: Callable[[Node], int] | None = None
+    concat_dim: Callable[[Node], int] | None = None
     overlays: bool = False

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
+
+from fusec.dataclasses import dataclass, fields
 
 Array = Any
 

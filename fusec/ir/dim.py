@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd
 from typing import Union
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.dim_text import call_text, sum_text
 from fusec.ir.dim_text import shape_text as shape_text
@@ -68,11 +68,9 @@ class Dim:
     terms: tuple[tuple[Monomial, int], ...]
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if isinstance(other, int):
-            return self.is_const and self.value == other
-        return isinstance(other, Dim) and self.terms == other.terms
+        if isinstance(other, Dim):
+            return self is other or self.terms == other.terms
+        return isinstance(other, int) and self.is_const and self.value == other
 
     def __hash__(self) -> int:
         return self._hash
@@ -86,7 +84,7 @@ class Dim:
         """Return whether no symbol occurs."""
         return not self.terms or (len(self.terms) == 1 and not self.terms[0][0])
 
-    @property
+    @cached_property
     def value(self) -> int:
         """Return the value of a constant dim; an assertion fails for others."""
         assert self.is_const, f"{self} is not a constant"

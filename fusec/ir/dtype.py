@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from fusec.codes.names import UNKNOWN_DTYPE
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.spelling import edits
 

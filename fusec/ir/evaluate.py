@@ -24,14 +24,14 @@ from fusec.ir.op import OpDef
 Array = NDArray[Any]
 Sizes = Mapping[str, int]
 
-HALVES = {
+HALF_FORMATS = {
     "bf16": (7, -126, 2.0**128 - 2.0**120),
     "f16": (10, -14, 65504.0),
     "f8e4m3": (3, -6, 448.0),
     "f8e5m2": (2, -14, 57344.0),
 }
 """Mantissa bits, exponent of the least normal number and largest finite number."""
-WIDENED_AT_ONCE = 1 << 15
+WIDENED_BATCH = 1 << 15
 """Elements of bf16 that the CPU converts at once."""
 SINGLE = (23, -126, 2.0**128 - 2.0**104)
 """The same of f32."""
@@ -62,13 +62,13 @@ def _from_bf16(bits: Array) -> Array:
     Shifting into f32 is several times faster than the general conversion; large arrays are
     converted in pieces, whose copies stay in the caches.
     """
-    if on_gpu() or bits.size <= WIDENED_AT_ONCE or not bits.flags.c_contiguous:
+    if on_gpu() or bits.size <= WIDENED_BATCH or not bits.flags.c_contiguous:
         wide: Array = (bits.astype(np.uint32) << 16).view(np.float32)
         return wide.astype(np.float64)
     found: Array = np.empty(bits.shape, np.float64)
     source, target = bits.reshape(-1), found.reshape(-1)
-    for low in range(0, bits.size, WIDENED_AT_ONCE):
-        part = slice(low, low + WIDENED_AT_ONCE)
+    for low in range(0, bits.size, WIDENED_BATCH):
+        part = slice(low, low + WIDENED_BATCH)
         target[part] = (source[part].astype(np.uint32) << 16).view(np.float32)
     return found
 
@@ -86,12 +86,12 @@ def round_to(array: Array, dtype: DType) -> Array:
         return array
     if dtype.name == "f8e4m3":
         # Casts saturate, infinities too (PTX cvt.satfinite); NaN stays NaN.
-        largest = HALVES[dtype.name][2]
+        largest = HALF_FORMATS[dtype.name][2]
         array = np.clip(array, -largest, largest)
     with np.errstate(all="ignore"):
         wide = np.asarray(array)
-        if dtype.name in HALVES:
-            return _rounded_bits(wide.astype(np.float64, copy=False), *HALVES[dtype.name])
+        if dtype.name in HALF_FORMATS:
+            return _rounded_bits(wide.astype(np.float64, copy=False), *HALF_FORMATS[dtype.name])
         if on_gpu() and dtype.part.name == "f32":
             # CuPy's conversions flush denormal numbers to zero.
             parts = np.ascontiguousarray(wide.astype(storage(dtype), copy=False)).view(np.float64)

@@ -11,10 +11,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import Span
 from fusec.ir.annotations import Override, Phase, Pin
 from fusec.ir.dim import Dim, Shape, shape_text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import dataclass, field
 from fusec.ir.dtype import DType
 from fusec.ir.roles import BY_NAME, Combine, ComplexError, LinkRule, Lookup, Product, Text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from keyword import iskeyword
@@ -36,6 +35,8 @@ def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
                 help="name a result of an op",
             )
         if each.of not in known and not SEGMENT.match(each.of):
+            import difflib
+
             own = sorted(known.difference(SCHEDULERS))
             close = difflib.get_close_matches(each.of, own, n=1)
             close = close or difflib.get_close_matches(each.of, SCHEDULERS, n=1, cutoff=_CLOSE)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING, TypeGuard
+
+from fusec.dataclasses import replace
 
 if TYPE_CHECKING:
     from fusec.ir.dim import Atom, Call, Dim, Monomial
@@ -91,6 +91,8 @@ def _exchanged(monomial: Monomial, old: Atom, new: Atom) -> Monomial:
 
 def _merged_group(whole: Monomial, members: list[Member]) -> list[tuple[Monomial, int]]:
     """Return the sum of terms that are fractions of one product of symbols."""
+    from fractions import Fraction
+
     if len(members) == 1:
         return [(monomial, coefficient) for monomial, coefficient, _ in members]
     total = sum(

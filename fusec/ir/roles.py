@@ -6,9 +6,10 @@ A stage asks for a role, never for a name: what a new operation declares, every 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
+
+from fusec.dataclasses import dataclass, field
 
 if TYPE_CHECKING:
     from fusec.ir.dim import Dim

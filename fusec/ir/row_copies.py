@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
+
+from fusec.dataclasses import dataclass
 
 
 @dataclass(frozen=True)

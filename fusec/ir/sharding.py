@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import prod
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import Span
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, product
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
+from fusec.dataclasses import replace
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion, Operand, Type, Value
 

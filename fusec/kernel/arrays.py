@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import DType
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.names import Names, camel

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
 from string import digits as DIGITS
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import InternalError
 from fusec.ir.dim import Call as Function
 from fusec.ir.dim import Dim, Symbol

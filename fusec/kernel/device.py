@@ -14,16 +14,16 @@ NAMESPACE = "fusec::"
 DECLARED: Mapping[str, str] = {
     "async_copy.cuh": "copy_async copy_async_16 copy_commit copy_wait",
     "attention.cuh": (
-        "AttentionPlace AttentionTile SeenKeys attend attention_tile init_attention key_tiles "
-        "load_attention"
+        "AttentionPlace AttentionTile KeyRange attention_mainloop attention_tile init_attention "
+        "key_tiles load_attention"
     ),
     "attention_backward.cuh": (
         "OwnedTiles clear exponent_of_two init_walk keep_products load_walk "
         "stage_query_values walk weigh_products"
     ),
     "attention_decode.cuh": (
-        "DecodeParts DecodeSums DecodeWhole KeySpan copy_rows decode leave_block leave_part "
-        "tiles_of visit_parts"
+        "DecodeParts DecodeSums DecodeWhole KeySpan copy_rows decode store_block_partial "
+        "store_partial tiles_of visit_parts"
     ),
     "attention_scores.cuh": "offset_of rounded_sum small_to_float visit_scores",
     "block_scales.cuh": "BlockScales PlainZeroPoints Unscaled zero_points",
@@ -57,18 +57,18 @@ DECLARED: Mapping[str, str] = {
     ),
     "matmul_simt.cuh": "multiply_micro visit_micro",
     "matmul_slices.cuh": (
-        "add_share is_last_slice leave_fragments leave_slice sum_slices sum_slices_in_groups "
+        "add_share is_last_slice store_fragments store_slice sum_slices sum_slices_in_groups "
         "take_sums"
     ),
     "matmul_swapped.cuh": "visit_swapped",
     "matmul_tail.cuh": "sum_parts tile_unit tile_units",
     "matmul_tf32.cuh": "multiply_tf32_steps",
     "matmul_tile.cuh": "matmul_operand matmul_tile matmul_tile_of_pair tile_count",
-    "matmul_turns.cuh": (
-        "add pass_turn pass_turn_by_stores read_tile sum_over_cluster take_last_turn"
+    "matmul_semaphores.cuh": (
+        "add semaphore_release semaphore_release_stores read_tile sum_over_cluster semaphore_wait"
     ),
     "matmul_vector.cuh": (
-        "lane_row leave_sums multiply_vectors sum_slices_of sum_warps visit_pieces"
+        "lane_row store_accumulators multiply_vectors sum_slices_of sum_warps visit_pieces"
     ),
     "matmul_vector_computed.cuh": "multiply_computed_vectors",
     "matmul_weights.cuh": "multiply_weight_vectors",
@@ -77,7 +77,7 @@ DECLARED: Mapping[str, str] = {
     "named_barrier.cuh": "named_barrier_sync",
     "online.cuh": "ExpSum ExpSumMerge",
     "overlap.cuh": "let_next_kernel_start wait_for_kernels_before",
-    "philox.cuh": "drawn_words normal_f32 normal_f64 uniform_f32 uniform_f64",
+    "philox.cuh": "random_words normal_f32 normal_f64 uniform_f32 uniform_f64",
     "push_rows.cuh": "PushedRows",
     "push_sum.cuh": "PushSum",
     "reduce.cuh": "block_reduce_columns block_reduce_rows combine_each",
@@ -86,7 +86,7 @@ DECLARED: Mapping[str, str] = {
     "reduce_strided.cuh": "block_reduce_strided",
     "round_below.cuh": "round_below",
     "rounding.cuh": "round_to",
-    "row_tile.cuh": "bring_rows bring_turned leave_rows rows_arrived",
+    "row_tile.cuh": "load_tile_rows load_tile_transposed store_tile_rows rows_arrived",
     "scan.cuh": "scan_span scan_threads_y scan_warps warp_scan",
     "scan_tiles.cuh": "before_tile kGroup totals_of_row",
     "scatter.cuh": "atomic_add atomic_max store_relaxed",
@@ -108,13 +108,13 @@ DECLARED: Mapping[str, str] = {
     "tf32.cuh": "round_to_tf32",
     "tma.cuh": "TensorMap bulk_load prefetch_tensormap",
     "topk.cuh": (
-        "Selection begin_selection end_selection entry_of kNoEntry kNoKey key_of offer_tile "
-        "place_of sort_own take_smallest tighten"
+        "Selection begin_selection end_selection entry_of kNoEntry kNoKey key_of push_tile "
+        "place_of sort_own take_smallest prune"
     ),
-    "turned.cuh": "put_turned turned_place",
+    "transposed.cuh": "store_transposed transposed_offset",
     "types.cuh": "convert to_float",
     "vector.cuh": "Vec load load_readonly load_streaming splat store",
-    "warpgroup_turns.cuh": "WarpgroupTurns",
+    "warpgroup_order.cuh": "WarpgroupTurns",
     "weights.cuh": "Bytes Lifted Nibbles",
     "welford.cuh": "Welford WelfordMerge combine",
     "wgmma.cuh": "give_registers take_registers warpgroup_number wgmma",
@@ -191,9 +191,9 @@ ACCESSES: Mapping[str, Access] = {
     "load_across": Access.ELEMENTS,
     "copy_vector": Access.ELEMENTS,
     "copy_elements": Access.ELEMENTS,
-    "bring_rows": Access.TILE,
-    "leave_rows": Access.TILE,
+    "load_tile_rows": Access.TILE,
+    "store_tile_rows": Access.TILE,
     "shift_of": Access.TILE,
-    "bring_turned": Access.LAST,
+    "load_tile_transposed": Access.LAST,
 }
 """What functions ask of pointers to memory; of any other use the widest access is assumed."""

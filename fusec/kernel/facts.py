@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.kernel.device import device_name
 from fusec.kernel.nodes import Call, Item, Name, Node, Type, walk
 

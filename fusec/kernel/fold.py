@@ -6,10 +6,10 @@ Bits of a NaN are kept where a value that a type in memory holds was widened and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from operator import is_, is_not
 from typing import Any, TypeVar, cast
 
+from fusec.dataclasses import replace
 from fusec.kernel.fold_rules import RULES
 from fusec.kernel.nodes import (
     FALSE,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.kernel.ctext import C_NAMES
 from fusec.kernel.device import NAMESPACE, PURE, device_name
 from fusec.kernel.nodes import (

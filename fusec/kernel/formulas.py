@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
 from fusec.kernel.nodes import (
     BINARY,

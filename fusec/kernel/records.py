@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import is_
 from typing import Any, TypeGuard, cast
 
+from fusec.dataclasses import replace
 from fusec.kernel.nodes import (
     Name,
     Node,

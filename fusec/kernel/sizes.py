@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from fusec.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from fusec.kernel.nodes import Expression

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
+from fusec.dataclasses import replace
 from fusec.kernel.fold_rules import CONVERT, has_effects
 from fusec.kernel.nodes import (
     ZERO,

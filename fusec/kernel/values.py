@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from operator import eq, ge, gt, le, lt, ne
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.device import CONSTANTS, NAMESPACE
 from fusec.kernel.nodes import (
     FALSE,

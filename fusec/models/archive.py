@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.foreign import RECORD_BYTES, Name, decode_json, decoding, mapped_zip, not_a
 

@@ -6,9 +6,9 @@ A model is partitioned around them: `fusec.models.parts`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.models.graph import Argument, Ref, items_of
 
 

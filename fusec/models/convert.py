@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.foreign import decoding
 from fusec.ir.dim import Dim

@@ -7,12 +7,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.foreign import Name, decoding, not_a, read_json
 from fusec.models.calls import Call, as_data, from_data

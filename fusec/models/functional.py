@@ -7,8 +7,8 @@ taken again where they are read later. An input that is written becomes an outpu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.models.graph import (
     Argument,
     ModelGraph,

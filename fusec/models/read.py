@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.models.archive import opened_archive

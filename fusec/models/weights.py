@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.foreign import Name, decoding, map_safetensors, not_a
 from fusec.ir.dim import dim

@@ -135,7 +135,7 @@ def _check_iota(given: Mapping[str, Any]) -> None:
 def _check_scan(given: Mapping[str, Any]) -> None:
     arg = given.get("arg")
     if isinstance(arg, Tensor) and arg.definition.knows(arg) and not arg.ndim:
-        raise FusecError("a scan of a 0-dim tensor has no dim to run along")
+        raise FusecError("a 0-dim tensor has no dim to scan")
 
 
 _CHECKS = {

@@ -6,11 +6,11 @@ import functools
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fusec import executor
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, InternalError
 from fusec.foreign import decoding, not_a, read_json
 from fusec.parse.dsl.inputs import Actual, adopt

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fusec import executor
+from fusec.dataclasses import dataclass
 from fusec.nvfuser.caches import form
 from fusec.parse.dsl.inputs import adopt
 from fusec.parse.dsl.refused import refuse

@@ -160,7 +160,7 @@ RECEIVE_SLICE = _op(
 SEND_SLICE = _op(
     "send_slice", FAMILY,
     "In such a loop: give the rank that the slice belongs to what was computed for it. Return, "
-    "after the loop, the blocks that came from all ranks along `axis`, by their places.",
+    "after the loop, the blocks that came from all ranks along `axis`, by their rank index.",
     _sent, _AXIS, _RANKS, _PIECES,
 )  # fmt: skip
 RANK_SLICE = _op(

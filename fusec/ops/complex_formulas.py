@@ -7,10 +7,10 @@ of rounded terms, unless the result itself is: `fusec.reference.errors.complexes
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf, log, nan, pi
 from typing import Protocol
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError
 from fusec.ir.access import Access, Sample
 from fusec.ir.dim import Dim
@@ -77,14 +77,16 @@ TABLE: dict[str, OpDef] = {}
 
 def parameters(body: Body) -> tuple[Param, ...]:
     """Return the parameters that the signature of a reference declares."""
-    found: list[Param] = []
-    for parameter in inspect.signature(body).parameters.values():
-        kind = _KINDS[str(parameter.annotation)]
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            kind = "operands"
-        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        found.append(Param(parameter.name, kind, default))
-    return tuple(found)
+    code, defaults = body.__code__, body.__defaults__ or ()
+    plain = code.co_varnames[: code.co_argcount]
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    given = dict(zip(reversed(plain), reversed(defaults), strict=False))
+    given |= body.__kwdefaults__ or {}
+    found = [(name, _KINDS[body.__annotations__[name]]) for name in (*plain, *named)]
+    if code.co_flags & inspect.CO_VARARGS:
+        rest = code.co_varnames[len(plain) + len(named)]
+        found.insert(len(plain), (rest, "operands"))
+    return tuple(Param(name, kind, given.get(name, REQUIRED)) for name, kind in found)
 
 
 def _quiet(body: Body) -> Body:
@@ -128,6 +130,8 @@ def declare(
         doc=inspect.cleandoc(body.__doc__ or ""),
         **fields,
     )
+    if not (body.__module__ or "").startswith("fusec."):
+        check_map(op)  # those of the package are tried by tests, not whenever it is imported
     if approx is None:
         return _entered(op)
     form = _form(op, approx)
@@ -139,7 +143,6 @@ def declare(
 def _entered(op: OpDef) -> OpDef:
     if op.name in TABLE:
         raise InternalError(f"operation `{op.name}` is declared twice")
-    check_map(op)
     TABLE[op.name] = op
     return op
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fusec.codes.shapes import CONDITION, NEEDS_COMPLEX, NEEDS_INTEGERS, NOT_FOR_BOOL
 from fusec.codes.unsupported import NOT_IN_HALF
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Instead, Unsupported
 from fusec.ir.dtype import BOOL, F32, F64, DType, category, complex_of, promote, result_type
 from fusec.ir.graph import Const, Operand, Value

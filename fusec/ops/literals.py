@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL, C128, F64, I64, U64, DType
 from fusec.ir.graph import Const, Operand

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.sharding import STREAM, Mesh
 from fusec.ir.sharding_text import DEFAULT_AXES

@@ -55,7 +55,7 @@ def _help_of(name: str, span: Span | None) -> str:
         return f"numbers have no separators: write `{before[1]}{name}`"
     left, equals, right = name.partition("=")
     if equals and left.strip().isidentifier() and right:
-        return f"a value stands after a colon: `{left.strip()}: {right.strip()}`"
+        return f"a value is written after a colon: `{left.strip()}: {right.strip()}`"
     rule = "use letters, digits and underscores; do not begin with a digit"
     made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
     usable = IDENTIFIER.match(made) and made not in RESERVED and made not in KEYWORDS

@@ -54,7 +54,7 @@ def _computes(operands: Operands, result: DType) -> tuple[DType, ...]:
     return (result.compute, result.compute, U64, U64)
 
 
-def _drawn(name: str) -> Infer:
+def _inferred(name: str) -> Infer:
     def infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
         shape, dtype = attributes["shape"], attributes["dtype"]
         check_dtype(dtype)
@@ -101,14 +101,14 @@ _NORMAL = _CALL.format("{mean}", "{std}")
 
 
 @operation(
-    "random", infer=_drawn("uniform"), compute=_computes, canonical=_canonical, prepare=_seeded,
+    "random", infer=_inferred("uniform"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={
         "f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM,
         "f32 words": "fusec::uniform_f32" + _VECTOR.format("{minval}", "{maxval}"),
         "bounded": "fusec::round_below<{type}>({number}, {minval}, {maxval})",
     },
     cost=Cost(17), accuracy=2.0, extents="shape", generator=_GENERATOR,
-    text=texts.drawn("rng_uniform_range"),
+    text=texts.random_text("rng_uniform_range"),
 )  # fmt: skip
 def uniform(
     minval: Array,
@@ -125,8 +125,8 @@ def uniform(
     """
     assert rng_seed is not None
     assert rng_offset is not None
-    drawn = _numbers(philox.uniforms, shape, rng_seed, rng_offset, dtype)
-    numbers = minval + drawn * (maxval - minval)
+    random_text = _numbers(philox.uniforms, shape, rng_seed, rng_offset, dtype)
+    numbers = minval + random_text * (maxval - minval)
     if dtype is None or not dtype.is_half:
         return numbers
     return _below(numbers, minval, maxval, dtype)
@@ -154,13 +154,13 @@ def _next_below(numbers: Array, *, dtype: DType) -> Array:
 
 
 @operation(
-    "random", infer=_drawn("normal"), compute=_computes, canonical=_canonical, prepare=_seeded,
+    "random", infer=_inferred("normal"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={
         "f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL,
         "f32 words": "fusec::normal_f32" + _VECTOR.format("{mean}", "{std}"),
     },
     cost=Cost(77, 1), accuracy=4.0, extents="shape", generator=_GENERATOR,
-    text=texts.drawn("rng_normal_general"),
+    text=texts.random_text("rng_normal_general"),
 )  # fmt: skip
 def normal(
     mean: Array,
@@ -176,8 +176,8 @@ def normal(
     """
     assert rng_seed is not None
     assert rng_offset is not None
-    drawn = _numbers(philox.normals, shape, rng_seed, rng_offset, dtype)
-    return mean + drawn * std
+    random_text = _numbers(philox.normals, shape, rng_seed, rng_offset, dtype)
+    return mean + random_text * std
 
 
 def _like(name: str, draw: str) -> Any:
@@ -225,12 +225,12 @@ def kept_elements(
     """Return (which elements a dropout keeps, 1 / the probability that one stays)."""
     keep = _keep(builder, p)
     shape = tensor_shape("dropout", x)
-    drawn = builder.apply("uniform", 0.0, 1.0, shape, seed, offset, dtype=F32)
+    random_text = builder.apply("uniform", 0.0, 1.0, shape, seed, offset, dtype=F32)
     if isinstance(keep, float):
         scale: Operand | float = 1.0 / keep if keep else 0.0
     else:
         scale = builder.apply("reciprocal", keep)
-    return builder.apply("lt", drawn, keep), scale
+    return builder.apply("lt", random_text, keep), scale
 
 
 def _expand_dropout(
@@ -255,6 +255,6 @@ def dropout(
     The default scale is 1 / (1 - p). Without rng_seed and rng_offset, every run generates new
     numbers from the program's generator.
     """
-    drawn = _numbers(philox.uniforms, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
-    mask = drawn < 1 - p
+    random_text = _numbers(philox.uniforms, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
+    mask = random_text < 1 - p
     return np.where(mask, arg * (1 / (1 - p) if scale is None else scale), 0.0), mask

@@ -22,7 +22,9 @@ def described(operands: Sequence[Operand]) -> str:
 
 
 _RESHAPE = "reshape, or declare both with one dim"
-_HALVES = f"{_RESHAPE}; `D // 2` and `D - D // 2` are equal if D is declared with `multiple_of: 2`"
+_EQUAL_PARTS = (
+    f"{_RESHAPE}; `D // 2` and `D - D // 2` are equal if D is declared with `multiple_of: 2`"
+)
 _COMPUTED = (
     "a slice has no more elements than its tensor: where that is never shorter, declare its extent "
     "as that of the slice plus another dim"
@@ -44,7 +46,7 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
                 notes=[described(operands), f"{wide[0]} and {other} differ"],
                 facts=[f"{wide[0]} and {other} differ"],
                 help="extents must be equal or literally 1; "
-                + (_COMPUTED if "min" in functions else _HALVES if functions else _RESHAPE),
+                + (_COMPUTED if "min" in functions else _EQUAL_PARTS if functions else _RESHAPE),
                 code=NO_BROADCAST,
             )
     return wide[0]

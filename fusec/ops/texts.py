@@ -104,7 +104,7 @@ def _product(line: Line) -> str:
     return f"{line.result}\n   = {name}({gap.join(line.operands)})\n"
 
 
-def drawn(function: str) -> Text:
+def random_text(function: str) -> Text:
     """Return the text of random numbers."""
 
     def layout(line: Line) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from fusec.dataclasses import dataclass
 
 CONTENTS: Mapping[str, Sequence[str]] = {
     "Start": ("readme", "tutorial", "how-to", "coming-from"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fusec.codes.declarations import ALIAS_TYPE
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Type
 from fusec.parse.foreign.uses import names_used

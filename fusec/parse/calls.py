@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fusec import ops
@@ -22,6 +21,7 @@ from fusec.codes.calls import (
 from fusec.codes.document import UNEXPECTED_TOKEN
 from fusec.codes.names import DTYPE_CALLED, UNDEFINED_NAME
 from fusec.codes.shapes import NEEDS_INTEGERS
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, Shape, mod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, field
 
 from fusec.codes.declarations import (
     INVALID_SIZE,
@@ -19,6 +18,7 @@ from fusec.codes.declarations import (
 from fusec.codes.document import MISSING_FIELD, UNKNOWN_FIELD
 from fusec.codes.names import USED_BEFORE_DEFINITION
 from fusec.codes.usage import SET_UNKNOWN_DIM, SET_VALUE
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, product, symbol

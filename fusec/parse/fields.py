@@ -171,8 +171,9 @@ def _not_indented(node: Mapping, known: Sequence[str], sections: Sequence[str]) 
         own = list(takewhile(lambda key: key.text not in known, rest))
         if own:
             names = " and ".join(f"`{key.text}`" for key in own[:3])
+            verb = "is" if len(own) == 1 else "are"
             raise FusecError(
-                f"`{entry.key.text}:` is empty, and {names} stand{'s' * (len(own) == 1)} below it",
+                f"`{entry.key.text}:` is empty, and {names} {verb} below it",
                 span=own[0].span,
                 help=f"indent {'it' if len(own) == 1 else 'them'} under `{entry.key.text}:`, by "
                 "2 spaces",

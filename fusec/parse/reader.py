@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from fusec.codes.calls import NESTED_RESULTS
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, DIM_AS_VALUE, NO_OUTPUTS
 from fusec.codes.document import (
-    COLON_IN_OP_LINE,
     MISSING_FIELD,
     SPLIT_OP_LINES,
-    UNEXPECTED_TOKEN,
-    WRONG_NODE,
 )
 from fusec.codes.names import UNDEFINED_NAME
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.builder.arguments import Miscounted
@@ -37,6 +34,18 @@ from fusec.parse.phases import phases_of
 from fusec.parse.reserved import RESERVED, refuse_reserved
 from fusec.parse.schedules import overrides_of
 from fusec.parse.scope import Scope, Skip
+from fusec.parse.sections import (
+    OUTPUTS_HELP,
+    RESULTS,
+    SECTIONS,
+    became_mapping,
+    is_cut,
+    joined_line,
+    names_of_outputs,
+    of_names,
+    refuse_nested,
+    refuse_python,
+)
 from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
 from fusec.parse.shardings import Shardings, mesh_of
@@ -44,8 +53,7 @@ from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.syntax.lines import line_text
 from fusec.parse.syntax.op_lines import Divided, OpLineParser
 from fusec.parse.syntax.trees import Name, OpLine
-from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
-from fusec.parse.traps import colon_help, without_dash
+from fusec.parse.traps import without_dash
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (
@@ -98,13 +106,13 @@ class _Reader:
         """The names that the outputs use."""
 
     def read(self) -> Fusion:
-        _refuse_python(self.source)
+        refuse_python(self.source)
         root = parse_yaml(self.source)
         root = fields.mapping(
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
         fields.check_fields(root, (*FIELDS, *RESERVED), "the file", _WITH_ENTRIES)
-        _refuse_nested(root)
+        refuse_nested(root)
         refuse_reserved(root, self.problems)
         builder = self._builder(root)
         calls = Calls(self.source, builder, self.scope)
@@ -119,19 +127,19 @@ class _Reader:
             section = root.get(key)
             if section is not None and not fields.is_empty(section):
                 with self.problems.collect(None, self.scope.set_incomplete):
-                    what, help = _SECTIONS[key]
-                    read(fields.mapping(section, what, _of_names(key, section) or help))
+                    what, help = SECTIONS[key]
+                    read(fields.mapping(section, what, of_names(key, section) or help))
         with self.problems.collect():
             declared.check_overrides()
         outputs = root.get("outputs")
-        self.read_last = frozenset(_names_of_outputs(outputs))
+        self.read_last = frozenset(names_of_outputs(outputs))
         self._ops(root.get("ops"), builder, calls)
         with self.problems.collect():
             if outputs is None:
                 raise FusecError(
                     "the file has no `outputs`",
                     span=root.span,
-                    help=_OUTPUTS_HELP,
+                    help=OUTPUTS_HELP,
                     code=MISSING_FIELD,
                 )
             self._outputs(outputs, builder)
@@ -225,14 +233,14 @@ class _Reader:
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
         if isinstance(node, Scalar) and "=" in node.text and node.plain:
-            raise without_dash(node.source, node.start, beside="ops:")
+            raise without_dash(node.source, node.start, entry="ops:")
         if isinstance(node, Scalar) and node.source.text[node.start] in "|>":
             begun = all(line.lstrip().startswith("-") for line in node.text.splitlines())
             sign = f"remove the `{node.source.text[node.start]}` after `ops:`"
             help = sign if begun else f"{sign}, and begin each line with `- `"
             raise fields.wrong(node, "a list of op lines", help)
         node = fields.listing(node, "a list of op lines", "write one op per line: `- y = relu(x)`")
-        if node.flow and any(isinstance(i, Scalar) and _is_cut(i) for i in node.items):
+        if node.flow and any(isinstance(i, Scalar) and is_cut(i) for i in node.items):
             raise FusecError(
                 "`[...]` splits op lines at every comma",
                 span=node.span,
@@ -253,7 +261,7 @@ class _Reader:
                 raise fields.wrong(item, "an op line", f"write `- {line}`" if only else help)
             if not item.text.strip():
                 raise fields.wrong(item, "an op line", "remove this `-`")
-            joined = _joined_line(item)
+            joined = joined_line(item)
             if joined is not None:
                 raise joined
             return OpLineParser(item.source, *item.body).op_line()
@@ -261,14 +269,14 @@ class _Reader:
 
     def _line_with_colon(self, item: Mapping) -> OpLine:
         """Return the op line of which YAML makes a mapping, as one that says how to write it."""
-        error = _became_mapping(item)
+        error = became_mapping(item)
         try:
             line = OpLineParser(item.source, item.start, item.end).op_line()
         except Divided:
             raise
         except FusecError:
             raise error from None
-        return replace(line, told=line.told or error)
+        return replace(line, wrong=line.wrong or error)
 
     def _poison(self, item: YamlNode) -> None:
         """Keep uses of what an unreadable line was meant to define silent."""
@@ -276,7 +284,7 @@ class _Reader:
             for found in re.finditer(r"[A-Za-z_]\w*", entry.key.text.partition("=")[0]):
                 self.scope.poison(found[0], item.span)
         text, known = self.source.text[item.start : item.end], isinstance(item, Mapping)
-        for line in _RESULTS.finditer(text):
+        for line in RESULTS.finditer(text):
             for found in re.finditer(r"[A-Za-z_]\w*", line[1]):
                 self.scope.poison(found[0], item.span)
                 known = True
@@ -306,7 +314,7 @@ class _Reader:
                 return  # `B, H = x.shape` of a tensor [B, H]
             twice, made = self._names_given_again(line, spans), None
             try:
-                overwriting = calls.words.overwriting(line, below) if line.told is None else None
+                overwriting = calls.words.overwriting(line, below) if line.wrong is None else None
                 if overwriting is not None:
                     made, error = overwriting
                     raise error
@@ -366,7 +374,7 @@ class _Reader:
         names = (*line.names, *unused * (count - len(line.names)))
         try:
             ours = calls.words.line_in_ours(line) if calls.words.plain(line) is None else line
-            named, besides = replace(ours, names=names, told=None), calls.words.missing
+            named, besides = replace(ours, names=names, wrong=None), calls.words.missing
             calls.line(named, lambda: [builder.fresh_name(f"unused_{k}") for k in range(count)])
         except FusecError as again:
             return error if isinstance(again, Miscounted) else again
@@ -460,11 +468,11 @@ class _Reader:
                 entries.append((item.entries[0].key, item.entries[0].value))
             else:
                 with self.problems.collect():
-                    raise fields.wrong(item, "the name of an output", _OUTPUTS_HELP)
+                    raise fields.wrong(item, "the name of an output", OUTPUTS_HELP)
         if isinstance(node, Scalar):
             words = re.findall(r"\w+", node.text)
             named = bool(words) and re.fullmatch(r"[\w\s,()]+", node.text) is not None
-            help = f"write `outputs: [{', '.join(words)}]`" if named else _OUTPUTS_HELP
+            help = f"write `outputs: [{', '.join(words)}]`" if named else OUTPUTS_HELP
             raise fields.wrong(node, "a list of outputs", help)
         typed = [k.text for k, v in entries if isinstance(v, Scalar) and not fields.is_empty(v)]
         if typed and len(typed) == len(entries):
@@ -475,7 +483,7 @@ class _Reader:
         if not entries:
             self.problems.check()
             raise FusecError(
-                "the fusion has no outputs", span=node.span, help=_OUTPUTS_HELP, code=NO_OUTPUTS
+                "the fusion has no outputs", span=node.span, help=OUTPUTS_HELP, code=NO_OUTPUTS
             )
         for key, options in entries:
             with self.problems.collect(key.span):
@@ -485,7 +493,7 @@ class _Reader:
         value = self._value(key, "an output")
         alias, order, given = None, None, None
         if options is not None and not fields.is_empty(options):
-            given = fields.mapping(options, "the options of an output", _OUTPUTS_HELP)
+            given = fields.mapping(options, "the options of an output", OUTPUTS_HELP)
             known = ("alias", "stride_order", *SHARDING_FIELDS)
             fields.check_fields(given, known, f"output `{key.text}`")
             target, order_node = given.get("alias"), given.get("stride_order")
@@ -554,159 +562,16 @@ class _Reader:
         )
 
 
-_RESULTS = re.compile(r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)=")
-"""What is defined in an op line, or in each of several that are written as one."""
-_JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")
-
-
 def _with_next_error(error: FusecError, again: FusecError, line: OpLine) -> FusecError:
     """Return the error of a line whose line to write is wrong, too, with what is wrong with it."""
-    told, also = error.diagnostic, again.diagnostic
-    if told.help is None or line_text(line) not in told.help or again.code is UNDEFINED_NAME:
+    wrong, also = error.diagnostic, again.diagnostic
+    if wrong.help is None or line_text(line) not in wrong.help or again.code is UNDEFINED_NAME:
         return error
     if again.guess is not None:
-        rest = told.help.partition(line_text(line))[2]
+        rest = wrong.help.partition(line_text(line))[2]
         return error.changed(help=f"{also.help}{rest}", guess=again.guess)
-    help = f"; {also.help}" if also.help is not None and also.help not in told.help else ""
-    return error.changed(notes=(*told.notes, f"in the line to write: {also.message}{help}"))
-
-
-def _names_of_outputs(node: YamlNode | None) -> Iterator[str]:
-    if isinstance(node, Mapping):
-        yield from (e.key.text for e in node.entries)
-    for item in node.items if isinstance(node, Listing) else ():
-        yield from [item.text] if isinstance(item, Scalar) else _names_of_outputs(item)
-
-
-def _is_closed(text: str) -> bool:
-    return all(text.count(a) == text.count(b) for a, b in ("()", "[]"))
-
-
-def _joined_line(item: Scalar) -> FusecError | None:
-    """Return the error for a second op line in one: after a `;`, or indented deeper."""
-    found = _JOINED.search(item.source.text, item.start, item.end) if item.plain else None
-    if found is None or not _is_closed(item.source.text[item.start : found.start()]):
-        return None
-    if found[1]:
-        return FusecError(
-            "this line is indented deeper than the op line above, so YAML joins them",
-            span=item.source.span(found.start(1), found.end(1)),
-            help="align its `-` with the one above, and write "
-            f"`- {found[1].removeprefix('-').strip()}`",
-            code=UNEXPECTED_TOKEN,
-        )
-    before = item.source.text[item.start : found.start(2)].strip()
-    rest = f" and `- {found[3].strip()}`" if found[3].strip() else ""
-    return FusecError(
-        "an op line ends at its end, not at a `;`",
-        span=item.source.span(found.start(2)),
-        help=f"{'one op per line' if rest else 'remove it'}: write `- {before}`{rest}",
-        code=UNEXPECTED_TOKEN,
-    )
-
-
-def _refuse_nested(root: Mapping) -> None:
-    """Raise FusecError for a section that is indented under another one."""
-    for entry in root.entries:
-        inner = entry.value.entries if isinstance(entry.value, Mapping) else ()
-        for nested in inner:
-            is_block = isinstance(nested.value, (Mapping, Listing))
-            if is_block and nested.key.text in _SECTIONS_OF_LINES and not root.get(nested.key.text):
-                raise FusecError(
-                    f"`{nested.key.text}:` is indented under `{entry.key.text}:`",
-                    span=nested.key.span,
-                    help="begin the line in the first column, and indent its entries by 2 spaces",
-                    code=WRONG_NODE,
-                )
-
-
-_SECTIONS_OF_LINES = ("dims", "inputs", "ops", "outputs", "mesh")
-"""Sections that no other section has an entry of the name of."""
-
-
-def _refuse_python(source: Source) -> None:
-    """Raise FusecError for a Python script in a file that is read as YAML."""
-    first = _PYTHON.search(source.text)
-    if first is not None:
-        raise FusecError(
-            "this is Python, not YAML",
-            span=source.span(first.start(), first.end()),
-            help=_python_help(source.text),
-            code=WRONG_NODE,
-        )
-
-
-def _python_help(text: str) -> str:
-    """Return what to do with a Python script in a file of another name."""
-    if "FusionDefinition" in text:
-        return "name the file `.py`: scripts with a `FusionDefinition` are read"
-    if MODULE_CLASS.search(text):
-        return EXPORTED
-    return (
-        "a file has the lines of one function: write its arguments under `inputs:`, and "
-        "`- y = relu(x)` under `ops:` for each line"
-    )
-
-
-_PYTHON = re.compile(
-    r"(?m)\A(?:\s*(?:#[^\n]*)?\n)*(?:def \w+\(|import \w|from \w+ import|class \w+[:(]|@\w)"
-)
-_OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write to an input"
-_SECTIONS = {
-    "dims": ("dims (a mapping)", "write `dims: {B: 4096, H: 1024}`, or one `name: size` per line"),
-    "inputs": ("inputs (a mapping)", "write one `name: bf16[B, H]` per line, without `- `"),
-}
-
-
-def _of_names(section: str, node: YamlNode) -> str | None:
-    """Return the section as it is written with the names of a list; None of other nodes."""
-    pairs = re.findall(r"(\w+) *= *([\w*+/ -]+)", node.text) if isinstance(node, Scalar) else []
-    if pairs and section == "dims":
-        return f"write `dims: {{{', '.join(f'{name}: {size.strip()}' for name, size in pairs)}}}`"
-    items = node.items if isinstance(node, Listing) else ()
-    names = [i.text for i in items if isinstance(i, Scalar) and i.text.isidentifier()]
-    if not names or len(names) != len(items):
-        return None
-    value = "4096" if section == "dims" else '"f32[B, H]"'
-    entries = ", ".join(f"{name}: {value}" for name in names)
-    return f"write `{section}: {{{entries}}}`, with the {'sizes' if section == 'dims' else 'types'}"
-
-
-def _is_cut(item: Scalar) -> bool:
-    return item.text.count("(") != item.text.count(")") or "=" not in item.text
-
-
-def _became_mapping(item: Mapping) -> FusecError:
-    first = item.entries[0] if item.entries else None
-    if first is None or "=" not in first.key.text:
-        body = first.value if first is not None and len(item.entries) == 1 else None
-        named = first is not None and re.fullmatch(r"\w+(\s*,\s*\w+)*", first.key.text)
-        if first is not None and first.key.text.split(" ")[0] in ("for", "while", "if", "with"):
-            help = "op lines have no blocks: write a line for each turn, or a Python script"
-            return FusecError(f"`{first.key.text}:` is Python", span=item.span, help=help)
-        function = None if first is None else re.match(r"def (\w+)", first.key.text)
-        if first is not None and function is not None:
-            text = body.text.removeprefix("return ") if isinstance(body, Scalar) else ""
-            help = f"write its body{f', `{text}`,' if text else ''} where `{function[1]}` is called"
-            return FusecError("op lines have no functions", span=item.span, help=help)
-        line = "y = op(x)"
-        if first is not None and isinstance(body, Mapping):
-            called, given = body.get("op"), body.get("args")
-            items = given.items if isinstance(given, Listing) else ()
-            words = [item.text for item in items if isinstance(item, Scalar)]
-            if isinstance(called, Scalar):
-                line = f"{first.key.text} = {called.text}({', '.join(words)})"
-        if first is not None and named and isinstance(body, Scalar) and body.text:
-            line = f"{first.key.text} = {body.text}"
-        return fields.wrong(item, "an op line", f"write `- {line}`")
-    # The colon stands after the key, perhaps after blanks.
-    start = item.source.text.find(":", first.key.end)
-    return FusecError(
-        "`: ` inside an op line makes it a YAML mapping",
-        span=item.source.span(start),
-        help=colon_help(first.key.text),
-        code=COLON_IN_OP_LINE,
-    )
+    help = f"; {also.help}" if also.help is not None and also.help not in wrong.help else ""
+    return error.changed(notes=(*wrong.notes, f"in the line to write: {also.message}{help}"))
 
 
 def _with_hints(fusion: Fusion, hints: MappingOf[str, int]) -> Fusion:

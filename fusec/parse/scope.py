@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from fusec import ops
 from fusec.codes.names import DEFINED_TWICE, UNDEFINED_NAME, USED_BEFORE_DEFINITION
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Operand, Value

@@ -6,10 +6,10 @@ import codecs
 import os
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Span
 from fusec.escape import visible
 from fusec.foreign import TEXT_BYTES, MissingFile, read_bytes, read_standard_input

@@ -31,9 +31,9 @@ def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -
     (https://pytorch.org/docs/stable/tensor_view.html), and one tensor of integers, or one list,
     is then an index of the dim that is left in its place. None of other subscripts.
     """
-    turned = [k for k, key in enumerate(tree.keys) if _is_turned(key)]
-    if turned:
-        return _turned(tree, turned, keys, len(shape))
+    reversed_dims = [k for k, key in enumerate(tree.keys) if _is_reversal(key)]
+    if reversed_dims:
+        return _reversed(tree, reversed_dims, keys, len(shape))
     if len(keys) >= 2 and is_counting(tree.keys[0]):
         return _of_rows(tree, shape, keys, sizes)
     column = _counted_column(tree.keys[0])
@@ -63,12 +63,14 @@ def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -
     return _made(rows, tree, x=base, i=tree.keys[place], s=sizes(index.shape, tree))
 
 
-def _turned(tree: Subscript, turned: Sequence[int], keys: Sequence[Any], rank: int) -> Tree:
+def _reversed(
+    tree: Subscript, reversed_dims: Sequence[int], keys: Sequence[Any], rank: int
+) -> Tree:
     """Return `x[::-1, 1:]`: the dims reversed, then the other entries."""
     whole = Range(None, None, None, tree.start, tree.start)
-    axes = [_axis_of(k, tree.keys, keys, rank) for k in turned]
-    rest = tuple(whole if k in turned else key for k, key in enumerate(tree.keys))
-    others = (key for k, key in enumerate(tree.keys) if k not in turned)
+    axes = [_axis_of(k, tree.keys, keys, rank) for k in reversed_dims]
+    rest = tuple(whole if k in reversed_dims else key for k, key in enumerate(tree.keys))
+    others = (key for k, key in enumerate(tree.keys) if k not in reversed_dims)
     if all(isinstance(key, Dots) or _is_whole(key) for key in others):
         return _made(f"flip(x, {axes})", tree, x=tree.base)
     base = Subscript(tree.base, rest, tree.start, tree.end)
@@ -187,7 +189,7 @@ def _of_list(base: Tree, axis: int, listed: Tree, at: Tree) -> Tree | None:
     return with_key(Range(literals[0], None if numbers[0] == -1 else end, None, at.start, at.start))
 
 
-def _is_turned(key: Tree) -> bool:
+def _is_reversal(key: Tree) -> bool:
     """Return whether an entry is `::-1`."""
     step = integer_literal(key.step) if isinstance(key, Range) and key.step is not None else None
     return isinstance(key, Range) and key.low is None and key.high is None and step == -1

@@ -22,7 +22,7 @@ _ASSIGNED_NUMBER = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([-+]?[0-9.][0-9.eE+-
 _ASSIGNED_SCALAR = re.compile(
     r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([a-z]\w*)[ ]+([-+]?[0-9.][0-9.eE+-]*)[ ]*"
 )
-_SIZE_BESIDE = re.compile(r"(dims|mesh): +([A-Za-z_]\w*)[ ]*=[ ]*(\w+)[ ]*")
+_SIZED_ENTRY = re.compile(r"(dims|mesh): +([A-Za-z_]\w*)[ ]*=[ ]*(\w+)[ ]*")
 _STARRED = re.compile(r"[ ]*[*%$]\s*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _SIGILED = re.compile(r"[ ]*- ([%$@]\w+\s*=[^=].*?)[ ]*")
 _LISTED_ENTRY = re.compile(r"[ ]*-[ ]+([A-Za-z_]\w*): (\w+\[[^\]]*\].*?)[ ]*")
@@ -75,54 +75,54 @@ def _by_line(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> Fuse
     return None
 
 
-Told = tuple[str, str] | None
+Advice = tuple[str, str] | None
 """A message and its help."""
 
 
-def _dashed(line: str) -> Told:
+def _dashed(line: str) -> Advice:
     return "no space after `-`", f"write `- {line}`"
 
 
-def _starred(line: str) -> Told:
+def _starred(line: str) -> Advice:
     return "the op line is missing its `- `", f"write `- {line}`"
 
 
-def _sigiled(line: str) -> Told:
+def _sigiled(line: str) -> Advice:
     plain = re.sub(r"[%$@](?=\w)", "", line)
     return "names are letters, digits and `_`", f"write `- {plain}`"
 
 
-def _listed_entry(name: str, type: str) -> Told:
+def _listed_entry(name: str, type: str) -> Advice:
     return "entries of a section are not a list", f"write `{name}: {type}`, without the `- `"
 
 
-def _number(name: str, value: str) -> Told:
+def _number(name: str, value: str) -> Advice:
     return f"no `:` after `{name}`", f"write `{name}: f32 = {value}`"
 
 
-def _scalar(name: str, dtype: str, value: str) -> Told:
+def _scalar(name: str, dtype: str, value: str) -> Advice:
     return f"no `:` after `{name}`", f"write `{name}: {dtype} = {value}`"
 
 
-def _beside(field: str, name: str, size: str) -> Told:
+def _sized_entry(field: str, name: str, size: str) -> Advice:
     told = f"write `{name}: {size}` on a line below, indented by 2 spaces, or remove it"
     return f"`{field}:` has an entry on its own line", told
 
 
-def _of_field(name: str, value: str) -> Told:
+def _of_field(name: str, value: str) -> Advice:
     known = name in ("dims", "inputs", "outputs", "mesh")
     return (f"no `:` after `{name}`", f"write `{name}: {value}`") if known else None
 
 
-def _without_sign(name: str, type: str) -> Told:
+def _without_sign(name: str, type: str) -> Advice:
     return f"no `:` after `{name}`", f"write `{name}: {type}`"
 
 
-def _reversed(name: str, shape: str, dtype: str) -> Told:
+def _reversed(name: str, shape: str, dtype: str) -> Advice:
     return "the dtype comes before the shape", f"write `{name}: {dtype}{shape}`"
 
 
-def _nested(field: str, entry: str) -> Told:
+def _nested(field: str, entry: str) -> Advice:
     told = f"write `{entry}` on a line below, indented by 2 spaces"
     return f"`{field}:` has an entry on its own line", told
 
@@ -130,30 +130,30 @@ def _nested(field: str, entry: str) -> Told:
 _COMMENT = re.compile(r"[ ]*(//+|/\*+|--+)[ ]?(.*?)[ ]*(?:\*/)?")
 
 
-def _commented(marks: str, text: str) -> Told:
+def _commented(marks: str, text: str) -> Advice:
     return f"a comment does not begin with `{marks}`", f"write `# {text}`"
 
 
-_FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Told]]] = (
+_FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Advice]]] = (
     (_COMMENT, _commented), (_DASHED, _dashed), (_FIELD_AND_LIST, _of_field),
     (_ASSIGNED_TYPE, _without_sign),
     (_REVERSED_TYPE, _reversed), (_NESTED_ENTRY, _nested), (_STARRED, _starred),
     (_SIGILED, _sigiled), (_LISTED_ENTRY, _listed_entry), (_ASSIGNED_NUMBER, _number),
-    (_ASSIGNED_SCALAR, _scalar), (_SIZE_BESIDE, _beside),
+    (_ASSIGNED_SCALAR, _scalar), (_SIZED_ENTRY, _sized_entry),
 )  # fmt: skip
 """Lines that YAML does not read, and what is said of each."""
 
 
-def without_dash(source: Source, start: int, beside: str = "") -> FusecError:
+def without_dash(source: Source, start: int, entry: str = "") -> FusecError:
     """Return the error for an op line that begins there, without its `- `.
 
-    beside: the key of the section, which has a line of its own.
+    entry: the key of the section, which has a line of its own.
     """
     first = source.text[start:].partition("\n")[0].rstrip()
     span = source.span(start, start + len(first))
     help = f"write `- {_BULLET.sub('', first)}`"
-    if beside and source.line_text(source.line_of(start)).startswith(beside):
-        help = f"write `{beside}` on a line of its own, and below it `{help[7:-1]}`"
+    if entry and source.line_text(source.line_of(start)).startswith(entry):
+        help = f"write `{entry}` on a line of its own, and below it `{help[7:-1]}`"
     return FusecError("the op line is missing its `- `", span=span, help=help, code=MISSING_DASH)
 
 
@@ -247,12 +247,12 @@ def _misaligned(source: Source, offset: int) -> tuple[str, str] | None:
     """Return the error of a line that begins left of the line above, or right of an entry there."""
     number = source.line_of(offset)
     above = next((k for k in range(number - 1, 0, -1) if source.line_text(k).strip()), number)
-    line, beside = source.line_text(number).rstrip(), source.line_text(above)
-    own, other = (len(t) - len(t.lstrip()) for t in (line, beside))
+    line, entry = source.line_text(number).rstrip(), source.line_text(above)
+    own, other = (len(t) - len(t.lstrip()) for t in (line, entry))
     told = f"this line is indented by {own} blank{'s' * (own != 1)}, and the one above by {other}"
     if own < other:
         return told, "align it with the entries above, or with the section"
-    if own > other and _ENTRY.match(beside) and _KEY.match(line):
+    if own > other and _ENTRY.match(entry) and _KEY.match(line):
         return told, f"align it with line {above}: write `{' ' * other}{line.lstrip()}`"
     return None
 
@@ -264,7 +264,7 @@ def _quoted(before: str, text: str, offset: int) -> str:
     value = "" if found is None else f"{found[2]}{rest}"
     typed = re.fullmatch(r"(\w+) *: *([-+]?[0-9.][0-9.eE+-]*)", value)
     if found is not None and typed is not None:
-        return f"a default stands after `=`: write `{found[1]}: {typed[1]} = {typed[2]}`"
+        return f"a default is written after `=`: write `{found[1]}: {typed[1]} = {typed[2]}`"
     if found is None or '"' in value or "\\" in value or " #" in value:
         return "check the indentation of this line, or quote the value"
     return f'quote the value: write `{found[1]}: "{value}"`'

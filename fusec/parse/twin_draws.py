@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ops.builder.draws import PARTS
 

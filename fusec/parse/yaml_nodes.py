@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import yaml
 
 from fusec.codes.document import DUPLICATE_KEY, INVALID_YAML
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, Span
 from fusec.foreign import yaml_events
 from fusec.parse.source import Source
-from fusec.parse.traps import explain
 
 MAX_DEPTH = 32
 MAX_NODES = 1_000_000
@@ -128,6 +127,8 @@ def parse_yaml(source: Source) -> YamlNode:
     try:
         return _build(source)
     except yaml.MarkedYAMLError as problem:
+        from fusec.parse.traps import explain
+
         raise explain(source, problem).coded(INVALID_YAML) from None
     except yaml.YAMLError as problem:
         raise FusecError(f"`{source.file}` is not YAML: {problem}") from None

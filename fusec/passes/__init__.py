@@ -13,6 +13,7 @@ from fusec.passes.expand_repeats import expand_repeats
 from fusec.passes.fold_constants import fold_constants
 from fusec.passes.half_one_plus import half_one_plus
 from fusec.passes.hoist_reciprocals import hoist_reciprocals
+from fusec.passes.hoist_scales import hoist_scales
 from fusec.passes.hoist_selections import hoist_selections
 from fusec.passes.merge_broadcasts import merge_broadcasts
 from fusec.passes.merge_casts import merge_casts
@@ -30,6 +31,7 @@ from fusec.passes.share_expressions import share_expressions
 from fusec.passes.specialize_units import specialize_units
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.passes.update_slices import update_slices
+from fusec.passes.view_outputs import view_outputs
 
 __all__ = ["APPROXIMATIONS", "NEEDED", "PIPELINE", "Observer", "Pass", "run_pipeline"]
 
@@ -52,10 +54,12 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         specialize_units,  # before reductions of these extents are squeezed
         scatters_as_selects,  # before what it writes is merged and shared
         squeeze_unit_reductions,  # before squeezes and casts are merged
+        hoist_scales,  # before the movements that it copies are merged
         merge_casts,
         merge_broadcasts,
         merge_permutes,
         merge_reshapes,
+        view_outputs,  # after chains are short, before equal outputs become copies of one
         share_expressions,  # after chains are short: equal chains are equal nodes now
         cancel_slices,  # compares tensors by identity, so after sharing
         expand_repeats,  # the same
@@ -73,7 +77,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
 
 NEEDED = ("complex_as_pairs", "protect_inputs")
 """The passes without which some fusions do not compile: the option `as_written` keeps them."""
-APPROXIMATIONS = ("half_one_plus", "hoist_reciprocals", "approximate")
+APPROXIMATIONS = ("hoist_scales", "half_one_plus", "hoist_reciprocals", "approximate")
 """The passes that take cheaper arithmetic: the option `precise` leaves them out."""
 
 

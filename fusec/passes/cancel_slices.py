@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node, Operand
 from fusec.passes.rewrite import Rewriter, fits, rewrite

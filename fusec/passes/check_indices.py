@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion, Node, Type, Value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import Unsupported
 from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import ComplexPart, Const, Fusion, Input, Node, Operand, Output, Type, Value

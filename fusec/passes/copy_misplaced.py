@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
+from fusec.dataclasses import replace
 from fusec.ir.dim import Dim
 from fusec.ir.effects import own_strides
 from fusec.ir.expression import contiguous_strides

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ops.matmul.contractions import linear, matmul

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.annotations import Override
 from fusec.ir.graph import Fusion, Value
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from fusec.codes.usage import UNKNOWN_PASS
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 
 T = TypeVar("T")
@@ -72,6 +71,8 @@ def known_name(pipeline: Iterable[Pass[Any]], name: str) -> str:
 
 def one_of(names: Collection[str], name: str) -> str:
     """Return the one of some passes' names that is meant; FusecError where there is none."""
+    import difflib
+
     plain = name.replace("-", "_")
     if plain in names:
         return plain

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
+from fusec.dataclasses import replace
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.graph import Fusion, Node, Operand, Output, Value
 from fusec.passes.rewrite import Rewriter, edit_pins, rewrite
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.annotations import Pin
 from fusec.ir.graph import Const, Fusion, Node, Operand, Type, Value

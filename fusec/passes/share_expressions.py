@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.passes.merge_reshapes import is_output_of_output
 from fusec.passes.rewrite import Rewriter, rewrite
 
 """Copies are asked for, as outputs or as boundaries."""
@@ -20,7 +21,7 @@ def share_expressions(fusion: Fusion) -> Fusion:
     number: dict[Value, int] = {}
 
     def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-        if node.op.copies:
+        if node.op.copies or is_output_of_output(node, work):
             return None
         operands = [_operand(o, number) for o in node.operands]
         if node.op.commutative:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ops.find import find_op
@@ -40,9 +40,9 @@ def _changed(fusion: Fusion, value: Operand, target: Value, place: Sequence[Dim]
     node = fusion.producer.get(value)
     if node is not None and _is_slice_at(node, target, place):
         return None
-    if node is None or node.op.access is None or node.op.access.beside is None:
+    if node is None or node.op.access is None or node.op.access.concat_dim is None:
         return value, tuple(place)
-    axis, found = node.op.access.beside(node), list[Slice]()
+    axis, found = node.op.access.concat_dim(node), list[Slice]()
     at = list(place)
     for operand in node.operands:
         part = _changed(fusion, operand, target, at)

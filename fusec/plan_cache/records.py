@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fusec.codegen.source import KernelSource
+from fusec.dataclasses import dataclass, field, fields
 from fusec.hostir.form import RECORDS
 from fusec.hostir.program import HostProgram
 from fusec.hostir.records import OMITTED

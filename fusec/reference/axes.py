@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from fusec.dataclasses import dataclass
 from fusec.ir.evaluate import Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.roles import Links
@@ -14,7 +14,7 @@ from fusec.ops.movement.links import links_of
 Axis = tuple[Value, int]
 
 
-DRAWN_RUNS = 256
+RANDOM_RUNS = 256
 """Runs of neighbouring elements up to which a block of random numbers is drawn run by run."""
 
 
@@ -102,5 +102,5 @@ def _band(
 def _makes_blocks(node: Node, before: tuple[int, ...]) -> bool:
     """Return whether a node makes a block of a result axis that no operand has."""
     if node.op.family == "random":
-        return prod(before) <= DRAWN_RUNS
+        return prod(before) <= RANDOM_RUNS
     return node.op.access.repeats if node.op.access is not None else bool(node.op.extents)

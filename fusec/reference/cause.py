@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ir.arrays import np
 from fusec.ir.evaluate import Sizes

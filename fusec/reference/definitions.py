@@ -7,8 +7,8 @@ f32, and weights are rounded to the half type before they are divided by their s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.pointwise.binary import div
 from fusec.reference.errors.nodes import Model

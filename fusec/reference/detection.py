@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import inf
 
 import numpy
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
@@ -47,8 +47,8 @@ class Power:
     scale: of the value; size: of what was added up to it; part: of one lost of 64 equal parts of
     the last reduction. beyond: how many of the elements looked at exceed their limit; lost: how
     many do not though they are other than 0. What is negligible is not looked at. largest: the
-    largest finite element; widest: the largest together with its limit. beside: elements are to be
-    judged next to the error that they share, too.
+    largest finite element; widest: the largest together with its limit. given_shared_error: whether
+    elements are also judged against the error that they share.
     """
 
     scale: Array
@@ -59,7 +59,7 @@ class Power:
     looked: int
     largest: float
     widest: float
-    beside: bool = False
+    given_shared_error: bool = False
 
     @property
     def is_blunt(self) -> bool:
@@ -151,7 +151,7 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         beyond = counted & (size > LIMIT * sigma)
         scale = shown / size
         if expected.shared is not None:
-            fitted, is_beyond = (few(a) for a in _beside_shared(expected, expected.shared))
+            fitted, is_beyond = (few(a) for a in _open_to_shared_error(expected, expected.shared))
             scale, beyond = np.fmin(scale, fitted), beyond | (counted & is_beyond)
         zero = size <= part * ZERO
         return Power(
@@ -167,7 +167,7 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         )
 
 
-def _beside_shared(expected: Estimate, shared: Shared) -> tuple[Array, Array]:
+def _open_to_shared_error(expected: Estimate, shared: Shared) -> tuple[Array, Array]:
     """Return the scale errors that elements show next to the shared error that fits them best.
 
     And which elements are not lost in their other errors.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.ir.arrays import computed_by, host, on_gpu
 from fusec.options import REFERENCES, environment

@@ -8,8 +8,7 @@ errors once that one is fitted to them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.arrays import host, np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, round_to
@@ -55,7 +54,7 @@ def half_ulp(value: Array, half: DType | None) -> Array:
     return np.zeros(()) if half is None else ulp(value, half) / 2
 
 
-def judge_beside(found: Array, expected: Estimate, shared: Shared) -> Array:
+def judge_with_shared_error(found: Array, expected: Estimate, shared: Shared) -> Array:
     """Return which elements are off by more than their own errors and one that all share."""
     size = np.maximum(np.abs(found), np.abs(expected.value))
     tolerance = LIMIT * (remaining(expected, shared) + LOST)

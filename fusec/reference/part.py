@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.arrays import computed_by, np, on_gpu
 from fusec.ir.evaluate import Array, Sizes, apply_reference, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes

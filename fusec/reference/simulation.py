@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from math import prod, sqrt
 from typing import Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.arrays import np, on_gpu
 from fusec.ir.evaluate import Array, Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes

@@ -7,12 +7,12 @@ are to be sampled, so are outputs of which more can be sampled that way (decisio
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 import numpy
 
+from fusec.dataclasses import dataclass
 from fusec.ir.arrays import host, np
 from fusec.ir.evaluate import Array, Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
@@ -60,7 +60,7 @@ class Stream:
         """Divide the evaluation of `wanted`; limit: seconds beyond which slices are sampled."""
         self._given, self._limit = (fusion, inputs, sizes), limit
         self._model, self._costs = model, Costs(fusion, sizes)
-        self.groups = [self._planned(values) for values in _apart(fusion, wanted)]
+        self.groups = [self._planned(values) for values in _groups(fusion, wanted)]
         if sum(group.seconds for group in self.groups) > limit:
             self.groups = [part for group in self.groups for part in self._divided(group)]
 
@@ -124,7 +124,7 @@ class Stream:
         return found if sum(part.in_full for part in found) < group.in_full else [group]
 
 
-def _apart(fusion: Fusion, wanted: Iterable[Value]) -> Iterator[list[Value]]:
+def _groups(fusion: Fusion, wanted: Iterable[Value]) -> Iterator[list[Value]]:
     """Yield values in groups of which no two need the same tensor but inputs, in order."""
     groups: list[tuple[list[Value], set[Value]]] = []
     for value in wanted:

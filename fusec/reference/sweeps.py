@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ir.arrays import np, on_gpu
 from fusec.ir.evaluate import Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
@@ -112,10 +112,10 @@ def choose_plan(
         # Blocks that do not fit the caches cost more than another sweep.
         excess = max(slab - LARGE_BLOCKS * BLOCK_ELEMENTS, 0)
         full = 0.0 if in_full is None else in_full(plan)
-        price = (full, left + excess, sweeps, len(band.summing), -band.extent)
+        cost = (full, left + excess, sweeps, len(band.summing), -band.extent)
         plan = Plan(band, max(1, block // max(slab, 1)), plan.level)
-        if (inside or band.summing) and (best is None or price < best[0]):
-            best = (price, plan)
+        if (inside or band.summing) and (best is None or cost < best[0]):
+            best = (cost, plan)
     return whole if best is None else best[1]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.arrays import computed_by, host, np
 from fusec.ir.evaluate import Array, Sizes, extents, widen
@@ -20,7 +20,7 @@ from fusec.reference.errors.estimate import Estimate
 from fusec.reference.errors.nodes import Model
 from fusec.reference.evaluate import find_values
 from fusec.reference.gpu import chosen, on_the_host
-from fusec.reference.judge import Judged, agree, judge, judge_beside
+from fusec.reference.judge import Judged, agree, judge, judge_with_shared_error
 from fusec.reference.part import Coverage, Index
 from fusec.reference.simulation import simulate
 from fusec.reference.stream import Stream
@@ -195,8 +195,10 @@ class _Tally:
             expected = replace(expected, shared=None)  # both have one of their own
             judged = agree(found, wanted, expected, dtype)
         shown = power(expected, dtype)
-        if shown.beside and expected.shared is not None and not judged.wrong.any():
-            judged = replace(judged, wrong=judge_beside(found, expected, expected.shared))
+        if shown.given_shared_error and expected.shared is not None and not judged.wrong.any():
+            judged = replace(
+                judged, wrong=judge_with_shared_error(found, expected, expected.shared)
+            )
         wrong, unwritten, worst = judged.wrong, 0, list[tuple[float, Worst]]()
         finite = judged.errors
         if not wrong.any():

@@ -6,10 +6,9 @@ such an output looks at it in the shape of the value that is reshaped, which has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy
 
+from fusec.dataclasses import dataclass
 from fusec.ir.evaluate import Array, Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
     Alias,
@@ -75,10 +75,10 @@ class Bound:
         executable: Executable,
         inputs: Mapping[str, Any],
         sizes: Sizes,
-        beside: Bound | None = None,
+        sibling: Bound | None = None,
     ) -> None:
         """Allocate and upload everything that is not taken of another program."""
-        self._beside, self._executable = beside, executable
+        self._sibling, self._executable = sibling, executable
         self.program, self.device, self.member = (
             executable.program, executable.device, executable.member,
         )  # fmt: skip
@@ -137,9 +137,9 @@ class Bound:
     def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
         if buffer.name not in inputs:
             raise FusecError(f"input `{buffer.name}` is missing")
-        if self._beside is not None:
-            self.address[buffer.name] = self._beside.address[buffer.name]
-            self._uploads[buffer.name] = self._beside._uploads[buffer.name]
+        if self._sibling is not None:
+            self.address[buffer.name] = self._sibling.address[buffer.name]
+            self._uploads[buffer.name] = self._sibling._uploads[buffer.name]
             return
         given = inputs[buffer.name]
         if not isinstance(given, StridedArray):
@@ -284,8 +284,8 @@ class Bound:
         role = self.program.buffer[name].role
         if name in self.address:
             return  # in the arena
-        if self._beside is not None and role == "output" and name in self._beside._own:
-            self._own[name] = self._beside._own[name]
+        if self._sibling is not None and role == "output" and name in self._sibling._own:
+            self._own[name] = self._sibling._own[name]
         else:
             size = self.bytes_of(name)
             self._own[name] = self._guarded(size, f"{role} `{name}`"), size
@@ -353,7 +353,7 @@ class Bound:
         for step in self.steps:
             issue_all(device, streams.before(step.of))
             step.issue()
-            issue_all(device, streams.behind(step.number, step.of))
+            issue_all(device, streams.record_after(step.number, step.of))
         issue_all(device, streams.end())
 
     def outputs(self) -> dict[str, Array]:

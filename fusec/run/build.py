@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError
 from fusec.processors import usable_processors
 from fusec.run.binary.headers import headers_for, with_included

@@ -20,7 +20,7 @@ _LAYOUT = b"fusec kernel 2"
 """The first line of an entry; its number grows whenever what follows changes its form."""
 
 KIND = "kernel"
-_PATIENCE_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 
 
 def user_cache() -> Cache:
@@ -75,7 +75,7 @@ class Cache(Entries):
                 trust.make_private(folder)
                 # By a part of the key, so that their number stays small.
                 lock = FileLock(folder / f"{key[:3]}.lock", thread_local=False)
-                lock.acquire(timeout=_PATIENCE_SECONDS)
+                lock.acquire(timeout=_TIMEOUT_SECONDS)
             except (OSError, NotImplementedError):
                 lock = None
         try:

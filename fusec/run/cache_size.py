@@ -7,9 +7,9 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.foreign import RECORD_BYTES, read_text
 
@@ -21,7 +21,7 @@ LOCKS = "locks"
 _TOTAL = "total"
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _UNITS = ("", "k", "m", "g", "t")
-_PATIENCE_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def add(directory: Path, size: int, limit: int) -> None:
     """
     from filelock import FileLock
 
-    lock = FileLock(directory / LOCKS / "total.lock", timeout=_PATIENCE_SECONDS)
+    lock = FileLock(directory / LOCKS / "total.lock", timeout=_TIMEOUT_SECONDS)
     with contextlib.suppress(OSError, NotImplementedError), lock:
         total = _read_total(directory)
         total = None if total is None else total + size

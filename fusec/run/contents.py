@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.run.index_inputs import index_limit, offsets_end

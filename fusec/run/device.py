@@ -6,13 +6,13 @@ import ctypes
 import importlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, cached_property
 from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, OutOfMemory
 from fusec.ir.evaluate import Array
 from fusec.run.rows import Rows

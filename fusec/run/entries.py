@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from fusec import trust
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.foreign import CODE_BYTES
 from fusec.run.cache_size import DEFAULT_LIMIT, add, mark_used, remove

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Post
 from fusec.hostir.program import HostProgram
 from fusec.ir.evaluate import Array, Sizes

@@ -79,15 +79,15 @@ class Executable:
         """Return all sizes that a program knows: also where its rank stands."""
         return {**given, **(self.member.places if self.member else {})}
 
-    def bind(self, inputs: Mapping[str, Any], sizes: Sizes, beside: Bound | None = None) -> Bound:
+    def bind(self, inputs: Mapping[str, Any], sizes: Sizes, sibling: Bound | None = None) -> Bound:
         """Return the program bound to inputs on the device; FusecError where a guard fails.
 
-        beside: another plan of the same fusion, bound to the same, whose inputs and outputs are
+        sibling: another plan of the same fusion, bound to the same, whose inputs and outputs are
         taken; it must stay open as long.
         """
         self.program.check_guards(sizes)
         self.program.check_indices(sizes)
-        return Bound(self, inputs, sizes, beside)
+        return Bound(self, inputs, sizes, sibling)
 
 
 def execute(

@@ -17,7 +17,7 @@ from fusec.ops.limits import check_extrema, check_layouts, check_reshapes
 from fusec.run.arrays import StridedArray, dense_strides, span, strides_of
 from fusec.run.contents import Ends, Numbers, contents_of
 from fusec.run.index_inputs import group_ends
-from fusec.run.integers import Way, choose, draw, whole_contents
+from fusec.run.integers import InputRange, choose, draw, whole_contents
 
 PAD = 8
 """Elements of padding of a stride that is only known at run time: rows stay aligned to 16 bytes."""
@@ -86,12 +86,12 @@ def random_inputs(
 
     kind: `reals`, or `integers` so small that sums and products are exact in any order.
     """
-    way = choose(fusion, sizes).way if kind == "integers" else None
-    return {i.value.name: random_input(fusion, i, sizes, seed, way) for i in fusion.inputs}
+    input_range = choose(fusion, sizes).input_range if kind == "integers" else None
+    return {i.value.name: random_input(fusion, i, sizes, seed, input_range) for i in fusion.inputs}
 
 
 def random_input(
-    fusion: Fusion, entry: Input, sizes: Sizes, seed: int, way: Way | None = None
+    fusion: Fusion, entry: Input, sizes: Sizes, seed: int, input_range: InputRange | None = None
 ) -> Any:
     """Return one random input, drawn as `way` says where it is given.
 
@@ -101,25 +101,30 @@ def random_input(
     if entry.generator:
         return generator_state(entry, (seed, 0))
     if value.is_scalar:
-        find = contents_of if way is None else whole_contents
+        find = contents_of if input_range is None else whole_contents
         contents = find(fusion, entry, sizes)
         assert isinstance(contents, Numbers)
-        return _scalar(entry, sizes, _generator(entry, seed), contents, way)
+        return _scalar(entry, sizes, _generator(entry, seed), contents, input_range)
     shape = tuple(d.evaluate(sizes) for d in value.shape)
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
-    storage = random_elements(fusion, entry, sizes, span(shape, strides), seed, way)
+    storage = random_elements(fusion, entry, sizes, span(shape, strides), seed, input_range)
     return StridedArray(storage, shape, strides)
 
 
 def random_elements(
-    fusion: Fusion, entry: Input, sizes: Sizes, count: int, seed: int, way: Way | None = None
+    fusion: Fusion,
+    entry: Input,
+    sizes: Sizes,
+    count: int,
+    seed: int,
+    input_range: InputRange | None = None,
 ) -> Array:
     """Return `count` elements such as a tensor input holds, one after the other in memory."""
-    find = contents_of if way is None else whole_contents
+    find = contents_of if input_range is None else whole_contents
     contents = find(fusion, entry, sizes)
     if isinstance(contents, Ends):
         return group_ends(_generator(entry, seed), count, contents.end, entry.value.dtype.numpy)
-    return _draw(_generator(entry, seed), count, entry.value.dtype, contents, way)
+    return _draw(_generator(entry, seed), count, entry.value.dtype, contents, input_range)
 
 
 def _generator(entry: Input, seed: int) -> Any:
@@ -133,24 +138,28 @@ def generator_state(entry: Input, pair: tuple[int, int]) -> StridedArray:
     return StridedArray(np.array([part & (2**64 - 1)], np.uint64), (), ())
 
 
-def _scalar(entry: Input, sizes: Sizes, generator: Any, contents: Numbers, way: Way | None) -> Any:
+def _scalar(
+    entry: Input, sizes: Sizes, generator: Any, contents: Numbers, input_range: InputRange | None
+) -> Any:
     dtype, name = entry.value.dtype, entry.value.name
     if dtype.is_integer and entry.value.dim is not None and name in sizes:
         return sizes[name]
     if entry.default is not None:
         return entry.default
-    drawn = _draw(generator, 1, dtype, contents, way)[0]
+    drawn = _draw(generator, 1, dtype, contents, input_range)[0]
     return drawn.item() if dtype.kind in ("bool", "int", "uint", "complex") else float(drawn)
 
 
-def _draw(generator: Any, count: int, dtype: DType, contents: Numbers, way: Way | None) -> Array:
+def _draw(
+    generator: Any, count: int, dtype: DType, contents: Numbers, input_range: InputRange | None
+) -> Array:
     low, high = contents.low, contents.high
     if dtype.kind == "bool":
         return generator.integers(0, 2, count, dtype=np.uint8).astype(np.bool_)
     if dtype.is_complex:
-        return _draw(generator, 2 * count, dtype.part, contents, way).view(dtype.numpy)
-    if way is not None and not contents.positions:
-        return draw(contents, way, generator, count, dtype)
+        return _draw(generator, 2 * count, dtype.part, contents, input_range).view(dtype.numpy)
+    if input_range is not None and not contents.positions:
+        return draw(contents, input_range, generator, count, dtype)
     if dtype.is_integer:
         return _draw_integers(generator, count, dtype, low, high, zeros=contents.explicit)
     wide = np.float64 if dtype.name == "f64" else np.float32

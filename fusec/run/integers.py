@@ -7,17 +7,17 @@ that lets the most sums of the fusion be exact.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input, Value
 from fusec.run.arrays import span
 from fusec.run.contents import Ends, Numbers, contents_of
-from fusec.run.lattice import BOOL, Lattice, held, is_ruled, is_sum, lattices, of_number
+from fusec.run.exact_range import BOOL, ExactRange, exact_ranges, held, is_ruled, is_sum, of_number
 
 LARGEST = 2.0**60
 HALVINGS = 30
@@ -25,27 +25,35 @@ HALVINGS = 30
 
 
 @dataclass(frozen=True)
-class Way:
+class InputRange:
     """Draw multiples of a step up to `most`; a `share` of the elements, the others are 0."""
 
     most: int
     share: float = 1.0
 
 
-WAYS = (Way(8), Way(4), Way(2), Way(1), Way(1, 2.0**-3), Way(1, 2.0**-6), Way(1, 2.0**-9))
+INPUT_RANGES = (
+    InputRange(8),
+    InputRange(4),
+    InputRange(2),
+    InputRange(1),
+    InputRange(1, 2.0**-3),
+    InputRange(1, 2.0**-6),
+    InputRange(1, 2.0**-9),
+)
 
 
 @dataclass(frozen=True)
 class Choice:
     """How to draw, and the values that then come out the same in any order of summation."""
 
-    way: Way
+    input_range: InputRange
     exact: frozenset[Value]
 
 
 def choose(fusion: Fusion, sizes: Sizes) -> Choice:
     """Return the first way that lets the most sums be exact."""
-    choices = (Choice(w, frozenset(places(fusion, sizes, w))) for w in WAYS)
+    choices = (Choice(w, frozenset(places(fusion, sizes, w))) for w in INPUT_RANGES)
     sums = [v for n in fusion.nodes if is_sum(n) for v in n.outputs]
     return max(choices, key=lambda c: sum(v in c.exact for v in sums))  # of equal ones the first
 
@@ -62,14 +70,16 @@ def exact_outputs(fusion: Fusion, sizes: Sizes) -> frozenset[str]:
     return frozenset(v.name for v in outputs if v in exact and v.dtype.is_float)
 
 
-def places(fusion: Fusion, sizes: Sizes, way: Way) -> dict[Value, Lattice]:
+def places(fusion: Fusion, sizes: Sizes, input_range: InputRange) -> dict[Value, ExactRange]:
     """Return where the values lie that are exact if inputs are drawn in a way."""
-    given = {i.value: _lattice(fusion, i, sizes, way) for i in fusion.inputs}
-    known = {value: lattice for value, lattice in given.items() if lattice is not None}
-    return lattices(fusion, known, sizes)
+    given = {i.value: _exact_range(fusion, i, sizes, input_range) for i in fusion.inputs}
+    known = {value: exact_range for value, exact_range in given.items() if exact_range is not None}
+    return exact_ranges(fusion, known, sizes)
 
 
-def _lattice(fusion: Fusion, entry: Input, sizes: Sizes, way: Way) -> Lattice | None:
+def _exact_range(
+    fusion: Fusion, entry: Input, sizes: Sizes, input_range: InputRange
+) -> ExactRange | None:
     """Return where the elements of an input lie."""
     value, dtype = entry.value, entry.value.dtype
     if dtype.kind == "bool":
@@ -79,18 +89,18 @@ def _lattice(fusion: Fusion, entry: Input, sizes: Sizes, way: Way) -> Lattice | 
     if value.is_scalar and entry.default is not None:
         return of_number(entry.default, dtype)
     if entry.generator:
-        return Lattice(1.0, 2.0**64)
+        return ExactRange(1.0, 2.0**64)
     contents = whole_contents(fusion, entry, sizes)
     if not isinstance(contents, Numbers):
-        return Lattice(1.0, float(contents.end))
+        return ExactRange(1.0, float(contents.end))
     if contents.positions:
-        return Lattice(1.0, contents.high)
-    points = points_of(contents, way.most, dtype)
+        return ExactRange(1.0, contents.high)
+    points = points_of(contents, input_range.most, dtype)
     shape = [d.evaluate(sizes) for d in value.shape]
     repeats = span(shape, [s.evaluate(sizes) for s in entry.strides]) < math.prod(shape)
-    share = way.share if is_sparse(contents, dtype, way) and not repeats else 1.0
+    share = input_range.share if is_sparse(contents, dtype, input_range) and not repeats else 1.0
     most = max(abs(points.low), abs(points.high)) * points.step
-    return held(Lattice(points.lattice_step, most, share), dtype)
+    return held(ExactRange(points.exact_range_step, most, share), dtype)
 
 
 def whole_contents(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends:
@@ -103,9 +113,9 @@ def whole_contents(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends
     return contents
 
 
-def is_sparse(contents: Numbers, dtype: DType, way: Way) -> bool:
+def is_sparse(contents: Numbers, dtype: DType, input_range: InputRange) -> bool:
     """Return whether most elements are drawn as 0."""
-    return way.share < 1 and dtype.is_float and contents.low <= 0 <= contents.high
+    return input_range.share < 1 and dtype.is_float and contents.low <= 0 <= contents.high
 
 
 @dataclass(frozen=True)
@@ -118,7 +128,7 @@ class Points:
     zero: bool
 
     @property
-    def lattice_step(self) -> float:
+    def exact_range_step(self) -> float:
         """Return the power of two of which all are multiples."""
         over, under = float(self.step).as_integer_ratio()
         return (over & -over) / under
@@ -151,9 +161,11 @@ def points_of(contents: Numbers, most: int, dtype: DType) -> Points:
     return Points(1, 1, low, zero=True)
 
 
-def draw(contents: Numbers, way: Way, generator: Any, count: int, dtype: DType) -> Array:
+def draw(
+    contents: Numbers, input_range: InputRange, generator: Any, count: int, dtype: DType
+) -> Array:
     """Return random numbers of an input as the way says."""
-    drawn = points_of(contents, way.most, dtype).draw(generator, count, dtype)
-    if is_sparse(contents, dtype, way):
-        drawn[generator.random(count) >= way.share] = 0
+    drawn = points_of(contents, input_range.most, dtype).draw(generator, count, dtype)
+    if is_sparse(contents, dtype, input_range):
+        drawn[generator.random(count) >= input_range.share] = 0
     return drawn

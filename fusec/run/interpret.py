@@ -7,7 +7,6 @@ freed is given to later buffers, and steps of several streams may come in any or
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from time import perf_counter
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
     Alias,
@@ -113,7 +113,7 @@ class _Interpreter:
             member.transport.prepare([exchange() for exchange in self.exchanges])
 
     def run(self, draw: Random | None, observe: Observe | None) -> dict[str, Array]:
-        for task in self.tasks if draw is None else self._drawn(draw):
+        for task in self.tasks if draw is None else self._random(draw):
             began = perf_counter()
             task.run()
             if observe is not None:
@@ -121,7 +121,7 @@ class _Interpreter:
         self._check_inputs()
         return {name: self._view(name, self.regions[name]).copy() for name in self.program.outputs}
 
-    def _drawn(self, draw: Random) -> Any:
+    def _random(self, draw: Random) -> Any:
         """Yield the tasks in an order that the streams allow; exchanges keep that of the program.
 
         The host begins them so on every rank, whatever waits on which stream.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.hostir.instructions import Launch
 from fusec.ir.dtype import DType

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Launch
 from fusec.run.bound import Bound, Step
 from fusec.run.device import Device
@@ -118,7 +118,7 @@ def timeline(bound: Bound) -> list[Timed]:
                 device.call("cuEventRecord", begin, handle)
                 step.issue()
                 device.call("cuEventRecord", end, handle)
-                issue_all(device, streams.behind(step.number, step.of))
+                issue_all(device, streams.record_after(step.number, step.of))
         issue_all(device, streams.end())
         device.synchronise("timing the kernels")
         at = [zero + float(device.call("cuEventElapsedTime", events[0], e)) / 1e3 for e in events]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fusec.dataclasses import dataclass, field
 from fusec.run.launch import Geometry, PackedArguments, launch_config
 
 FIXED = -1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import replace
 from fusec.run.build import Artifact, Source
 
 if TYPE_CHECKING:

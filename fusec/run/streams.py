@@ -128,7 +128,7 @@ class Streams:
         """Return what lets a step's stream wait for what must be over."""
         return [self._wait(step.stream, number) for number in step.after]
 
-    def behind(self, number: int, step: Step) -> list[Operation]:
+    def record_after(self, number: int, step: Step) -> list[Operation]:
         """Return what notes where a step's stream is after it, if anybody waits for that."""
         return self._record(number, step.stream)
 

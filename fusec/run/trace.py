@@ -9,11 +9,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.hostir.instructions import (
     Collective,

@@ -24,7 +24,7 @@ def approximated(original: Fusion, fusion: Fusion) -> tuple[tuple[str, ...], tup
     if not forms:
         return (), ()
     makers = _makers(original)
-    found = {v for form in forms for v in _behind(form, fusion, original, makers)}
+    found = {v for form in forms for v in _consumers(form, fusion, original, makers)}
     numbers = expressions(original)
     own = {numbers[v] for v, is_own in found if is_own}
     inside = {numbers[v] for v, is_own in found if not is_own} - own
@@ -84,7 +84,7 @@ def _makers(fusion: Fusion) -> dict[str, list[Node]]:
     return found
 
 
-def _behind(
+def _consumers(
     form: Node, fusion: Fusion, original: Fusion, makers: dict[str, list[Node]]
 ) -> Iterator[tuple[Value, bool]]:
     """Yield what a form stands for: an operation, or (false) those inside the product around it."""

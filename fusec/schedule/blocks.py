@@ -14,7 +14,7 @@ STATIC_SHARED = 48 << 10
 """Bytes of shared memory of a block that no attribute has to allow (the same place)."""
 
 
-def shape_trouble(threads_x: int, threads_y: int) -> Refusal | None:
+def check_shape(threads_x: int, threads_y: int) -> Refusal | None:
     """Return why a block cannot have this shape, by the rules of device/reduce.cuh, or None."""
     threads = threads_x * threads_y
     if threads > MAX_THREADS:
@@ -29,14 +29,14 @@ def shape_trouble(threads_x: int, threads_y: int) -> Refusal | None:
     return None
 
 
-def access_trouble(width: int, widest: int) -> Refusal | None:
+def check_access(width: int, widest: int) -> Refusal | None:
     """Return why accesses cannot have so many elements, or None."""
     if width <= widest:
         return None
     return Refusal("access", f"vectors have at most {widest} elements here")
 
 
-def shared_trouble(bytes_: int, what: str = "the partial results of a block") -> Refusal | None:
+def check_shared(bytes_: int, what: str = "the partial results of a block") -> Refusal | None:
     """Return why arrays of shared memory are too large, or None."""
     if bytes_ <= STATIC_SHARED:
         return None

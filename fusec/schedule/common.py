@@ -10,7 +10,7 @@ from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, dim, product, symbol
 from fusec.ir.dtype import U64
 from fusec.ir.graph import Fusion
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.ir.substitute import substitute_dims
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 from fusec.schedule.plan import (
@@ -30,7 +30,7 @@ MEMORY_BOUND = frozenset(
 """Families of operations that run on an iteration domain."""
 
 INT32_MAX = 2**31 - 1
-_RECENT: Recent[Fusion] = Recent()
+_CACHE: IdentityCache[Fusion] = IdentityCache()
 
 
 def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
@@ -82,7 +82,7 @@ def specialise(fusion: Fusion, keep: Iterable[str] = ()) -> tuple[Fusion, Mappin
     kept = set(keep)
     sizes = {d.name: d.default for d in fusion.dims if d.name not in kept}
     values = {name: dim(size) for name, size in sizes.items()}
-    return _RECENT.of(fusion, tuple(sizes), lambda: substitute_dims(fusion, values)), sizes
+    return _CACHE.of(fusion, tuple(sizes), lambda: substitute_dims(fusion, values)), sizes
 
 
 def tensor_arguments(
@@ -160,7 +160,7 @@ def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None
         return foreign
     for node in fusion.nodes:
         access = node.op.access
-        if access is not None and access.beside is not None and len(node.operands) > MOST_ARMS:
+        if access is not None and access.concat_dim is not None and len(node.operands) > MOST_ARMS:
             because = f"`{node.output.name}` concatenates {len(node.operands)} tensors: a kernel"
             return Refusal("arms", f"{because} takes {MOST_ARMS}")
     return None

@@ -8,8 +8,8 @@ by side is held side by side. The coefficients are `cost.build` of a target.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.index.instances import Instance
 from fusec.ir.graph import Fusion
 from fusec.schedule.rows.domain import Phases
@@ -60,19 +60,19 @@ def flat_build_time(made: Collection[Instance], target: Target) -> BuildTime:
     )
 
 
-def with_build_time(price: Estimate, segment: Fusion, target: Target) -> Estimate:
+def with_build_time(estimate: Estimate, segment: Fusion, target: Target) -> Estimate:
     """Return a price with what NVRTC takes for elementwise operations, where the family tells none.
 
     Their loops over a tile are unrolled: 150 operations of 50 steps of sin(x) + cos(x) take it 14 s
     in a transpose, 18 s after a scan and 77 s after a product of f32, 3 s in a plain loop.
     """
-    if price.build.seconds:
-        return price
+    if estimate.build.seconds:
+        return estimate
     cost = target.cost.build
     operations = (n.op.cost for n in segment.nodes if n.op.family in ELEMENTWISE)
     statements = sum(statements_of(each, cost) for each in operations)
     seconds = cost.kernel_seconds + statement_seconds(TILE_ELEMENTS, cost) * statements
-    return replace(price, build=BuildTime(seconds, seconds))
+    return replace(estimate, build=BuildTime(seconds, seconds))
 
 
 def _statements(instances: Iterable[Instance], cost: BuildCost) -> float:

@@ -8,9 +8,9 @@ the table (tests/schedule/test_grid_methods.py compares them).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import F32, F64, I32, I64, U32, U64, DType
 from fusec.ir.roles import Combine
 

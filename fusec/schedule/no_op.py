@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import product
 from fusec.ir.effects import own_strides
 from fusec.ir.graph import Fusion, Output, Value
@@ -42,7 +42,7 @@ class NoOp(Family[Problem, NoOpParameters, NoOpPlan]):
                 return layout
         return Problem(segment, specialise(segment, (d.name for d in segment.dims))[0])
 
-    def likeliest(self, problem: Problem, target: Target) -> NoOpParameters:
+    def default_parameters(self, problem: Problem, target: Target) -> NoOpParameters:
         """Return the only choice."""
         return NoOpParameters()
 
@@ -69,7 +69,7 @@ class NoOp(Family[Problem, NoOpParameters, NoOpPlan]):
             problem=problem,
         )
 
-    def price(self, plan: NoOpPlan, target: Target) -> Estimate:
+    def estimate(self, plan: NoOpPlan, target: Target) -> Estimate:
         """Return a price of nothing."""
         return Estimate(bytes=0, ctas=0, kernels=0)
 

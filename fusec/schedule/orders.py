@@ -8,9 +8,9 @@ does, `fusec.reference.errors.order.performed` returns the same bits
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, ceildiv, dim, maximum
 from fusec.ir.graph import Fusion, Node
@@ -27,7 +27,7 @@ TF32_GROUP = 8
 """The same of 10 bits of f32 (PTX mma.m16n8k8)."""
 KEPT = ("f16", "bf16")
 """16-bit types in which the clusters of a split product may leave sums."""
-TILES_AT_ONCE = 32
+TILES_PER_WARP = 32
 """Totals of tiles that a warp combines, as in device/scan_tiles.cuh."""
 _MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
 
@@ -300,8 +300,8 @@ def of_scanned_rows(length: Dim, width: int, threads: int, chunks: int, tiles: i
     stages = [PlannedStage(dim(width), _depth(lanes), 1), serial(chunks)]
     if tiles == 1:
         return PlannedOrder((*stages, serial(ceildiv(length, lanes * chunks * width))))
-    tree = PlannedStage(dim(1), _depth(TILES_AT_ONCE), 1)
-    above = -(-tiles // TILES_AT_ONCE**3)
+    tree = PlannedStage(dim(1), _depth(TILES_PER_WARP), 1)
+    above = -(-tiles // TILES_PER_WARP**3)
     return PlannedOrder((*stages, serial(threads // WARP), tree, tree, tree, serial(above)))
 
 

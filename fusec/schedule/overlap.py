@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ops.communication import PEER_VIEWS, communicates
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.target import Target

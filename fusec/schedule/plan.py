@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from fusec.dataclasses import dataclass, field
 from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType

@@ -7,8 +7,8 @@ Predicted from the plan, for all families by one sum of words, each with its wei
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields, replace
 
+from fusec.dataclasses import dataclass, fields, replace
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dtype import F64
 from fusec.ir.expression import Index, Quotient, Remainder, Var

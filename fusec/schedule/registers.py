@@ -28,7 +28,7 @@ MOST_ELEMENTS = 16
 """Elements of a vector of bytes in the widest access."""
 MOST_DOUBLES = 8
 """The same beside doubles, of which a vector takes two registers an element."""
-MOST_DEAR_DOUBLES = 4
+MOST_EXPENSIVE_DOUBLES = 4
 """The same where special functions of doubles are computed: the compiler does it side by side."""
 
 
@@ -90,12 +90,12 @@ def double_words(fusion: Fusion, domain: Domain, axes: Iterable[Var]) -> int:
     along = frozenset(axes)
     for node in fusion.nodes:
         home = domain.homes.get(node.output)
-        if home is not None and home.variables & along and _is_dear(node):
+        if home is not None and home.variables & along and _is_expensive(node):
             return DOUBLE_WORDS
     return 0
 
 
-def blocks_beside_doubles(
+def blocks_with_doubles(
     fusion: Fusion, domain: Domain, axes: Iterable[Var], width: int, threads: int
 ) -> int:
     """Return the blocks of an SM that leave a thread registers for doubles and vectors, or 0.
@@ -109,13 +109,13 @@ def blocks_beside_doubles(
 
 def most_elements(fusion: Fusion) -> int:
     """Return the elements of the widest vectors for which a thread has room, one per tensor."""
-    if any(_is_dear(n) and not n.output.is_scalar for n in fusion.nodes):
-        return MOST_DEAR_DOUBLES
+    if any(_is_expensive(n) and not n.output.is_scalar for n in fusion.nodes):
+        return MOST_EXPENSIVE_DOUBLES
     doubles = any(v.dtype == F64 and not v.is_scalar for v in fusion.values)
     return MOST_DOUBLES if doubles else MOST_ELEMENTS
 
 
-def _is_dear(node: Node) -> bool:
+def _is_expensive(node: Node) -> bool:
     cost = node.op.cost
     computed = node.op.family == "pointwise" and F64 in node.compute_dtypes
     return computed and (cost.sfu > 0 or cost.flops >= 10)

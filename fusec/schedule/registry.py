@@ -35,17 +35,17 @@ class PlanningScheduler(Protocol):
     def propose(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = ...
     ) -> Proposal:
-        """Return a price or a refusal."""
+        """Return a predicted cost or a refusal."""
         ...
 
     def offer(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = ...
     ) -> tuple[KernelPlan, Estimate] | Refusal:
-        """Return a plan and its price, or a refusal."""
+        """Return a plan and its predicted cost, or a refusal."""
         ...
 
     def pressure(self, plan: Any, kernel: Kernel) -> Pressure:
-        """Return what a thread of one of its own plan's kernels holds."""
+        """Return the register pressure of a thread of one of its own plan's kernels."""
         ...
 
     def free(self, segment: Fusion, target: Target) -> tuple[Field, ...]:
@@ -55,19 +55,19 @@ class PlanningScheduler(Protocol):
     def refusal(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting]
     ) -> Refusal | None:
-        """Return the rule by which a segment has no plan with some fields set, or None."""
+        """Return why a segment has no plan with some fields set, or None if it has one."""
         ...
 
     def allowed(
         self, segment: Fusion, target: Target, name: str, settings: Mapping[str, Setting]
     ) -> tuple[Setting, ...]:
-        """Return the values that a field may have beside some settings."""
+        """Return the values that a field may have together with some settings."""
         ...
 
-    def priced(
+    def estimated_space(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = ...
     ) -> tuple[tuple[Parameters, Proposal], ...]:
-        """Return the space of a segment with the price of each plan."""
+        """Return the space of a segment with the predicted cost of each plan."""
         ...
 
 
@@ -99,7 +99,7 @@ class Entry:
         return family
 
     def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price or a refusal."""
+        """Return a predicted cost or a refusal."""
         return self.requirement(segment) or self.family.propose(segment, target)
 
     def redefinitions(

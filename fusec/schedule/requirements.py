@@ -64,7 +64,7 @@ def wide_concatenation(segment: Fusion) -> Refusal | None:
     value = segment.outputs[0].value
     node = segment.producer.get(value)
     access = None if node is None else node.op.access
-    if node is None or access is None or access.beside is None:
+    if node is None or access is None or access.concat_dim is None:
         return Refusal("concat", f"`{value.name}` is not a concatenation")
     if len(node.operands) <= MOST_ARMS:
         because = f"one kernel can take all {len(node.operands)} tensors: the limit is {MOST_ARMS}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.graph import Fusion, Input, Value
 from fusec.ops.communication import communicates, places
 from fusec.schedule.plan import KernelPlan, TensorArgument

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Refusal
 from fusec.index.instances import Lowering

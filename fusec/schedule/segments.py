@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain, islice
 
+from fusec.dataclasses import replace
 from fusec.ir.dim import symbol
 from fusec.schedule.plan import Guard, KernelPlan
 from fusec.schedule.pressure import Occupancy, occupancy

@@ -1,12 +1,12 @@
-"""What may be chosen of a kernel: free fields of a family's record, and the records near one."""
+"""The schedule space of a family: free fields of its parameters, and records near the default."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise, product
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
+from fusec.dataclasses import asdict, dataclass, fields
 from fusec.ir.annotations import Setting
 
 POWERS = tuple(1 << k for k in range(11))
@@ -14,13 +14,13 @@ POWERS = tuple(1 << k for k in range(11))
 WIDTHS = POWERS[:5]
 """Elements of a vector."""
 THREADS = tuple(sorted({*POWERS, *range(32, 1025, 32)}))
-"""Threads side by side: powers of two, or whole warps."""
+"""Threads along one axis of a block: powers of two, or whole warps."""
 COUNTS = range(1, 1 << 16)
 """Numbers of blocks, tiles and the like."""
 MOST_RECORDS = 64
-"""Records that a space has at most."""
+"""Most records in a space."""
 MOST_CHANGES = 2
-"""Fields in which a record of a space differs from the likeliest one, at most."""
+"""Most fields in which a record of a space differs from the default one."""
 
 
 def power_below(value: int) -> int:
@@ -56,7 +56,7 @@ def listing(values: Sequence[Setting]) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A field that is free, the values that it may take, and its meaning; a range is of counts."""
+    """A free field, its valid values, and its meaning; a range is of counts."""
 
     name: str
     values: Sequence[Setting]
@@ -68,7 +68,7 @@ class Field:
         return listing(self.values)
 
     def nearest(self, value: Setting) -> Sequence[Setting]:
-        """Return the other values, those next to a value first; counts by doubling."""
+        """Return the other values, nearest first; counts by doubling and halving."""
         if isinstance(self.values, range):
             assert isinstance(value, int)
             doubled = (v for k in range(1, 17) for v in (value << k, value >> k))
@@ -82,33 +82,43 @@ class Field:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a family chose for a segment; the fields that are not free follow from the others."""
+    """The schedule parameters of a family for a segment; fields that are not free are derived."""
 
     free: ClassVar[tuple[Field, ...]] = ()
+
+    def setting(self, name: str) -> Setting:
+        """Return the value of a free field."""
+        return getattr(self, name)
 
     @property
     def settings(self) -> dict[str, Setting]:
         """Return the free fields with their values."""
-        return {f.name: getattr(self, f.name) for f in self.free}
+        return {f.name: self.setting(f.name) for f in self.free}
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """Return all fields as dumps write them, but those marked `omitted` at their default."""
+        omitted = {
+            f.name for f in fields(self)
+            if f.metadata.get("omitted") and getattr(self, f.name) == f.default
+        }  # fmt: skip
+        return {name: value for name, value in asdict(self).items() if name not in omitted}
 
     @property
     def requested(self) -> frozenset[str]:
-        """Return the free fields whose values only a schedule of the user's selects.
+        """Return the free fields whose values only `schedules:` selects.
 
-        Those that lose bits, or the same bits in every run: neither the cost model nor `fusec tune`
-        takes them.
+        Values that lose accuracy or determinism: the cost model and `fusec tune` never select
+        them.
         """
         return frozenset()
 
 
-R = TypeVar("R", bound=Parameters)
-
-
-def near(first: R, fixed: Collection[str] = ()) -> Iterator[R]:
-    """Yield a record, then those in which one free field differs, then two; `fixed` ones stay."""
+def near(first: Parameters, fixed: Mapping[str, Setting]) -> Iterator[dict[str, Setting]]:
+    """Yield settings: those that are fixed, then with one other free field changed, then two."""
     free = [f for f in first.free if f.name not in fixed]
     for count in range(MOST_CHANGES + 1):
-        for fields in combinations(free, count):
-            names = [f.name for f in fields]
-            for values in product(*(f.nearest(getattr(first, f.name)) for f in fields)):
-                yield replace(first, **dict(zip(names, values, strict=True)))
+        for changed in combinations(free, count):
+            names = [f.name for f in changed]
+            for values in product(*(f.nearest(first.setting(f.name)) for f in changed)):
+                yield {**fixed, **dict(zip(names, values, strict=True))}

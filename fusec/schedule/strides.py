@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering
@@ -14,12 +14,12 @@ from fusec.index.places import compile_index
 from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.rows.domain import Rows
 from fusec.segment.limits import MOST_MAPS
 from fusec.segment.price import LINE, SECTOR
 
-_RECENT: Recent[Lowering] = Recent()
+_CACHE: IdentityCache[Lowering] = IdentityCache()
 PLACES = 65
 """Places along an axis that are looked at where no formula tells how an address grows."""
 WARP = 32
@@ -54,7 +54,7 @@ def axis_lowering(fusion: Fusion, domain: Domain) -> Lowering:
             lowering.at_home(output.value)
         return lowering
 
-    return _RECENT.of(fusion, id(domain), made)
+    return _CACHE.of(fusion, id(domain), made)
 
 
 def strided_loads(fusion: Fusion, domain: Domain) -> list[Strided]:
@@ -230,7 +230,7 @@ def _read_by_reductions(fusion: Fusion, domain: Domain) -> list[tuple[Instance, 
     """Return the loads of what reductions read, by axes, each after what it is gathered with."""
     lowering = axis_lowering(fusion, domain)
     found: dict[Instance, None] = {}
-    stack = [(lowering.at_home(n.inputs[0]), False) for n in domain.reduced][::-1]
+    stack = [(lowering.at_home(n.inputs[0]), False) for n in reversed([*domain.reduced])]
     seen: set[Instance] = set()
     while stack:
         instance, is_done = stack.pop()

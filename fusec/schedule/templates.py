@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "templates")

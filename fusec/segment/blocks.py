@@ -9,9 +9,9 @@ blocks read. The first and the last block may differ from the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Const, Fusion, Node, Value
 from fusec.ir.structure import constant_kind, input_kind
 

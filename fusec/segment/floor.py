@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from fusec.index.boxes import Box, union
-from fusec.index.demanded import Demand
+from fusec.index.demanded import Demand, demand
 from fusec.ir.dim import Shape
 from fusec.ir.graph import Fusion, Input, Value
 from fusec.segment.views import may_be_view, view_of
@@ -41,9 +41,9 @@ class Floor:
     def demand(self) -> Demand:
         """Return what is needed of each value for outputs that are no views of inputs."""
         inputs = self.fusion.input_of.keys()
-        results = (o.value for o in self.fusion.outputs)
+        results = [o.value for o in self.fusion.outputs]
         moved = [v for v in results if inputs.isdisjoint(self.bases.get(v, ()))]
-        return Demand(self.fusion, moved)
+        return demand(self.fusion) if moved == results else Demand(self.fusion, moved)
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """Return a value's extents at hint sizes."""

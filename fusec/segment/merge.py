@@ -23,6 +23,9 @@ MARGIN = 1e-12
 MANY = 12
 """Neighbours up to which they are also tried all at once; of more, only the nearest are tried."""
 
+MOST_SEGMENTS = 64
+"""Segments that were offered and are kept, the last ones."""
+
 Entry = tuple[float, tuple[int, ...], int, Chosen]
 
 
@@ -38,6 +41,7 @@ class Merges:
         self.structures = Structures(groups)
         self._known: dict[tuple[int, str | None], Offer] = {}
         self._asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
+        self._segments: dict[Hashable, Fusion] = {}
         self._of_piece: dict[Piece, Offer] = {}
 
     def offer(self, chosen: Chosen) -> Offer:
@@ -70,8 +74,7 @@ class Merges:
     def any_offer(self, piece: Piece) -> Offer:
         """Return the offer of all schedulers for a group that is pinned to one of them."""
         chosen = frozenset({piece})
-        segment = self.groups.fusion_of(chosen, self.groups.graph.fusion.name)
-        return self.offers.of(segment, surroundings(self.groups, chosen))
+        return self.offers.of(self._fusion_of(chosen), surroundings(self.groups, chosen))
 
     def named_offer(self, chosen: Chosen) -> Offer:
         """Return the offer for some groups together, with their own names in its reasons."""
@@ -87,10 +90,24 @@ class Merges:
         key = whole, _only(chosen)
         known = self._asked.get(key)
         if known is None:
-            segment = self.groups.fusion_of(chosen, self.groups.graph.fusion.name)
+            segment = self._segments[whole] = self._fusion_of(chosen)
+            if len(self._segments) > MOST_SEGMENTS:
+                del self._segments[next(iter(self._segments))]
             offer = self.offers.of(segment, surroundings(self.groups, chosen), key[1])
             known = self._asked[key] = offer, values
         return (*known, values)
+
+    def segment_like(self, piece: Piece) -> Fusion:
+        """Return a fusion of the structure of a group, the one that was offered if one was.
+
+        What was found of it, such as the elements that it needs, need not be found again.
+        """
+        chosen = frozenset({piece})
+        whole, _ = self.structures.whole(chosen)
+        return self._segments.get(whole) or self._fusion_of(chosen)
+
+    def _fusion_of(self, chosen: Chosen) -> Fusion:
+        return self.groups.fusion_of(chosen, self.groups.graph.fusion.name)
 
     def forbidden(self, chosen: Chosen) -> str | None:
         """Return why some groups may not be merged, whatever the price, or None."""
@@ -101,8 +118,7 @@ class Merges:
         if self.groups.crosses_boundary(chosen):
             return "segment_set forces a boundary"
         if self.may_merge is not None:
-            name = self.groups.graph.fusion.name
-            said = self.may_merge(self.groups.fusion_of(chosen, name))
+            said = self.may_merge(self._fusion_of(chosen))
             if said is not True:
                 return said or "`should_merge` returned False"
         return None

@@ -9,8 +9,8 @@ are: the later phase is given the seed and the offset that the earlier one read.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Phase
 from fusec.ir.graph import Fusion, Input, Node, Value, needed_nodes

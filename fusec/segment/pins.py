@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from fusec.codes.segments import SEGMENT_CYCLE, SEGMENT_INPUT, SEGMENT_VALUE, UNKNOWN_SCHEDULER
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Pin
 from fusec.ir.graph import Fusion, Node, Value
@@ -55,6 +54,8 @@ def named_values(
 
 
 def _unknown(pin: Pin, name: str, known: Iterable[str]) -> FusecError:
+    import difflib
+
     close = difflib.get_close_matches(name, list(known), n=1)
     help = f"did you mean `{close[0]}`?" if close else "name values of `ops:`"
     message = f"segment `{pin.name}` names `{name}`, which no operation produces"

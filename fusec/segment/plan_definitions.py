@@ -7,8 +7,8 @@ they are defined, and undone where that is predicted to be faster (Fuser#1243).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.graph import Fusion
 from fusec.segment.canonical import canonical
 from fusec.segment.offers import proposal_of, with_names

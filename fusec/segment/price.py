@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 
+from fusec.dataclasses import replace
 from fusec.index.boxes import Box, Range, union, volume
 from fusec.index.demanded import demand
 from fusec.index.regions import By, Demanded, Region

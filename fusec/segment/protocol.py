@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from fusec.dataclasses import dataclass
 from fusec.index.domain import Refusal
 from fusec.ir.graph import Fusion
 from fusec.passes.rewrite import Rule

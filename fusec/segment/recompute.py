@@ -10,9 +10,9 @@ what is read.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
+from fusec.dataclasses import dataclass
 from fusec.index.demanded import Demand
 from fusec.index.regions import Demanded
 from fusec.ir.expression import contiguous_strides

@@ -7,9 +7,9 @@ nodes before there are segments (`before`). Both were proposed in Fuser#1243.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Node, Operand
 from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS

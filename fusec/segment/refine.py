@@ -123,7 +123,7 @@ class _Refinement:
         """Return seconds below which a piece cannot come in parts, the same for all like it."""
         number = self.merges.structures.together(frozenset({piece}))
         if number not in self.known:
-            self.known[number] = self.splitter.least(self.groups, piece)
+            self.known[number] = self.splitter.least(self.merges.segment_like(piece))
         return self.known[number]
 
     def split_piece(self, piece: Piece, goal: float) -> bool:

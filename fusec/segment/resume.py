@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Node
 from fusec.segment.graph import Graph, Group
 from fusec.segment.merge import Merges

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import dim
 from fusec.ir.dtype import F32, DType
 from fusec.ir.graph import Fusion, Node, Value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from fusec.codes.unsupported import NO_SCHEDULER
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim, dim
@@ -168,7 +168,9 @@ def _merge(merges: Merges, new: Group | None) -> list[Softmax]:
     regions = concerned(softmax_regions(merges.groups))
     softmaxes = find_softmaxes(merges, regions)
     merges.take(regions)
-    merges.take(concerned(backward_regions(merges.groups)))
+    regions = concerned(backward_regions(merges.groups))
+    softmaxes += find_softmaxes(merges, regions)
+    merges.take(regions)
     # Reductions take what only they need before elementwise nodes find each other.
     merges.take(concerned(reduction_regions(merges.groups)))
     merges.take(concerned(injective_regions(merges.groups)))

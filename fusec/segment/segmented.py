@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Override
 from fusec.ir.dim import Dim, product

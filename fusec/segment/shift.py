@@ -27,7 +27,8 @@ def beginnings(
     """Yield sets of a piece's first nodes that its source could compute, with what they end in.
 
     They need nothing but what the source makes, what it could read without waiting for others, and
-    each other; what the rest of the piece reads of them is smaller than what crosses for them now.
+    each other; writing and reading what the rest of the piece needs of them moves fewer bytes than
+    what crosses for them now.
     """
     fusion, place = groups.graph.fusion, groups.graph.position
     crossing = {v for v in source.made if piece in groups.readers.get(v, ())}
@@ -52,7 +53,7 @@ def beginnings(
     ends: list[tuple[int, int, Value]] = []
     for value, used in roots.items():
         left = _left(groups, piece, depends[value])
-        if left < sum(tensor_bytes(r, fusion.hints) for r in used):
+        if left < sum(_crossing_bytes(groups, r) for r in used):
             ends.append((left, -place[fusion.producer[value]], value))
     for _, _, value in sorted(ends, key=lambda e: e[:2])[:MOST]:
         if depends[value] < frozenset(piece.nodes):
@@ -60,19 +61,25 @@ def beginnings(
 
 
 def _left(groups: Groups, piece: Piece, nodes: frozenset[Node]) -> int:
-    """Return the bytes of what some nodes of a piece make and the rest of it, or others, read."""
+    """Return the bytes moved for what some nodes of a piece make and the rest, or others, read."""
     fusion, copied = groups.graph.fusion, groups.graph.copied
     total = 0
     for value in (v for n in nodes for v in n.outputs):
-        stack, crosses = list(fusion.users.get(value, ())), value in groups.graph.final
+        stack, crosses = list(fusion.users.get(value, ())), False
         while stack and not crosses:
             user = stack.pop()
             if user in copied and not groups.is_owned(user):
                 stack.extend(u for v in user.outputs for u in fusion.users.get(v, ()))
             else:
                 crosses = user not in nodes
-        total += crosses * tensor_bytes(value, fusion.hints)
+        total += _crossing_bytes(groups, value) if crosses else 0
     return total
+
+
+def _crossing_bytes(groups: Groups, value: Value) -> int:
+    """Return the bytes of reading a value in another segment, and of writing it for that alone."""
+    stored = value in groups.graph.final
+    return (1 if stored else 2) * tensor_bytes(value, groups.graph.fusion.hints)
 
 
 def _needs(

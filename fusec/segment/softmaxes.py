@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
+from fusec.dataclasses import dataclass
+from fusec.ops.acts import Act, act_of
 from fusec.segment.merge import Merges
 from fusec.segment.piece import Chosen
 from fusec.segment.segmented import Decision, Refusals, SegmentedFusion
 
-SCHEDULERS = ("attention", "attention_decode")
-"""Those that take two GEMMs with a softmax between them."""
+SCHEDULERS: Mapping[int, tuple[str, ...]] = {
+    2: ("attention", "attention_decode"),
+    5: ("attention_backward",),
+}
+"""Those that take so many GEMMs with a softmax, or what is saved of one, between them."""
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """Two GEMMs with a softmax between them, by the names of their results.
+    """GEMMs with a softmax between them, by the names of the first and the last one's results.
 
     refusals: why no scheduler of attention takes them, with the views around them if there are any.
     seconds: what one that takes them predicts, None where none does.
@@ -32,14 +36,15 @@ def find_softmaxes(merges: Merges, regions: list[Chosen]) -> list[Softmax]:
     for region in regions:
         nodes = merges.groups.members(region)
         products = [n.output.name for n in nodes if n.op.family == "contraction"]
-        if len(products) != 2:
+        schedulers = SCHEDULERS.get(len(products), ())
+        if not schedulers or not any(act_of(n.op) is Act.EXPONENTIATE for n in nodes):
             continue
-        key = products[0], products[1]
+        key = products[0], products[-1]
         offer = merges.named_offer(region)
-        taken = offer.scheduler in SCHEDULERS
+        taken = offer.scheduler in schedulers
         if key in found and not taken:
             continue  # the first region has the views around it
-        refusals = tuple(r for r in offer.refusals if r[0] in SCHEDULERS)
+        refusals = tuple(r for r in offer.refusals if r[0] in schedulers)
         found[key] = Softmax(key, refusals, offer.seconds if taken else None)
     return list(found.values())
 

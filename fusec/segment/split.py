@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import inf
 
+from fusec.dataclasses import dataclass
+from fusec.index.demanded import Demand, demand
 from fusec.ir.graph import Fusion, Node
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied
 from fusec.segment.floor import Floor
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Fragment, Piece
-from fusec.segment.price import bytes_written, elements, traffic, work
+from fusec.segment.price import bytes_written, demanded_bytes, elements, traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.segment.segmented import SegmentedFusion, owners
 from fusec.segment.views import view_of
@@ -88,9 +89,8 @@ class Splitter:
             seconds = {p: min(s, least[p] + spare) for p, s in seconds.items()}
         return {p: s for p, s in seconds.items() if least[p] < s}
 
-    def least(self, groups: Groups, piece: Piece) -> float:
-        """Return seconds below which a piece cannot come when split."""
-        segment = groups.fusion_of([piece], groups.graph.fusion.name)
+    def least(self, segment: Fusion) -> float:
+        """Return seconds below which a segment cannot come when split."""
         return least_seconds(segment, self.splits.target)
 
     def fragments(self, groups: Groups, piece: Piece, seconds: float) -> list[Fragment]:
@@ -104,7 +104,8 @@ def least_seconds(fusion: Fusion, target: Target) -> float:
     """Return seconds below which no two or more kernels compute a fusion.
 
     Together they read each input and write each output, compute each value, and are launched each.
-    Where some only make views, at least one is launched that moves the compulsory traffic.
+    Where some only make views, at least one is launched that moves the compulsory traffic. One that
+    multiplies matrices has a start besides, which hides no reading.
     """
     made = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
     if any(elements(v, fusion.hints) == 0 for v in made):
@@ -126,7 +127,29 @@ def least_seconds(fusion: Fusion, target: Target) -> float:
         ctas=target.sms,
         kernels=kernels,
     )
-    return least.seconds(target)
+    multiplied = kernels * target.launch + _multiplying_seconds(fusion, best, target)
+    return max(least.seconds(target), multiplied)
+
+
+def _multiplying_seconds(fusion: Fusion, best: float, target: Target) -> float:
+    """Return what starting and reading the operands of a fusion's only product take at least.
+
+    Whatever is computed of an operand in front reads as much. best: the highest part of the
+    bandwidth that any family reaches.
+    """
+    products = [n for n in fusion.nodes if n.op.family == "contraction"]
+    if len(products) != 1:
+        return 0.0
+    (node,) = products
+    if demand(fusion).of(node.output).least < elements(node.output, fusion.hints):
+        return 0.0  # some of it is not needed
+    needed, read = Demand(fusion, node.inputs), 0
+    for entry in fusion.inputs:
+        strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
+        read += demanded_bytes(needed.of(entry.value), strides, entry.value.dtype.size)
+    cost = target.cost
+    fastest = max(target.bandwidth * cost.gemm_memory_reach, target.read_bandwidth * best)
+    return cost.gemm_start_seconds + read / fastest
 
 
 def _has_views(fusion: Fusion) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.communication import places
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Node, Value
 from fusec.ir.sharding import Sharding
 from fusec.ops.find import find_op

@@ -8,10 +8,10 @@ that share the chunks nor on the order in which a library adds. Ranks exchange c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import prod
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, Shape, dim, product
 from fusec.ir.graph import Fusion, Node, Operand, Value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import Sharding
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError, Span
 from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.graph import Node, Operand, Value, needed_nodes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.dim import Dim, dim
 from fusec.ir.effects import slices_overlap
 from fusec.ir.graph import Fusion, Node, Type, Value

@@ -7,8 +7,8 @@ from a sum in one piece. Results of ranks are compared with the fusion that this
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import Shape, dim, floordiv, product
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.sharding import Mesh, Sharding

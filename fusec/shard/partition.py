@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.diagnostics import InternalError
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Input, Node, Operand, Output, Value, needed_nodes
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.shard.as_needed import is_one_by_one, is_sliced, repeats, without_dims
 from fusec.shard.asked import Asked
@@ -55,7 +54,7 @@ def _partitioned(fusion: Fusion) -> Partition:
     return found if plan is None else _Partitioner(fusion, Asked(plan)).run()
 
 
-_partitions = Recent[Partition]()
+_partitions = IdentityCache[Partition]()
 
 
 class _Partitioner:

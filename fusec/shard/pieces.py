@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import STREAM, Sharding

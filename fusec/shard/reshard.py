@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, Shape, dim, product
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Value

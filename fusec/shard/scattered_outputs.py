@@ -7,8 +7,8 @@ rank adds its rows, which come while others are computed, and all gather them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import dim
 from fusec.ir.graph import DimFact, Fusion, Node, Value

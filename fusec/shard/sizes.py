@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from math import gcd, lcm, prod
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, Shape, Symbol, ceildiv, dim, product, symbol
 from fusec.ir.divided import check_shardings

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, Shape, dim, product
 from fusec.ir.sharding import STREAM, Sharding, Turn
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Node, Operand, Value
 from fusec.ir.sharding import Sharding

@@ -6,11 +6,11 @@ of the issue slots, of a whole; `penalty`, `ratio`, factors.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
 from typing import Any, cast
 
+from fusec.dataclasses import dataclass, fields
 from fusec.diagnostics import FusecError
 
 Curve = tuple[tuple[int, float], ...]
@@ -57,10 +57,6 @@ class MatmulCost:
     slice_rate: float
     second_kernel_seconds: float
     workspace_rate: float
-    bound_memory_reach: float
-    bound_tensor_reach: float
-    bound_start_seconds: float
-    bound_bulk_start_seconds: float
 
     @property
     def line_penalties(self) -> tuple[ByCount, ByCount]:
@@ -243,6 +239,30 @@ class Costs:
     rows: RowsCost
     registers: RegistersCost
     build: BuildCost
+
+    # Lower bounds of every GEMM kernel, by which splits into segments are pruned.
+
+    @property
+    def gemm_memory_reach(self) -> float:
+        """Return the largest part of `bandwidth` that a GEMM kernel reaches."""
+        return max(t.memory_reach for t in (self.matmul, self.matmul_wgmma, self.matmul_vector))
+
+    @property
+    def gemm_tensor_reach(self) -> float:
+        """Return the largest part of `half_flops` that a GEMM kernel reaches with 16-bit floats."""
+        curves = (self.matmul.tensor_reach, self.matmul_wgmma.tensor_reach)
+        return max(reach for curve in curves for _, reach in curve)
+
+    @property
+    def gemm_start_seconds(self) -> float:
+        """Return the least seconds of a GEMM kernel beyond a launch before its first products."""
+        return min(self.matmul.plain_start_seconds, self.bulk_gemm_start_seconds)
+
+    @property
+    def bulk_gemm_start_seconds(self) -> float:
+        """Return the same of the kernels that bulk copies or a stream feed."""
+        starts = (self.matmul_wgmma.start_seconds, self.matmul_vector.start_seconds)
+        return min(self.matmul.tile_seconds, *starts)
 
 
 def read_costs(tables: object, path: Path) -> Costs:

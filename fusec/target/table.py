@@ -7,13 +7,13 @@ files there instead of those with the same name here, and must exist.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any, cast
 
 from fusec.codes.usage import UNKNOWN_TARGET
+from fusec.dataclasses import MISSING, dataclass, field, fields
 from fusec.diagnostics import FusecError
 from fusec.foreign import read_toml
 from fusec.options import environment

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from math import log2
 
+from fusec.dataclasses import dataclass
 from fusec.ir.annotations import Setting
 from fusec.schedule.registry import find_scheduler
 from fusec.segment.protocol import Estimate
@@ -26,7 +26,7 @@ class Candidate:
 
 def first_candidates(job: Job, most: int) -> list[Candidate]:
     """Return what price chooses, then others of a segment's space, at most so many in all."""
-    space = _priced(job, {})
+    space = _estimated(job, {})
     return space[:1] + diverse(space[1:], most - 1, space[:1])
 
 
@@ -35,7 +35,7 @@ def neighbours(job: Job, settings: Settings, most: int) -> list[Candidate]:
     found: dict[tuple[object, ...], Candidate] = {}
     for name in settings:
         others = {n: v for n, v in settings.items() if n != name}
-        for candidate in _priced(job, others):
+        for candidate in _estimated(job, others):
             found.setdefault(tuple(candidate.settings.items()), candidate)
     own = tuple(settings.items())
     return diverse([c for key, c in found.items() if key != own], most, [])
@@ -64,25 +64,25 @@ def _novelty(candidate: Candidate, others: Sequence[Candidate]) -> float:
     """Return how far the value of some field is from all that it has elsewhere, up to 1."""
     return max(
         (
-            min(_apart(value, o.settings[name]) for o in others if name in o.settings)
+            min(_distance(value, o.settings[name]) for o in others if name in o.settings)
             for name, value in candidate.settings.items()
         ),
         default=0.0,
     )
 
 
-def _apart(value: Setting, other: Setting) -> float:
+def _distance(value: Setting, other: Setting) -> float:
     """Return 0 for equal values and 1 for others; numbers within a doubling lie between."""
     if type(value) is int and type(other) is int and value > 0 and other > 0:
         return min(1.0, abs(log2(value / other)))
     return float(value != other)
 
 
-def _priced(job: Job, settings: Settings) -> list[Candidate]:
+def _estimated(job: Job, settings: Settings) -> list[Candidate]:
     target = find(job.target)
-    space = find_scheduler(job.scheduler).priced(job.fusion, target, settings)
+    space = find_scheduler(job.scheduler).estimated_space(job.fusion, target, settings)
     return [
-        Candidate(record.settings, price.seconds(target))
-        for record, price in space
-        if isinstance(price, Estimate)
+        Candidate(record.settings, estimate.seconds(target))
+        for record, estimate in space
+        if isinstance(estimate, Estimate)
     ]

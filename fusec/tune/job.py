@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 
 from fusec import driver
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.hostir.program import HostProgram

@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.tune.job import Built, Failed, Job
 

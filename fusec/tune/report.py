@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import exp, log
 from statistics import mean
 
+from fusec.dataclasses import dataclass
 from fusec.tuned import Entry
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from fusec.dataclasses import dataclass, replace
 from fusec.tune.candidates import Candidate
 from fusec.tune.job import Built, Failed, Settings
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from fusec.activity import activity
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.tune.candidates import Candidate, first_candidates, neighbours
 from fusec.tune.job import Built, Failed, Job, Settings
@@ -86,7 +86,7 @@ def tune(jobs: Sequence[Job], tools: Tools, budget: float | None = None) -> Iter
             continue
         share = None if ends is None else now + (ends - now) / (len(jobs) - number)
         following = jobs[number + 1 : number + 2]
-        with activity(f"measuring {job.of} ({number + 1} of {len(jobs)})", at_once=True):
+        with activity(f"measuring {job.of} ({number + 1} of {len(jobs)})", immediately=True):
             outcome = _tuned(job, following, first[number], tools, share)
         yield outcome
         tools.kernels.forget(job)

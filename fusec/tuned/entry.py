@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, cast
 
+from fusec.dataclasses import dataclass, fields
 from fusec.diagnostics import FusecError, Span
 from fusec.foreign import Undecodable, decode_toml
 from fusec.ir.annotations import Setting

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from math import log2
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Fusion, Input, Node, Output, Value
 

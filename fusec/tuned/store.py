@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path
 
 from fusec import trust
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.foreign import RECORD_BYTES, read_text
 from fusec.options import environment
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent
 VARIABLE = "FUSEC_TUNED"
 NO_FILES = "0"
 """The value of FUSEC_TUNED that leaves out those that come with fusec, too."""
-LEAST_APART = 1e-6
+LEAST_DISTANCE = 1e-6
 """The distance of other sizes, however near."""
 SHIPPED = "fusec"
 """What the files that come with fusec are called."""
@@ -155,11 +155,11 @@ def _known(path: Path, source: str) -> Store | None:
 
 @dataclass(frozen=True)
 class Found:
-    """An entry of a segment's structure; apart: doublings from its sizes, 0 for the very ones."""
+    """An entry of a segment's structure; doublings: doublings from its sizes, 0 for equal sizes."""
 
     entry: Entry
     source: str
-    apart: float
+    doublings: float
 
 
 def find(stores: Iterable[Store], scheduler: str, key: Key) -> list[Found]:
@@ -171,15 +171,15 @@ def find(stores: Iterable[Store], scheduler: str, key: Key) -> list[Found]:
     for store in stores:
         own = [e for e in store.entries(key.structure) if e.scheduler == scheduler]
         own.sort(key=lambda e: e.us)
-        found += (Found(e, store.source, _apart(e, key)) for e in own)
-    return sorted(found, key=lambda each: each.apart)
+        found += (Found(e, store.source, _distance(e, key)) for e in own)
+    return sorted(found, key=lambda each: each.doublings)
 
 
-def _apart(entry: Entry, key: Key) -> float:
+def _distance(entry: Entry, key: Key) -> float:
     if entry.is_of(key):
         return 0.0
     try:
-        return max(distance(entry.sizes, key.sizes), LEAST_APART)
+        return max(distance(entry.sizes, key.sizes), LEAST_DISTANCE)
     except ValueError:  # another number of extents: the sizes were edited
         return inf
 

@@ -22,12 +22,30 @@ from paths import ROOT
 from fusec import driver
 from fusec.bench import counters, timer
 from fusec.bench.bound import BoundWork
-from fusec.bench.counters import READ, STORED, WRITTEN, Beside, Counted, beside, profile, read_csv
+from fusec.bench.counters import (
+    READ,
+    STORED,
+    WRITTEN,
+    Counted,
+    CountedSegment,
+    compare_traffic,
+    profile,
+    read_csv,
+)
 from fusec.bench.data import Inputs
 from fusec.bench.figures import Error, Figures, error_of, line_of
-from fusec.bench.fill import DRAWN, repeat
+from fusec.bench.fill import PERIOD, repeat
 from fusec.bench.session import launch_times
-from fusec.bench.streaming import NEVER, WAYS, Limit, Way, hold_text, parts_of, sources, text_of
+from fusec.bench.streaming import (
+    NEVER,
+    VARIANTS,
+    Limit,
+    Variant,
+    hold_text,
+    parts_of,
+    sources,
+    text_of,
+)
 from fusec.bench.timer import Contender, Timer, Times
 from fusec.bench.work import Segment, Work
 from fusec.bench.work import build as build_work
@@ -43,12 +61,14 @@ from fusec.schedule.plan import Kernel, ScalarArgument, TensorArgument
 
 
 @drawn(100)
-@given(st.sampled_from(WAYS), st.integers(0, 10**10), st.integers(0, 10**10))
-def test_both_streams_end_together_with_all_their_tiles(way: Way, read: int, written: int) -> None:
-    parts = parts_of(way, read, written)
+@given(st.sampled_from(VARIANTS), st.integers(0, 10**10), st.integers(0, 10**10))
+def test_both_streams_end_together_with_all_their_tiles(
+    variant: Variant, read: int, written: int
+) -> None:
+    parts = parts_of(variant, read, written)
     assert parts.reads * 16 - read in range(16)
     for words, share in ((parts.reads, parts.read_share), (parts.writes, parts.write_share)):
-        own = -(-words // way.tile)
+        own = -(-words // variant.tile)
         assert parts.tiles * share >> 32 == own
         middle = (parts.tiles // 2) * share >> 32
         assert abs(middle - own / 2) <= 2  # evenly spread
@@ -71,9 +91,9 @@ STREAM = Kernel(
 )
 
 
-def move(way: Way, read: int, written: int, folder: Path, edit: Any = str) -> np.ndarray:
+def move(variant: Variant, read: int, written: int, folder: Path, edit: Any = str) -> np.ndarray:
     """Return the words that a kernel writes on the host; those that it reads count from 1."""
-    parts = parts_of(way, read, written)
+    parts = parts_of(variant, read, written)
     memory = Guarded()
     memory.add("source", np.arange(1, 4 * parts.reads + 1, dtype=np.uint32))
     memory.add("target", np.full(4 * max(parts.writes, 1), NEVER, np.uint32))
@@ -82,41 +102,43 @@ def move(way: Way, read: int, written: int, folder: Path, edit: Any = str) -> np
     values += map(ctypes.c_uint64, (parts.read_share, parts.write_share))
     values.append(ctypes.c_uint32(NEVER))
     folder.mkdir(exist_ok=True)
-    function = build(STREAM, text_of(way), folder, edit)
+    function = build(STREAM, text_of(variant), folder, edit)
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-    shape = (min(3, parts.tiles), 1, 1, way.threads, 1, 1)
+    shape = (min(3, parts.tiles), 1, 1, variant.threads, 1, 1)
     function(pointers, shape, 0, zones=memory.zones)
-    memory.check(f"{way.name}, {read} read and {written} written")
+    memory.check(f"{variant.name}, {read} read and {written} written")
     return memory["target"][: 4 * parts.writes]
 
 
-WAY = Way(128, 2, streaming=True)
+VARIANT = Variant(128, 2, streaming=True)
 
 
 def test_a_copy_is_a_copy(tmp_path: Path) -> None:
-    for way in (WAY, Way(128, 4, streaming=False)):
-        for size in (16, 4096, 12345, 5 * 16 * way.tile):
+    for variant in (VARIANT, Variant(128, 4, streaming=False)):
+        for size in (16, 4096, 12345, 5 * 16 * variant.tile):
             words = 4 * -(-size // 16)
-            assert (move(way, size, size, tmp_path / way.load) == np.arange(1, words + 1)).all()
+            assert (
+                move(variant, size, size, tmp_path / variant.load) == np.arange(1, words + 1)
+            ).all()
 
 
 @pytest.mark.parametrize(("read", "written"), [(30000, 10000), (7000, 21111), (0, 9000), (9000, 0)])
 def test_whatever_the_mix_every_word_is_written(read: int, written: int, tmp_path: Path) -> None:
-    assert (move(WAY, read, written, tmp_path) != NEVER).all()
+    assert (move(VARIANT, read, written, tmp_path) != NEVER).all()
 
 
 def test_a_share_that_is_rounded_down_loses_the_last_tile(tmp_path: Path) -> None:
     def edit(text: str) -> str:
         return text.replace("tile * share >> 32", "(tile * share - tile) >> 32")
 
-    assert (move(WAY, 30000, 10000, tmp_path / "right") != NEVER).all()
-    assert (move(WAY, 30000, 10000, tmp_path / "wrong", edit) == NEVER).any()
+    assert (move(VARIANT, 30000, 10000, tmp_path / "right") != NEVER).all()
+    assert (move(VARIANT, 30000, 10000, tmp_path / "wrong", edit) == NEVER).any()
 
 
 def test_the_kernels_that_measure_compile_without_spills() -> None:
     every = [s for s in sources() if s.name in ("hold", "stream_512x8", "stream_128x1_streaming")]
     built = build_kernels(every, ("sm_90a",))
-    assert len(sources()) == 1 + len(WAYS)
+    assert len(sources()) == 1 + len(VARIANTS)
     assert "globaltimer" in hold_text()
     assert all(a.spill_bytes == 0 and a.registers <= 64 for a in built.values())
 
@@ -245,7 +267,7 @@ def test_bound_work_runs_on_the_buffers_that_all_share(tmp_path: Path) -> None:
         inputs.fill()
         assert (inputs.arrays()["x"].array == before).all()
     assert not device.blocks
-    assert DRAWN % 2 == 1
+    assert PERIOD % 2 == 1
 
 
 class Timed(Bench):
@@ -349,17 +371,17 @@ def test_more_than_a_twentieth_apart_is_a_finding() -> None:
     segment = Segment("s0", "pointwise", 60 << 20, 40 << 20, 1e-3)
     predicted = segment.read_bytes
     for more, finding in ((1.0, False), (1.08, False), (1.09, True), (0.9, True)):
-        found = Beside(segment, Counted(int(predicted * more), 0, segment.written_bytes), 1)
+        found = CountedSegment(segment, Counted(int(predicted * more), 0, segment.written_bytes), 1)
         assert found.is_finding == finding, more
     tiny = replace(segment, read_bytes=4096, written_bytes=4096)
-    assert not Beside(tiny, Counted(100_000, 0, 4096), 1).is_finding
+    assert not CountedSegment(tiny, Counted(100_000, 0, 4096), 1).is_finding
 
 
 def test_bytes_stand_beside_those_of_the_own_segment() -> None:
     host = SimpleNamespace(launches=[SimpleNamespace(kernel="rows", segment="s0")])
     segments = tuple(Segment(n, "reduction", 10, 10, 1e-3) for n in ("s0", "s1"))
     work: Any = SimpleNamespace(host=host, segments=segments)
-    (found,) = beside(work, [*read_csv(TABLE), ("rows", Counted(5, 6, 7))])
+    (found,) = compare_traffic(work, [*read_csv(TABLE), ("rows", Counted(5, 6, 7))])
     assert found.segment.name == "s0"
     assert found.counted == Counted(2_000_005, 100_006, 1_000_007)
     assert found.kernels == 2

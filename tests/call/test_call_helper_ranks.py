@@ -343,7 +343,7 @@ class Reduces:
 
     def begin_operations(self, begin: Begin) -> list[Any]:
         """Return one call, on the exchange's own stream."""
-        assert begin.waited_at_once
+        assert begin.waits_immediately
         ends = begin.source.place, begin.target.place
         numbers = begin.target.elements, 7, 0
         stream = begin.target.stream

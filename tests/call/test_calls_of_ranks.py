@@ -614,7 +614,7 @@ def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
     """By blocks in a loop, or once before or behind."""
 
     def schedulers(text: str) -> list[str]:
-        options = CompileOptions(without=("loops_by_price", "peer_reads"))
+        options = CompileOptions(without=("loops_by_cost", "peer_reads"))
         segments = Compilation(read_text(text), options).segmented.segments
         return [s.scheduler for s in segments]
 

@@ -17,6 +17,7 @@ from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.schedule.matmul.family import Matmul, MatmulParameters, MatmulProblem
+from fusec.schedule.matmul.hopper import SplitKParameters
 from fusec.segment.protocol import Refusal
 
 HOPPER, AMPERE = target.find("sm_90a"), target.find("sm_80")
@@ -145,9 +146,9 @@ def test_tiles_without_a_kernel(fields: dict[str, int | str], because: str) -> N
         plan_of(normalised(16, 256, 1024), "split_k", **fields)
     problem = Matmul().problem(normalised(16, 256, 1024))
     assert isinstance(problem, MatmulProblem)
-    given = {"kernel": "split_k", "stages": 4, "cluster": 1, "splits": 1, **fields}
-    p = Matmul().completed(problem, MatmulParameters(tile_k=64, **given))  # pyright: ignore
-    refusal = Matmul().trouble(problem, p, HOPPER)
+    given = {"stages": 4, "cluster": 1, "splits": 1, **fields}
+    p = Matmul().with_derived(problem, SplitKParameters(tile_k=64, **given))  # pyright: ignore
+    refusal = Matmul().why_illegal(problem, p, HOPPER)
     assert refusal is not None
     assert because in refusal.because
 

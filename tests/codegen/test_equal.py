@@ -14,7 +14,7 @@ from cli_tools import EXAMPLES, fusec, small
 from emulated import emulated
 
 from fusec import driver
-from fusec.bench.counters import Counted, beside
+from fusec.bench.counters import Counted, compare_traffic
 from fusec.bench.work import of_package
 from fusec.codegen.equal import first_equal
 from fusec.codegen.source import KernelSource
@@ -286,7 +286,7 @@ def test_times_are_those_of_segments() -> None:
     work = of_package(package, "sm_90a")
     assert [(k.name, k.segment) for k in work.kernels] == [(e.kernel, e.segment) for e in launches]
     counted = [(e.kernel, Counted(k + 1, 0, 0)) for k, e in enumerate((*launches, *launches))]
-    found = {each.segment.name: each.counted.read for each in beside(work, counted)}
+    found = {each.segment.name: each.counted.read for each in compare_traffic(work, counted)}
     assert found == {"s0": 1 + 4, "s1": 2 + 5, "s2": 3 + 6}
     record = record_of(package.program, "sm_90a", package.artifacts)
     built = [k.built_registers for s in record.segments for k in s.occupancy]

@@ -247,7 +247,8 @@ NAMED = "  named_barrier_sync<Config::kMultipliers>(1);\n"
 FENCE = "  fence_proxy_async_shared_cta();\n"
 RELEASE = "    store_release(semaphore, turn + 1);\n"
 PASS = (
-    "fusec::pass_turn<Config>(slab, reinterpret_cast<float4*>(shared), semaphore, turn, share);\n"
+    "fusec::semaphore_release<Config>(slab, reinterpret_cast<float4*>(shared), semaphore, turn,\n"
+    f"{' ' * 37}share);\n"
 )
 EDITS = [
     # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread

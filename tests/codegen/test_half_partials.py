@@ -232,10 +232,10 @@ def wide() -> Fusion:
 def test_price_never_chooses_halves() -> None:
     fusion = product(256, 256, 16384)
     family = Matmul()
-    records = [p for p, _ in family.priced(fusion, HOPPER)]
+    records = [p for p, _ in family.estimated_space(fusion, HOPPER)]
     assert any(p.settings["splits"] != 1 for p in records)
     assert {p.settings["partials"] for p in records} == {"f32"}
-    asked = [p for p, _ in family.priced(fusion, HOPPER, {"partials": "half"})]
+    asked = [p for p, _ in family.estimated_space(fusion, HOPPER, {"partials": "half"})]
     assert {p.settings["partials"] for p in asked} == {"half"}
     assert "serial_tma" not in {p.settings["split_method"] for p in asked}
 

@@ -177,10 +177,10 @@ def position(whole: str, *needles: str) -> list[int]:
 
 
 def test_turns_follow_the_rules_of_the_bulk_reduction():
-    header = device_headers()["matmul_turns.cuh"]
+    header = device_headers()["matmul_semaphores.cuh"]
     position(
-        header[header.index("void pass_turn(") :],
-        "leave_quad(&owned[f * Config::kMultipliers + threadIdx.x], share[f]);",
+        header[header.index("void semaphore_release(") :],
+        "store_quad(&owned[f * Config::kMultipliers + threadIdx.x], share[f]);",
         "fence_proxy_async_shared_cta();",
         "named_barrier_sync",
         "spin_until(semaphore, turn)",
@@ -189,7 +189,7 @@ def test_turns_follow_the_rules_of_the_bulk_reduction():
         "commit_group();",
         "wait_group<0>();",
         "store_release(semaphore, turn + 1)",
-        "void take_last_turn(",
+        "void semaphore_wait(",
         "spin_until(semaphore, turn)",
         "*semaphore = 0;",
         "named_barrier_sync",

@@ -87,9 +87,9 @@ def test_drawn_products(m: int, n: int, eights: int, splits: int, stages: int) -
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("!kGuarded || at + threadIdx.x % 4 * 8 < last", "true"),
+        ("!is_guarded || is_lane_inside(at, 8, last)", "true"),
         ("start + kOwn <= last", "start < last"),
-        ("start += kPart", "start += 2 * kPart"),
+        ("start += Part::kDepth", "start += 2 * Part::kDepth"),
         ("wanted < last ? wanted : last", "wanted"),
         ("for (int warp = 1;", "for (int warp = 2;"),
         ("for (int split = 0;", "for (int split = 1;"),

@@ -257,7 +257,7 @@ UNEVEN = {
         "      store(at(row, column), load<kVector>(staged + row * Config::kStagedPitch",
         "      store(at(row, column), load<kVector>(staged + row * kVectors",
     ),
-    "the last columns of a tile": ("first + column >= Config::kTileN", "false"),
+    "the last columns of a tile": ("first + column >= kColumns", "false"),
     "the last columns that are stored": (
         "min(N - tile_n, static_cast<Index>(Config::kTileN))", "N - tile_n",
     ),

@@ -27,14 +27,14 @@ NO_LOOPS = frozenset({"matmul", "sort", "scatter"})
 def domains(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """Counts how often the domain of a fusion is looked for."""
     found, known = Counter[int](), list[Fusion]()
-    inner = domain._likeliest
+    inner = domain._first_reference
 
     def counting(fusion: Fusion) -> object:
         known.append(fusion)  # so that no other gets its identity
         found[id(fusion)] += 1
         return inner(fusion)
 
-    monkeypatch.setattr(domain, "_likeliest", counting)
+    monkeypatch.setattr(domain, "_first_reference", counting)
     return found
 
 

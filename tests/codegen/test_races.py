@@ -140,7 +140,7 @@ MUTANTS = {
         "tile of columns", f"copy_wait<0>();\n  {SYNC}", "copy_wait<0>();"
     ),
     "the barrier before a tile is stored": (
-        "tile of rows", f"{SYNC}\n  fusec::leave_rows", "fusec::leave_rows"
+        "tile of rows", f"{SYNC}\n  fusec::store_tile_rows", "fusec::store_tile_rows"
     ),
     "what is left for the next launch": ("split rows", '"r"(count - 1)', '"r"(count)'),
 }  # fmt: skip

@@ -19,6 +19,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul.family import Matmul, MatmulPlan, MatmulProblem
+from fusec.schedule.matmul.hopper import SplitKParameters, StreamKParameters
 from fusec.segment.protocol import Refusal
 
 LOWERED = Form("n", "n", group=128, zeros="packed")
@@ -110,7 +111,8 @@ def test_price_knows_what_a_last_wave_leaves_idle(columns: int, is_quicker: bool
     problem = family.problem(fusion)
     assert isinstance(problem, MatmulProblem)
     made = plan_of(fusion, 132, tile_m=256, stages=5).parameters
-    whole = replace(made, splits=1, split_method="slices")
+    whole = family.with_settings(made, {"splits": 1, "split_method": "slices"})
+    assert isinstance(whole, SplitKParameters)
     assert (family.seconds(problem, made, gpu) < family.seconds(problem, whole, gpu)) == is_quicker
 
 
@@ -122,12 +124,12 @@ def test_ranges_are_taken_where_a_last_wave_is_ragged(
     family, gpu, fusion = Matmul(), target.find("sm_90a"), weighted(rows, columns, 8192)
     problem = family.problem(fusion)
     assert isinstance(problem, MatmulProblem)
-    likeliest = family.likeliest(problem, gpu)
-    assert not isinstance(likeliest, Refusal)
-    assert likeliest.in_ranges == in_ranges
+    default_parameters = family.default_parameters(problem, gpu)
+    assert not isinstance(default_parameters, Refusal)
+    assert isinstance(default_parameters, StreamKParameters) == in_ranges
     space = family.space(problem, gpu)
     assert not isinstance(space, Refusal)
-    assert any(p.in_ranges for p in space)
+    assert any(isinstance(p, StreamKParameters) for p in space)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_ranges_are_taken_where_a_last_wave_is_ragged(
         (
             weighted(64, 28672, 512),
             {"kernel": "vector", "tile_m": 16, "tile_n": 32},
-            "and kernel `split_k`",
+            "kernel `vector` supports only `slices`",
         ),
     ],
 )

@@ -277,7 +277,7 @@ def test_other_rows_go_elsewhere() -> None:
     family: Any = find_scheduler("inner_persistent")
     older = target.find("sm_80")
     problem = family.built(softmax(BF16, 4096, 32_768))
-    assert family.likeliest(problem, older).storage != "ring"
+    assert family.default_parameters(problem, older).storage != "ring"
     refused = family.refusal(softmax(BF16, 4096, 32_768), older, {"storage": "ring"})
     assert refused.rule == "ring"
 
@@ -296,6 +296,6 @@ def test_parameters_that_no_kernel_has(settings: dict[str, Any], rule: str) -> N
     family: Any = find_scheduler("inner_persistent")
     fusion = softmax(BF16, 4096, 32_768)
     problem = family.built(fusion)
-    first = family.likeliest(problem, GPU)
-    record = family.completed(problem, replace(first, **settings))
+    first = family.default_parameters(problem, GPU)
+    record = family.with_derived(problem, replace(first, **settings))
     assert family.legal(problem, record, GPU).rule == rule

@@ -74,9 +74,9 @@ def drawn(seed: int) -> Any:
             "shifted": False,
             "splits": 1,
         }
-        first = made.likeliest(problem, GPU)
+        first = made.default_parameters(problem, GPU)
         known = {k: v for k, v in wanted.items() if hasattr(first, k)}
-        tried = made.completed(problem, replace(first, **known))
+        tried = made.with_derived(problem, replace(first, **known))
         if made.legal(problem, tried, GPU) is None:
             return made.plan(problem, tried, GPU)
     raise AssertionError(f"{seed}: nothing is legal")
@@ -129,7 +129,7 @@ def test_settings_that_tiles_do_not_have_leave_them() -> None:
         alone: Any = plan_of("inner_persistent", fusion, **settings).parameters
         assert alone.tile_rows == 0
     wide = rows("bf16", 300, 512, "softmax")
-    assert "fusec::bring_rows<" in text_of(plan_of("inner_persistent", wide, tile_rows=16))
+    assert "fusec::load_tile_rows<" in text_of(plan_of("inner_persistent", wide, tile_rows=16))
 
 
 def test_banks_take_turns_for_rows_that_lie_on_the_same() -> None:
@@ -152,9 +152,9 @@ def test_a_block_takes_turns_at_more_columns_than_it_has_threads(
     family: Any = find_scheduler("inner_persistent")
     problem = family.built(rows("f32", 301, 11, "norm", "[1, 303]"))
     shape = {"vector_width": 1, "threads_x": 1, "threads_y": 32, "tile_rows": 64}
-    record = family.completed(problem, replace(family.likeliest(problem, GPU), **shape))
+    record = family.with_derived(problem, replace(family.default_parameters(problem, GPU), **shape))
     plan = family.plan(problem, record, GPU)
-    assert "bring_turned<kThreads, kTileRows, 11, 11, 1>(" in text_of(plan)
+    assert "load_tile_transposed<kThreads, kTileRows, 11, 11, 1>(" in text_of(plan)
 
     def edit(text: str) -> str:
         return text.replace("row += kAcross * kWide", f"row += {new}")

@@ -43,7 +43,7 @@ def drawn(seed: int, fusion: Fusion, scheduler: str, storages: list[str]) -> Any
     made: Any = family
     problem = made.built(fusion)
     assert not isinstance(problem, Refusal), problem
-    first = made.likeliest(problem, GPU)
+    first = made.default_parameters(problem, GPU)
     for _ in range(200):
         wanted: dict[str, Any] = {
             "vector_width": draw.choice([2, 4, 8, 16]),
@@ -58,7 +58,7 @@ def drawn(seed: int, fusion: Fusion, scheduler: str, storages: list[str]) -> Any
         else:
             wanted["splits"] = draw.choice([1, 1, 2, 3, 5])
             wanted["grid_reduce"] = draw.choice(["last_block", "tree"])
-        tried = made.completed(problem, replace(first, **wanted))
+        tried = made.with_derived(problem, replace(first, **wanted))
         if made.legal(problem, tried, GPU) is None:
             return made.plan(problem, tried, GPU)
     raise AssertionError(f"{seed}: nothing is legal")

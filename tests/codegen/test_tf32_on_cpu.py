@@ -66,7 +66,7 @@ WRONG = {
     "the pieces of B": ("b[j + p / 2][p % 2]", "b[j + p % 2][p / 2]"),
     "the rows of a warp": ("row + 16 * i, depth", "16 * i, depth"),
     "bits that do not count": ("b[p] = tf32_bits(__uint_as_float(b[p]));", "b[p] &= 0xffff0000;"),
-    "the columns of a chunk": ("kAsync, 4>", "kAsync, 8>"),
+    "the columns of a chunk": ("16 / static_cast<int>(sizeof(typename Config::T))", "8"),
 }  # fmt: skip
 ACROSS = {
     "the rows of A": ("row + lane / 4 + p % 2 * 8", "row + lane / 4 + p / 2 * 8"),

@@ -65,4 +65,4 @@ def test_wrong_conversions_are_seen(name: str, tmp_path: Path) -> None:
 def test_a_wrong_stream_is_seen(tmp_path: Path) -> None:
     fusion = weights_of(ACROSS[5], 3, 64, 512)
     plan = streamed(fusion, tile_n=64)
-    dies(fusion, plan, "column + i, group", "column, group", tmp_path)
+    dies(fusion, plan, "first_column + i", "first_column", tmp_path)

@@ -99,7 +99,7 @@ STREAMED = {
     "the order of nibbles": ("0x7632", "0x5410"),
     "the bias": ("+ 0x00080008u", "+ 0x00090009u"),
     "the scale of a part": ("at / Config::kGroup)", "0)"),
-    "the scale of a column": ("part.scales[own]", "part.scales[2 * i]"),
+    "the scale of a column": ("part.scales[by][column]", "part.scales[by][0]"),
 }
 CONVERTED = {
     "the scales of a stage": ("zeros, row, step + kAhead)", "zeros, row, first)"),

@@ -52,7 +52,7 @@ class Paced:
 
     def begin_operations(self, begin: Begin) -> list[Any]:
         exchange, target, source = begin.exchange, begin.target, begin.source
-        self.do(exchange, target, source, begin.group, begin.place, pushed=begin.waited_at_once)
+        self.do(exchange, target, source, begin.group, begin.place, pushed=begin.waits_immediately)
         return []
 
     def do(

@@ -64,7 +64,7 @@ def test_what_takes_long_is_shown_at_once(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "DELAY", 1e9)
-    with status_line(), activity("measuring", at_once=True):
+    with status_line(), activity("measuring", immediately=True):
         assert shown(terminal)[-1] == "measuring"
 
 
@@ -86,7 +86,7 @@ def test_pipes_see_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=pipe))
     line = StatusLine()
-    with watched(line), activity("long", at_once=True):
+    with watched(line), activity("long", immediately=True):
         pass
     line.close()
     assert pipe.getvalue() == ""

@@ -10,7 +10,7 @@ extern "C" __global__ void kernel(double* values, unsigned* words, unsigned long
   words[threadIdx.x] = fusec::pick_word(block, element % 4);
   value += fusec::turn_f32(fusec::unit_f32(block.word[0], 1), fusec::unit_f32(block.word[1]), true);
   const double unit = fusec::unit_f64(block.word[2], block.word[3], 1);
-  const fusec::DrawnWords<8> drawn = fusec::drawn_words<8>(seed, 6, 8 * element);
+  const fusec::RandomWords<8> drawn = fusec::random_words<8>(seed, 6, 8 * element);
   value += fusec::uniform_f32(0.0f, 1.0f, drawn, 5) + fusec::normal_f32(0.0f, 1.0f, drawn, 3);
   values[threadIdx.x] = value + fusec::turn_f64(unit, unit, false);
 }

@@ -30,7 +30,7 @@ template <int kCount>
 static void numbers_of(long long count, unsigned long long seed, unsigned long long offset,
                        double* out) {
   for (long long i = 0; i < count; i += kCount) {
-    const auto words = fusec::drawn_words<kCount>(seed, offset, i);
+    const auto words = fusec::random_words<kCount>(seed, offset, i);
     for (int lane = 0; lane < kCount; ++lane) {
       out[i + lane] = fusec::uniform_f32(0, 1, words, lane);
       out[count + i + lane] = fusec::normal_f32(0, 1, words, lane);

@@ -9,8 +9,8 @@ extern "C" __global__ void kernel(const float* values, int* found) {
     places[i] = threadIdx.x * 2 + i;
   }
   fusec::begin_selection<128>(selection, keys[0]);
-  fusec::offer_tile<128, 2>(selection, [&](int i) { return fusec::entry_of(keys[i], places[i]); });
-  fusec::tighten<128>(selection);
+  fusec::push_tile<128, 2>(selection, [&](int i) { return fusec::entry_of(keys[i], places[i]); });
+  fusec::prune<128>(selection);
   fusec::end_selection<128>(selection);
   if (threadIdx.x < 8) found[threadIdx.x] = fusec::place_of(selection.kept[threadIdx.x]);
   fusec::offer(selection, selection.kept[fusec::rank_of(selection.kept, 8, 3)], selection.limit);

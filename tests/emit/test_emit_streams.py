@@ -330,8 +330,8 @@ def launch(grid: Dim, size: Dim) -> Launch:
 @pytest.mark.parametrize(
     ("inside", "why"),
     [
-        (Allocate("t"), "it stands in a loop"),
-        (Post("s0", ("x",), ("y",)), "it stands in a loop"),
+        (Allocate("t"), "it is in a loop"),
+        (Post("s0", ("x",), ("y",)), "it is in a loop"),
         (launch(LOOP, ONE), "`loop0.index` depends on the iteration or the rank"),
         (launch(ONE, PLACE * B), "`B * mesh.place` depends on the iteration or the rank"),
         (Alias("t", "x", floordiv(B, PLACE)), "`mesh.place` depends on the iteration or the rank"),
@@ -358,7 +358,7 @@ def test_an_exchange_ends_in_the_loop_in_which_it_begins() -> None:
     printer = PlanPrinter("p", "", program, fields, sizes, {}, Sizes({"B": Code("B")}), MESH, axes)
     with pytest.raises(Unsupported, match="is waited for outside of the loop") as error:
         printer.view((), ())
-    assert error.value.diagnostic.help == "--without late_waits"
+    assert error.value.diagnostic.help == "--without sink_waits"
 
 
 @pytest.fixture(scope="module", params=mostly_nightly(["stream_rows", "ring_gather_matmul"], 2))

@@ -18,7 +18,7 @@ from strategies import random_inputs
 from benchmarks.first_fit import first_fit
 from fusec.exact.bound import bound
 from fusec.exact.conflicts import Conflicts
-from fusec.exact.prices import Prices
+from fusec.exact.costs import Costs
 from fusec.exact.program import prove
 from fusec.exact.space import Space
 from fusec.exact.states import States
@@ -75,8 +75,8 @@ def test_the_optimum_is_that_of_all_segmentations(kind: str) -> None:
 def least(fusion: Fusion, schedulers: Sequence[Any], thorough: bool) -> int:
     """Return the optimum where either all values may be stored, or only the useful ones."""
     space = Space(fusion, thorough)
-    prices = Prices(space, schedulers, H200, Conflicts(space, schedulers, H200))
-    states = States(space, prices)
+    costs = Costs(space, schedulers, H200, Conflicts(space, schedulers, H200))
+    states = States(space, costs)
     found = states.run(1 << 60, 600)
     assert found.bytes is not None
     assert not states.undercut

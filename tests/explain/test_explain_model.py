@@ -55,6 +55,15 @@ def small(explained: Explained) -> Segmentation:
     return explained.record
 
 
+def test_the_model_on_another_gpu_reports_where_coefficients_were_fitted(
+    small: Segmentation,
+) -> None:
+    line = "cost model    its coefficients were fitted on another GPU, sm_90a"
+    assert line not in model_explanation([small], ())
+    other = replace(small, target={**small.target, "arch": "sm_80"})
+    assert line in model_explanation([other], ())
+
+
 def test_each_segment_counts_for_one_module_and_those_around_it(small: Segmentation) -> None:
     assert small.modules
     figures = {m.module: m for m in small.modules}

@@ -239,11 +239,13 @@ def test_pages_are_written_whole_or_not_at_all(
     assert capsys.readouterr().out == f"{target}: cross_entropy\n"
     first = target.read_text(encoding="utf-8")
     Page(first)
+    assert "fitted on another GPU" not in first
     assert run_main(["explain", file, "--html", str(target), "--target", "sm_80,sm_90a"]) == 0
     capsys.readouterr()
     both = target.read_text(encoding="utf-8")
     assert both.count("<article") == 2
     assert "cross_entropy sm_80" in both
+    assert both.count("fitted on another GPU, sm_90a") == 1  # of sm_80
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
     assert run_main(["explain", file, "--html", str(target)]) == 0
     assert target.read_text(encoding="utf-8") == first

@@ -73,7 +73,7 @@ def test_only_declared_multiples_are_tried() -> None:
     found = fusec.segmentation(path, ranges={"H": (3, 100)}).choices
     assert (found[0].first, found[-1].last) == (8, 96)
     assert all(c.first % 8 == c.last % 8 == 0 for c in found)
-    with pytest.raises(FusecError, match="no multiple of 8 lies there"):
+    with pytest.raises(FusecError, match="no multiple of 8 is in this range"):
         fusec.segmentation(path, ranges={"H": (9, 15)})
 
 

@@ -92,8 +92,8 @@ EFFECTS: dict[str, Effect] = {
     "copy_async_16_bytes": Effect("copy_async", shared=0, bytes=16),
     "copy_async": Effect("copy_async", shared=0, bytes=4),
     # row_tile.cuh: a block's run of elements; which thread copies what is left to the emulator.
-    "bring_rows": Effect("bring_rows", shared=0),
-    "leave_rows": Effect("leave_rows", shared=1),
+    "load_tile_rows": Effect("load_tile_rows", shared=0),
+    "store_tile_rows": Effect("store_tile_rows", shared=1),
     "shift_of": Effect("no_shift"),  # as if the run began at a vector
     "copy_commit": Effect("copy_commit"),
     "copy_wait": Effect("copy_wait"),
@@ -132,7 +132,7 @@ EFFECTS: dict[str, Effect] = {
     "combine_warps": Effect("read", shared=0),  # the same in all threads of a row
     "load_streaming": Effect("read", shared=0),
     "store": Effect("write", shared=0),
-    "put_turned": Effect("write", shared=0),
+    "store_transposed": Effect("write", shared=0),
     "store_streaming": Effect("write", shared=0),
     # topk.cuh: no two entries have one rank; they are read beside the call, too.
     "rank_of": PURE,

@@ -210,7 +210,7 @@ class Effects:
         if place is not None:
             self.order.access("write", place, self.length(place), self.mask, self.line, done=False)
 
-    def bring_rows(self) -> Any:
+    def load_tile_rows(self) -> Any:
         """Begin to copy a run of elements to a tile, of which each thread has a part."""
         place = self.pointer(self.effect.shared)
         if place is None:
@@ -219,7 +219,7 @@ class Effects:
         self.order.access("write", place, length, self.mask, self.line, done=False)
         return place
 
-    def leave_rows(self) -> None:
+    def store_tile_rows(self) -> None:
         """Read a tile's run of elements, which is stored."""
         place = self.pointer(self.effect.shared)
         if place is not None:

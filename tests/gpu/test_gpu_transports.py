@@ -45,7 +45,7 @@ def in_threads(ranks: int, work: Callable[[Links], Any]) -> list[Any]:
 
         def body(rank: int) -> None:
             try:
-                with meet(launched(rank, ranks, meeting.port), 5.0, ends=Ends.NOBODY) as links:
+                with meet(launched(rank, ranks, meeting.port), 5.0, ends=Ends.NO_RANK) as links:
                     found[rank] = work(links)
                     links.gather(None, "end of the test")
             except BaseException as error:

@@ -47,7 +47,7 @@ from fusec.options import CompileOptions
 Capture = pytest.CaptureFixture[str]
 FOLDER = TESTS / "host_ir"
 EXAMPLES = ("complex_rotate", "layernorm_backward", "rope", "strided_add", "quantize_fp8_rows")
-WITHOUT = [f"--without={name}" for name in ("remove_copies", "slice_buffers", "late_joins")]
+WITHOUT = [f"--without={name}" for name in ("remove_copies", "slice_buffers", "sink_joins")]
 KINDS: dict[type[Instruction], tuple[str, ...]] = {
     Allocate: ("allocate",),
     Free: ("deallocate",),
@@ -122,16 +122,16 @@ def test_passes_of_both_kinds_are_left_out_by_name(tmp_path: Path, capsys: Captu
         "--- before",
         "+++ after slice_buffers",
         "--- before",
-        "+++ after late_joins",
+        "+++ after sink_joins",
     ]
     assert "-  temporary a.slices: f32[A, 1, B] " in done.out
     assert "+  temporary a.slices: f32[min(A, 4), 1, B] " in done.out
     done = fusec(capsys, "dump", path, "--host-passes", *WITHOUT)
     assert done.out == "no pass changes the host program\n"
-    done = fusec(capsys, "dump", path, "--host-passes", "--without", "late_join")
+    done = fusec(capsys, "dump", path, "--host-passes", "--without", "sink_join")
     assert done.code == 2
-    assert "unknown pass `late_join`" in done.err
-    assert "did you mean `late_joins`?" in done.err
+    assert "unknown pass `sink_join`" in done.err
+    assert "did you mean `sink_joins`?" in done.err
 
 
 def test_the_number_of_streams_is_chosen(capsys: Capture) -> None:

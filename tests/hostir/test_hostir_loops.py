@@ -53,7 +53,7 @@ from fusec.run.distributed.exchange import Member
 from fusec.run.interpret import interpret
 
 ALL = tuple(p.name for p in PIPELINE)
-LATER = [name for name in ALL if name in ("slice_buffers", "late_joins", "late_waits")]
+LATER = [name for name in ALL if name in ("slice_buffers", "sink_joins", "sink_waits")]
 SIZES = {"N": 3, "M": 5}
 OVER_ROWS = {"dim": 0, "parts": 4}
 WIDE = 4 * M  # slices of so many columns begin where vectors may
@@ -303,7 +303,7 @@ def test_waits_come_before_the_first_use() -> None:
     a = b.op("a", "exp", x)
     r = b.part("r", ALL_REDUCE, a, axis="tp", ranks=4)
     other = b.op("c", "neg", x)
-    alone = [name for name in ALL if name != "late_waits"]
+    alone = [name for name in ALL if name != "sink_waits"]
     made = program_of(b.finish(b.op("y", "mul", r, other)), without=alone)
     told = [str(i).partition(" over")[0] for i in made.instructions]
     at = told.index("all_reduce sum r <- a")

@@ -27,7 +27,7 @@ from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.shard.loops import settle_loops
 from fusec.shard.partition import partitioned
 
-LOOPED = CompileOptions(without=("loops_by_price",))
+LOOPED = CompileOptions(without=("loops_by_cost",))
 
 
 def check(text: str, ranks: int = 1) -> Compilation:

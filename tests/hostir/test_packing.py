@@ -43,7 +43,7 @@ def drawn(draw: st.DrawFn, most: int = 8) -> list[Block]:
 
 def optimum(blocks: list[Block]) -> int | None:
     found = size_of(blocks, pack(blocks))
-    return least_packing([b.size for b in blocks], [b.beside for b in blocks], found)
+    return least_packing([b.size for b in blocks], [b.overlapping for b in blocks], found)
 
 
 def by_all_orders(blocks: list[Block]) -> int:
@@ -52,7 +52,9 @@ def by_all_orders(blocks: list[Block]) -> int:
     for order in permutations(range(len(blocks))):
         offsets: dict[int, int] = {}
         for k in order:
-            spans = sorted((offsets[o], blocks[o].size) for o in blocks[k].beside if o in offsets)
+            spans = sorted(
+                (offsets[o], blocks[o].size) for o in blocks[k].overlapping if o in offsets
+            )
             at = 0
             for start, size in spans:
                 if start - at >= blocks[k].size:
@@ -65,7 +67,7 @@ def by_all_orders(blocks: list[Block]) -> int:
 
 def check_apart(blocks: list[Block], offsets: list[int]) -> None:
     for k, block in enumerate(blocks):
-        for other in block.beside:
+        for other in block.overlapping:
             below = offsets[k] + block.size <= offsets[other]
             assert below or offsets[other] + blocks[other].size <= offsets[k], (blocks, offsets)
 
@@ -120,7 +122,9 @@ def test_no_order_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_search_without_an_end_says_so() -> None:
     blocks = blocks_of(*((k % 3 + 1, k % 4, k % 4 + 2) for k in range(9)))
     total = sum(b.size for b in blocks)
-    assert least_packing([b.size for b in blocks], [b.beside for b in blocks], total, 3) is None
+    assert (
+        least_packing([b.size for b in blocks], [b.overlapping for b in blocks], total, 3) is None
+    )
 
 
 def test_nothing_takes_nothing() -> None:

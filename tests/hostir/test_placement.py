@@ -52,7 +52,7 @@ def test_results_are_those_with_memory_for_each(program: HostProgram) -> None:
 def test_peaks_are_within_a_tenth_of_the_optimum(program: HostProgram) -> None:
     found = placement(program, SIZES, kept(program))
     _, blocks = blocks_of(program, SIZES, kept(program))
-    least = least_packing([b.size for b in blocks], [b.beside for b in blocks], found.size)
+    least = least_packing([b.size for b in blocks], [b.overlapping for b in blocks], found.size)
     assert least is not None
     assert found.least <= least <= found.size <= 1.1 * least
 
@@ -78,13 +78,13 @@ def test_memory_on_what_is_in_use_changes_results(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("stream_programs.placement", lambda *_, **__: wrong)
     # Every segment reads before it writes: on itself a chain may lie, but not beside others.
     assert results(program) == expected
-    beside = with_memory(
+    overlapping = with_memory(
         [Post("s0", ("x",), ("a",)), Post("s1", ("x",), ("b",)), Post("s2", ("a", "b"), ("y",))],
         {"x": 1, "a": 1, "b": 1, "y": 1},
         ["x"],
         ["y"],
     )
-    assert results(beside) != results(beside, shared=False)
+    assert results(overlapping) != results(overlapping, shared=False)
 
 
 def two_streams(*between: Instruction) -> HostProgram:

@@ -195,7 +195,8 @@ def test_what_is_read_after_the_scatter_is_read_of_a_copy(tmp_path: Path) -> Non
         "y: {alias: x}; z: {}",
     )
     found = run(fusion, tmp_path, {})
-    assert len(found.segmented.segments) >= 3
+    # Both results are computed of `x` as it was; a copy writes the first into it afterwards.
+    assert [s.scheduler for s in found.segmented.segments] == ["scatter", "pointwise"]
 
 
 # -- slices of inputs

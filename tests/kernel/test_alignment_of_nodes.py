@@ -63,7 +63,7 @@ def test_stores_are_of_the_vector_that_is_stored() -> None:
         Assign(Name("p"), Pointer(X, AT)),
         Binary("+", X, AT),
         X,
-        call("fusec::bring_rows", "tile", Pointer(X, AT), "count"),
+        call("fusec::load_tile_rows", "tile", Pointer(X, AT), "count"),
         call("fusec::load", Pointer(X, AT), about=["kUnknown"]),
     ],
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from nightly import mostly_nightly
+from segments_on_cpu import kernels_of, planned, wrong
 
 from fusec.driver import Compilation
 from fusec.options import CompileOptions
@@ -121,3 +125,67 @@ def test_what_breaks_the_pattern_is_explained(
     (decision,) = [d for d in found.decisions if d.action == "attention"]
     assert decision.subject == ("s", "o")
     assert why in [refusal.because for _, refusal in decision.refusals]
+
+
+MASKED_BACKWARD = """\
+fusion: backward
+inputs:
+  q: bf16[2, {heads}, 100, 64]
+  k: bf16[2, 2, 130, 64]
+  v: bf16[2, 2, 130, 64]
+  mask: {mask}
+  grad: bf16[2, 100, {heads}, 64]
+ops:
+  - kr = repeat_interleave(k, {group}, 1)
+  - vr = repeat_interleave(v, {group}, 1)
+  - g = permute(grad, [0, 2, 1, 3])
+  - o, lse, _, _ = sdpfa_fwd(q, kr, vr, mask=mask, scale=0.125)
+  - dq, dke, dve = sdpfa_bwd(g, q, kr, vr, o, lse, scale=0.125, mask=mask)
+  - dk = sum(reshape(dke, [2, 2, {group}, 130, 64]), [2])
+  - dv = sum(reshape(dve, [2, 2, {group}, 130, 64]), [2])
+outputs: [o, dq, dk, dv]
+"""
+
+
+@pytest.mark.parametrize(
+    ("heads", "mask"),
+    mostly_nightly([(4, "bf16[2, 1, 100, 130]"), (2, "bool[2, 1, 1, 130]")], 2),
+)
+def test_backward_with_a_mask_is_one_attention_kernel(
+    heads: int, mask: str, tmp_path: Path
+) -> None:
+    text = MASKED_BACKWARD.format(heads=heads, group=heads // 2, mask=mask)
+    kinds = kernels_of(planned(text))
+    assert (kinds.count("attention"), kinds.count("attention_backward")) == (1, 1)
+    assert "matmul" not in kinds
+    assert wrong(text, tmp_path) == ""
+
+
+WIDE_BACKWARD = """\
+fusion: backward
+inputs:
+  q: bf16[2, 2, 128, 64]
+  k: bf16[2, 2, 128, 64]
+  v: bf16[2, 2, 128, 64]
+  g: bf16[2, 2, 128, 64]
+  total: f32[2, 2, 128, 1]
+  lse: f32[2, 2, 128, 1]
+ops:
+  - gw = cast(g, f32)
+  - qw = cast(q, f32)
+  - s = qw @ transpose(cast(k, f32), 2, 3) * 0.125
+  - p = exp(s - lse)
+  - ds = p * (gw @ transpose(cast(v, f32), 2, 3) - total) * 0.125
+  - dq = cast(ds @ cast(k, f32), bf16)
+  - dk = cast(transpose(ds, 2, 3) @ qw, bf16)
+  - dv = cast(transpose(p, 2, 3) @ gw, bf16)
+outputs: [dq, dk, dv]
+"""
+
+
+def test_what_breaks_the_pattern_of_a_backward_is_explained() -> None:
+    found = planned(WIDE_BACKWARD).segmented
+    (decision,) = [d for d in found.decisions if d.action == "attention"]
+    ((scheduler, refusal),) = decision.refusals
+    assert (scheduler, refusal.rule) == ("attention_backward", "dtype")
+    assert "is f32, not bf16" in refusal.because

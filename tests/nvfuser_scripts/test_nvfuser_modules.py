@@ -548,7 +548,7 @@ def test_an_output_of_the_host_beside_one_of_the_gpu_is_refused() -> None:
             np.testing.assert_array_equal(fd.execute(given)[0], np.full(3, 5.0))
 
 
-HALVES = """
+HALF_FORMATS = """
 from nvfuser_direct import FusionDefinition, DataType
 with FusionDefinition() as fd:
     x = fd.define_tensor([-1, -1], [True, True], DataType.{dtype})
@@ -569,7 +569,7 @@ with FusionDefinition() as fd:
 def test_arithmetic_on_halves_gives_floats(dtype: str, tmp_path: Path) -> None:
     """As nvFuser's `computeTypes` has it; operations that only select or round keep the type."""
     path = tmp_path / "halves.py"
-    path.write_text(HALVES.format(dtype=dtype))
+    path.write_text(HALF_FORMATS.format(dtype=dtype))
     (fusion,) = load_script(path)
     own = {"Half": "f16", "BFloat16": "bf16", "Float": "f32"}[dtype]
     found = {o.value.name: str(o.value.dtype) for o in fusion.outputs}

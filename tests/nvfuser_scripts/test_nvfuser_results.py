@@ -25,7 +25,7 @@ def exchanges_of(local: Fusion) -> list[str]:
     return [name for name in all_exchanges_of(local) if name != "rank_slice"]
 
 
-HALVES = (DataType.Half, DataType.BFloat16)
+HALF_FORMATS = (DataType.Half, DataType.BFloat16)
 
 # nvFuser's csrc/ops/arith.cpp, by the TypePromotion that each operation asks for.
 UNARY = """
@@ -49,7 +49,7 @@ def called(name: str) -> Any:
     return lambda fd, *tensors: getattr(fd.ops, name)(*tensors)
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("half", HALF_FORMATS)
 @pytest.mark.parametrize("kind", [FusionDefinition, DirectDefinition])
 def test_arithmetic_on_halves_gives_floats(kind: Any, half: DataType) -> None:
     for name in UNARY.split():
@@ -102,7 +102,7 @@ def test_promotion_asks_for_the_common_type() -> None:
 
 
 def test_fusecs_own_definition_keeps_halves() -> None:
-    for half in HALVES:
+    for half in HALF_FORMATS:
         assert dtype_with(fusec.FusionDefinition, called("add"), half, half) is half
 
 

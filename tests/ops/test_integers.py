@@ -25,10 +25,10 @@ from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.reference.verdict import compare
 from fusec.run.contents import Numbers
+from fusec.run.exact_range import ROLES, ExactRange, filled, held, of_number
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_input, random_inputs
-from fusec.run.integers import WAYS, Way, choose, exact_outputs, places, points_of
-from fusec.run.lattice import ROLES, Lattice, filled, held, of_number
+from fusec.run.integers import INPUT_RANGES, InputRange, choose, exact_outputs, places, points_of
 from tools.draw import draw_fusion
 
 Capture = pytest.CaptureFixture[str]
@@ -80,19 +80,21 @@ def test_values_lie_where_they_are_said_to() -> None:
     """Whatever the way, also those that are rarely chosen: multiples, bounds, zeros."""
     sparse = 0
     for number, fusion in enumerate(random_fusions(150)):
-        sizes, way = choose_sizes(fusion), WAYS[number % len(WAYS)]
-        known = places(fusion, sizes, way)
-        inputs = {i.value.name: random_input(fusion, i, sizes, 1, way) for i in fusion.inputs}
+        sizes, input_range = choose_sizes(fusion), INPUT_RANGES[number % len(INPUT_RANGES)]
+        known = places(fusion, sizes, input_range)
+        inputs = {
+            i.value.name: random_input(fusion, i, sizes, 1, input_range) for i in fusion.inputs
+        }
         arrays = evaluate(fusion, inputs, sizes, [v.name for v in known])
-        for value, lattice in known.items():
+        for value, exact_range in known.items():
             array = np.asarray(arrays[value.name], np.float64)
             finite = array[np.isfinite(array)]
-            assert np.all(np.abs(finite) <= lattice.most), f"{value} beyond {lattice}"
+            assert np.all(np.abs(finite) <= exact_range.most), f"{value} beyond {exact_range}"
             if finite.any():
-                assert not np.any(np.fmod(finite, lattice.step)), f"{value} off {lattice}"
+                assert not np.any(np.fmod(finite, exact_range.step)), f"{value} off {exact_range}"
             if value.shape:
-                assert np.count_nonzero(finite) <= filled(finite.size, lattice.share)
-                sparse += lattice.share < 1
+                assert np.count_nonzero(finite) <= filled(finite.size, exact_range.share)
+                sparse += exact_range.share < 1
     assert sparse > 50
 
 
@@ -112,18 +114,20 @@ def chain(products: int, extent: int, dtype: str = "f32") -> Fusion:
 
 
 @pytest.mark.parametrize(
-    ("products", "extent", "way"),
+    ("products", "extent", "input_range"),
     [
-        (1, 512, WAYS[0]),  # 512 * 8 * 8
-        (2, 512, Way(4)),  # 512^2 * 4^3 is 2^24, which still is exact
-        (2, 4096, Way(1)),
-        (3, 512, Way(1, 2.0**-3)),
+        (1, 512, INPUT_RANGES[0]),  # 512 * 8 * 8
+        (2, 512, InputRange(4)),  # 512^2 * 4^3 is 2^24, which still is exact
+        (2, 4096, InputRange(1)),
+        (3, 512, InputRange(1, 2.0**-3)),
     ],
 )
-def test_the_range_shrinks_with_what_is_added_up(products: int, extent: int, way: Way) -> None:
+def test_the_range_shrinks_with_what_is_added_up(
+    products: int, extent: int, input_range: InputRange
+) -> None:
     fusion = chain(products, extent)
     found = choose(fusion, choose_sizes(fusion))
-    assert found.way == way
+    assert found.input_range == input_range
     assert fusion.outputs[0].value in found.exact
 
 
@@ -144,7 +148,7 @@ def test_a_long_column_of_half_numbers() -> None:
         text + "  - s = sum(cast(mul(x, x), f32), dims=[0])\noutputs: [s]\n", "f.yaml"
     )
     sizes = choose_sizes(fusion)
-    assert choose(fusion, sizes).way == Way(4), "300000 * 64 is more than 2^24"
+    assert choose(fusion, sizes).input_range == InputRange(4), "300000 * 64 is more than 2^24"
     assert differing(fusion, "reals", set(fusion.values))
     assert differing(fusion, "integers", set(fusion.values)) == []
 
@@ -226,68 +230,68 @@ def test_everything_else_is_drawn_as_ever() -> None:
     assert not np.array_equal(np.asarray(other["x"]), np.asarray(whole["x"]))
 
 
-def lattice_of(text: str, name: str, way: Way) -> Lattice | None:
+def lattice_of(text: str, name: str, input_range: InputRange) -> ExactRange | None:
     inputs = "{x: 'f32[B, H]', c: 'f32[B, 1]', h: 'f16[B, H]', n: 'i32[B]'}"
     head = f"fusion: f\ndims: {{B: 8, H: 64}}\ninputs: {inputs}\n"
     fusion = read_text(f"{head}ops:\n{text}outputs: [{name}]\n", "f.yaml")
     value = fusion.find(name)
     assert isinstance(value, Value)
-    return places(fusion, choose_sizes(fusion), way).get(value)
+    return places(fusion, choose_sizes(fusion), input_range).get(value)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("  - y = mul(add(x, x), 0.5)\n", Lattice(0.5, 2)),
+        ("  - y = mul(add(x, x), 0.5)\n", ExactRange(0.5, 2)),
         ("  - y = mul(x, 0.1)\n", None),  # 0.1 has 24 digits
         ("  - y = exp(x)\n", None),
         ("  - y = relu(exp(x))\n", None),
         ("  - y = cast(gt(exp(x), 1.0), f32)\n", None),  # the test itself may go either way
-        ("  - y = where(gt(x, 0.0), x, -inf)\n", Lattice(1, 2)),
-        ("  - y = sum(x, dims=[0, 1])\n", Lattice(1, 1024)),
-        ("  - y = sum(mul(h, h), dims=[1])\n", Lattice(1, 256)),
-        ("  - y = max(sum(x, dims=[1]), dims=[0])\n", Lattice(1, 128)),
+        ("  - y = where(gt(x, 0.0), x, -inf)\n", ExactRange(1, 2)),
+        ("  - y = sum(x, dims=[0, 1])\n", ExactRange(1, 1024)),
+        ("  - y = sum(mul(h, h), dims=[1])\n", ExactRange(1, 256)),
+        ("  - y = max(sum(x, dims=[1]), dims=[0])\n", ExactRange(1, 128)),
         ("  - y = mean(x, dims=[1])\n", None),  # a quotient
         ("  - y = cast(sum(h, dims=[0, 1]), f8e4m3)\n", None),  # 1024 is more than it holds
-        ("  - y = argmax(x, dims=[1])\n", Lattice(1, 512)),
-        ("  - y = mul(n, n)\n", Lattice(1, 4)),
-        ("  - y = bitwise_left_shift(n, n)\n", Lattice(1, 2.0**32)),
+        ("  - y = argmax(x, dims=[1])\n", ExactRange(1, 512)),
+        ("  - y = mul(n, n)\n", ExactRange(1, 4)),
+        ("  - y = bitwise_left_shift(n, n)\n", ExactRange(1, 2.0**32)),
         ("  - y = mul(bitwise_left_shift(n, n), 0.5)\n", None),  # more than 2^24 steps
         ("  - y = cast(exp(x), i32)\n", None),
-        ("  - y = cast(mul(x, 0.75), i32)\n", Lattice(1, 2)),
+        ("  - y = cast(mul(x, 0.75), i32)\n", ExactRange(1, 2)),
     ],
 )
-def test_rules(text: str, expected: Lattice | None) -> None:
-    assert lattice_of(text, "y", Way(2)) == expected
+def test_rules(text: str, expected: ExactRange | None) -> None:
+    assert lattice_of(text, "y", InputRange(2)) == expected
 
 
 def test_shares_of_zeros() -> None:
-    way = WAYS[-1]
-    part = lattice_of("  - y = mul(x, x)\n", "y", way)
-    assert part == Lattice(1, 1, way.share)
-    both = lattice_of("  - y = add(x, permute(permute(x, [1, 0]), [1, 0]))\n", "y", way)
-    assert both == Lattice(1, 2, 2 * way.share)
-    repeated = lattice_of("  - y = broadcast_in_dim(x, [4, B, H], [1, 2])\n", "y", way)
-    assert repeated == Lattice(1, 1)
+    input_range = INPUT_RANGES[-1]
+    part = lattice_of("  - y = mul(x, x)\n", "y", input_range)
+    assert part == ExactRange(1, 1, input_range.share)
+    both = lattice_of("  - y = add(x, permute(permute(x, [1, 0]), [1, 0]))\n", "y", input_range)
+    assert both == ExactRange(1, 2, 2 * input_range.share)
+    repeated = lattice_of("  - y = broadcast_in_dim(x, [4, B, H], [1, 2])\n", "y", input_range)
+    assert repeated == ExactRange(1, 1)
     rows = "  - y = mul(x, broadcast(max(x, dims=[1]), is_broadcast_dim=[false, true]))\n"
-    assert lattice_of(rows, "y", way) == Lattice(1, 1, way.share)
-    column = lattice_of("  - y = add(x, c)\n", "y", way)
-    assert column == Lattice(1, 2), "an element of the column stands for a row"
+    assert lattice_of(rows, "y", input_range) == ExactRange(1, 1, input_range.share)
+    column = lattice_of("  - y = add(x, c)\n", "y", input_range)
+    assert column == ExactRange(1, 2), "an element of the column stands for a row"
     assert filled(10**6, 1e-3) == pytest.approx(1000 + 8 * 1000**0.5 + 32)
     assert filled(5, 0.5) == 5
-    draws = np.random.default_rng(0).random((2000, 4096)) < way.share
-    assert draws.sum(1).max() <= filled(4096, way.share)
+    draws = np.random.default_rng(0).random((2000, 4096)) < input_range.share
+    assert draws.sum(1).max() <= filled(4096, input_range.share)
 
 
 def test_what_types_hold() -> None:
-    assert held(Lattice(1, 2.0**24), dtypes.F32) == Lattice(1, 2.0**24)
-    assert held(Lattice(1, 2.0**24 + 2), dtypes.F32) is None
-    assert held(Lattice(1, 2.0**53), dtypes.F64) is not None
-    assert held(Lattice(1, 300), dtypes.BF16) == Lattice(1, 300 * (1 + 2.0**-7))
-    assert held(Lattice(1, 70_000), dtypes.F16) is None
-    assert held(Lattice(1, np.inf), dtypes.I8) == Lattice(1, 256)
-    assert of_number(0.375, dtypes.F32) == Lattice(0.125, 0.375)
-    assert of_number(-6, dtypes.I64) == Lattice(2, 6)
+    assert held(ExactRange(1, 2.0**24), dtypes.F32) == ExactRange(1, 2.0**24)
+    assert held(ExactRange(1, 2.0**24 + 2), dtypes.F32) is None
+    assert held(ExactRange(1, 2.0**53), dtypes.F64) is not None
+    assert held(ExactRange(1, 300), dtypes.BF16) == ExactRange(1, 300 * (1 + 2.0**-7))
+    assert held(ExactRange(1, 70_000), dtypes.F16) is None
+    assert held(ExactRange(1, np.inf), dtypes.I8) == ExactRange(1, 256)
+    assert of_number(0.375, dtypes.F32) == ExactRange(0.125, 0.375)
+    assert of_number(-6, dtypes.I64) == ExactRange(2, 6)
 
 
 def test_the_command(tmp_path: Path, capsys: Capture) -> None:

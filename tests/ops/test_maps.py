@@ -19,7 +19,7 @@ from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 from fusec.ops.declare import Array, Axis, computes_in_own, movement, operation
 from fusec.ops.movement import access
-from fusec.ops.movement.maps import sample_node
+from fusec.ops.movement.maps import check_map, sample_node
 
 MOVEMENTS = [op for op in TABLE.values() if op.family == "movement"]
 
@@ -101,6 +101,11 @@ def swapped(node: Node, at: Coordinates) -> Pulled:
 def too_few(node: Node, at: Coordinates) -> Pulled:
     """Read without a coordinate."""
     return Pulled((Branch(node.operands[0], at[1:]),))
+
+
+def test_maps_of_the_package_read_inside_of_their_operands() -> None:
+    for op in TABLE.values():
+        check_map(op)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ code says little of what is run."""
 TOLERANCE = 0.2
 DRAWS = """
 extern "C" __global__ void op_uniform(float* out, fusec::u64 seed, fusec::u64 offset, int first) {
-  const auto words = fusec::drawn_words<8>(seed, offset, fusec::u64(first + threadIdx.x * 8));
+  const auto words = fusec::random_words<8>(seed, offset, fusec::u64(first + threadIdx.x * 8));
 #pragma unroll
   for (int i = 0; i < 8; ++i) out[32 * i + threadIdx.x] = fusec::uniform_f32(0.0f, 1.0f, words, i);
 }

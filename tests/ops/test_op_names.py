@@ -46,7 +46,7 @@ OTHER_WORDS = {
     "schedule/host/pushed_sums.py": {"reduction"},  # between ranks
     "reference/errors/spreads.py": {"k"},  # parts of a state
     "run/contents.py": {"_PLACING"},
-    "run/lattice.py": {"ROLES"},
+    "run/exact_range.py": {"ROLES"},
     "run/transports/carriers.py": {"MOVING"},  # exchanges
     "run/transports/nccl.py": {"reduction", "_OF_BOOLS", "kind"},  # between ranks
     "run/transports/reduction.py": {"reduction", "_FUNCTIONS"},  # the same

@@ -141,15 +141,27 @@ def test_a_row_that_sees_nothing_is_zero() -> None:
     assert np.isfinite(out).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"dropout_p": 0.4}])
+ADDED = normal(1, 3, 7, 5)
+SEEN = ADDED > -1.0
+SEEN[..., 0] = True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"is_causal": True}, {"scale": 0.3}, {"dropout_p": 0.4}, {"mask": ADDED},
+        {"mask": SEEN, "dropout_p": 0.2},
+    ],
+    ids=["plain", "causal", "scale", "dropout", "mask", "mask of bools"],
+)  # fmt: skip
 def test_attention_gradients_are_differences(options: dict[str, Any]) -> None:
     """The backward agrees with central differences of the forward, dropout mask included."""
     p, scale = options.get("dropout_p"), options.get("scale")
-    causal = options.get("is_causal")
+    causal, mask = options.get("is_causal"), options.get("mask")
     grad = normal(2, 3, 7, 8) + 1.0
 
     def forward(*arrays: Any) -> list[Any]:
-        return build("sdpfa_fwd", [*arrays, None, None, p, causal, scale], dtypes.F64, False)
+        return build("sdpfa_fwd", [*arrays, None, mask, p, causal, scale], dtypes.F64, False)
 
     out, _, seed, offset = forward(QUERY, KEY, VALUE)
     seeds = np.asarray([0, 0], np.uint64), np.asarray(0, np.uint64)
@@ -157,10 +169,12 @@ def test_attention_gradients_are_differences(options: dict[str, Any]) -> None:
     scores = QUERY @ np.swapaxes(KEY, -1, -2) * (0.5 if scale is None else scale)
     if causal:
         scores = np.where(np.tri(7, 5, dtype=bool), scores, -np.inf)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     sums = np.log(np.exp(scores).sum(-1))
     assert seed.tolist() == [0, 0]
     assert offset == 0
-    given = [grad, QUERY, KEY, VALUE, out, sums, p, causal, *seeds, scale]
+    given = [grad, QUERY, KEY, VALUE, out, sums, p, causal, *seeds, scale, mask]
     found = build("sdpfa_bwd", given, dtypes.F64, False)
     step = 1e-6
     arrays = [QUERY, KEY, VALUE]
@@ -177,6 +191,16 @@ def test_attention_gradients_are_differences(options: dict[str, Any]) -> None:
             moved.append(float(np.sum(forward(*shifted)[0] * grad)))
         slope = (moved[0] - moved[1]) / (2 * step)
         assert found[which][place] == pytest.approx(slope, rel=1e-5, abs=1e-6)
+
+
+def test_rows_that_see_nothing_have_no_gradients() -> None:
+    seen = SEEN.copy()
+    seen[:, :, 3] = False
+    out, sums, _, _ = build("sdpfa_fwd", [QUERY, KEY, VALUE, None, seen], dtypes.F64, False)
+    given = [normal(2, 3, 7, 8), QUERY, KEY, VALUE, out, sums, *[None] * 5, seen]
+    found = build("sdpfa_bwd", given, dtypes.F64, False)
+    assert all(np.isfinite(array).all() for array in found)
+    assert not found[0][:, :, 3].any()
 
 
 @pytest.mark.parametrize("causal", [False, True])

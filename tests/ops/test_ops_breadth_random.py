@@ -112,7 +112,7 @@ def test_kernels_share_the_words_of_a_vector(dtype: str, tmp_path: Path) -> None
     )
     run_on_host("pointwise", fusion, tmp_path)
     text = text_of(plan_of("pointwise", fusion))
-    assert text.count("drawn_words<kVec>") == (0 if dtype == "f64" else 2)
+    assert text.count("random_words<kVec>") == (0 if dtype == "f64" else 2)
 
 
 @pytest.mark.parametrize("double", [False, True])

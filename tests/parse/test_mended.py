@@ -184,9 +184,9 @@ LINES = {
     "y = x if x is not None else r": "write `y = set(x)`",
     "y = F.dropout(x, 0.1, self.training)": "write `y, _ = dropout(x, 0.1)`",
     "y = F.dropout(x, p=self.p)":
-        "write `y, _ = dropout(x, 0.1)`, and in the place of 0.1 the number that `self.p` is",
+        "write `y, _ = dropout(x, 0.1)`, and instead of 0.1 the number that `self.p` is",
     "y = F.dropout(x * w, self.drop, self.training)":
-        "write `y, _ = dropout(x * w, 0.1)`, and in the place of 0.1 the number that `self.drop`",
+        "write `y, _ = dropout(x * w, 0.1)`, and instead of 0.1 the number that `self.drop`",
     "y = x if self.training else r": "for training write `x` alone, for evaluation `r`",
     "y = softmax(x, dim=-1, dtype=f32)": "write `y = softmax(cast(x, f32), -1)`",
     "y = F.layer_norm(x, w, w)": "write `y = layer_norm(x, [H], w, w)`",

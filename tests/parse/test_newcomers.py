@@ -18,7 +18,7 @@ ops:
 outputs: [y, z]
 """
 CASES = {
-    "sizes with `=`": ("{B: 64, H", "{B=64, H", "a value stands after a colon: `B: 64`"),
+    "sizes with `=`": ("{B: 64, H", "{B=64, H", "a value is written after a colon: `B: 64`"),
     "a comment of C": ("relu(x)", "relu(x)  // the activation", "a comment begins with `#`"),
     "fp8": ("f32[B, H]", "fp8[B, H]", "`f8e4m3`, with more precision, and `f8e5m2`, with more"),
     "a comprehension": (

@@ -68,7 +68,7 @@ def test_text_of_another_encoding_is_recognised(encoding: str, tmp_path: Path) -
 SAID = {
     "y = maximum(x, -Inf)": ["write `inf`"],
     "y = where(x > 0, x, np.NaN)": ["write `nan`"],
-    "y = einsum(tv,tv->t, x, s)": ["an equation stands in quotes"],
+    "y = einsum(tv,tv->t, x, s)": ["an equation is quoted"],
     "y = softmax(x, **kw)": ["as `name=value`"],
     "y = x |> relu": ["call it, as in `relu(x)`"],
     "y = F.interpolate(x, bilinear)": ["has no equivalent"],

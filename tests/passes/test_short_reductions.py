@@ -47,7 +47,7 @@ def test_the_spacing_of_a_number_is_its_last_bit(monkeypatch: pytest.MonkeyPatch
         assert (Fraction(number) / Fraction(step)).numerator % 2
     for axis in (0, 1):
         for pieces in (1, 300, 1 << 17):
-            monkeypatch.setattr(sums, "SPACED_AT_ONCE", pieces)
+            monkeypatch.setattr(sums, "BATCH_ELEMENTS", pieces)
             least = least_spacing(x.reshape(20, 50), axis, F32)
             np.testing.assert_array_equal(least, found.reshape(20, 50).min(axis=axis))
     assert spacing(np.array([[1.0, 1 + 2.0**-23]]), F32) is None  # as fine as floats get

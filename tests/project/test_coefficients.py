@@ -18,7 +18,7 @@ COUNT = "a count of instructions or operations"
 LEFT: Mapping[str, str] = {
     "schedule/attention/backward/values.py:_FAR": "a score that stands for minus infinity",
     "schedule/rows/inner_outer_persistent/choice.py:EQUAL": MARGIN,
-    "schedule/settings/listing.py:_price": "microseconds of a second",
+    "schedule/settings/listing.py:_time_text": "microseconds of a second",
     "schedule/matmul/operands/packed.py:_codes": "the range of a byte",
     "schedule/matmul/cost/work.py:_TOTAL": COUNT,
     "schedule/matmul/cost/work.py:_COMPUTED": COUNT,
@@ -27,7 +27,7 @@ LEFT: Mapping[str, str] = {
     "schedule/rows/reduction/choice.py:LARGER": MARGIN,
     "schedule/rows/inner_persistent/ring.py:IDLE": MARGIN,
     "schedule/transpose/family.py:MOST_UNITS": MARGIN,
-    "schedule/settings/tuned.py:MOST_APART": "how far sizes may lie from those that were measured",
+    "schedule/settings/tuned.py:MOST_DISTANCE": "how far sizes may be from the measured ones",
     "schedule/settings/tuned.py:DEARER": MARGIN,
 }
 """`file:definition` of each, and why it is no coefficient that was fitted to times on a GPU."""

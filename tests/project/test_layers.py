@@ -16,6 +16,7 @@ from package_trees import FILES, PACKAGE, tree_of
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
+        "dataclasses",
         "escape codes spelling",
         "diagnostics options generator version processors activity",
         "foreign",
@@ -37,7 +38,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "left_out",
         "files keywords lowering",
         "driver",
-        "rank immediate",
+        "rank eager",
         "variants",
         "emit tune",
         "explain pages",

@@ -75,7 +75,7 @@ UNNEEDED = {
     "fusec.schedule.pointwise.concat", "fusec.schedule.pointwise.family",
     "fusec.schedule.rows.inner_outer_persistent", "fusec.schedule.scan",
     "fusec.schedule.scatter", "fusec.schedule.sort", "fusec.schedule.transpose",
-    "fusec.hostir.passes.assign_streams", "fusec.hostir.passes.late_waits",
+    "fusec.hostir.passes.assign_streams", "fusec.hostir.passes.sink_waits",
     "fusec.hostir.passes.order_segments", "fusec.hostir.tasks", "fusec.hostir.steps",
 }  # fmt: skip
 """What a fusion with one reduction over rows does not need: other families, passes over orders."""

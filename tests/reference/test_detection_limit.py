@@ -21,7 +21,7 @@ from fusec.reference.errors.repeats import alike, repeats
 from fusec.reference.errors.shared import fit
 from fusec.reference.stream import estimate, outputs_of
 from fusec.reference.verdict import Verdict, compare
-from tools.mistakes import orders_of
+from tools.injected_faults import orders_of
 from tools.single import Arithmetic
 from tools.verdicts import ORDERS
 

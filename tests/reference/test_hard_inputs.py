@@ -15,7 +15,7 @@ from fusec.reference.errors.nodes import Model
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import compare, verdict_on
 from fusec.run.arrays import lay_out
-from tools.mistakes import mistakes, orders_of
+from tools.injected_faults import injected_faults, orders_of
 from tools.single import Arithmetic, evaluate_single, rounded, stored
 from tools.verdicts import ORDERS
 
@@ -42,7 +42,7 @@ def test_right_is_decided_and_wrong_differs(kind: str, seed: int) -> None:
         verdict = compare(fusion, {}, inputs, stored(fusion, right), model=model)
         assert verdict.ok, f"{case.name}: {verdict.text()}"
         expected = estimate(fusion, inputs, {}, None, model)
-        for made in mistakes(fusion, inputs, before, {}, arithmetic, right):
+        for made in injected_faults(fusion, inputs, before, {}, arithmetic, right):
             value, name = made.output, made.output.name
             if made.counts(right[name], expected[name]):
                 found = verdict_on(value, rounded(made.wrong, value.dtype), expected[name])

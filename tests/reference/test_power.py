@@ -20,7 +20,7 @@ from fusec.reference.errors.order import Order, Stage, performed
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
-from tools.mistakes import orders_of
+from tools.injected_faults import orders_of
 from tools.single import Arithmetic, evaluate_single, stored
 from tools.verdicts import ORDERS, with_entropy
 

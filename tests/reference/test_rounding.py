@@ -8,7 +8,10 @@ import pytest
 
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.evaluate import round_to
+from fusec.parse import read_text
 from fusec.reference.errors.estimate import ulp
+from fusec.reference.errors.nodes import Model
+from fusec.reference.verdict import compare
 
 TYPES = {"bf16": (BF16, ml_dtypes.bfloat16), "f16": (F16, np.float16)}
 
@@ -84,3 +87,28 @@ def test_a_type_that_is_rounded_to_zero_is_caught(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(globals(), "round_to", cut)
     with pytest.raises(AssertionError):
         test_doubles_are_rounded_to_the_nearest_even("bf16")
+
+
+def test_a_cast_to_the_same_type_rounds_nothing() -> None:
+    """A value that kernels keep in f32 stays so where a model casts it to the type that it has."""
+    text = (
+        "fusion: cast\ninputs:\n  x: f32[64]\nops:\n  - h = cast(x, bf16)\n"
+        "  - again = cast(h, bf16)\n  - y = cast(again, f32)\noutputs: [y]\n"
+    )
+    fusion = read_text(text)
+    x = np.linspace(1.0, 2.0, 64, dtype=np.float32)
+    assert compare(fusion, {}, {"x": x}, {"y": x}, model=Model(wide=frozenset({"h"}))).ok
+    assert not compare(fusion, {}, {"x": x}, {"y": x}).ok
+
+
+def test_an_output_that_is_cast_to_its_own_type_is_rounded() -> None:
+    text = (
+        "fusion: cast\ninputs:\n  x: bf16[8, 64]\n  w: bf16[64, 8]\nops:\n"
+        "  - h = matmul(x, w)\n  - y = cast(h, bf16)\noutputs: [y]\n"
+    )
+    fusion = read_text(text)
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((8, 64), (64, 8)))
+    exact = x.astype(np.float64) @ w.astype(np.float64)
+    y = round_to(exact, BF16).astype(ml_dtypes.bfloat16)
+    assert compare(fusion, {}, {"x": x, "w": w}, {"y": y}).ok

@@ -17,7 +17,7 @@ from fusec.reference.errors.nodes import Model
 from fusec.reference.simulation import MARGIN, simulate
 from fusec.reference.stream import estimate
 from fusec.run.inputs import random_inputs
-from tools.mistakes import mistakes
+from tools.injected_faults import injected_faults
 from tools.single import evaluate_single, rounded, stored
 from tools.verdicts import ENTROPIES, ORDERS, Setting, with_entropy
 
@@ -112,7 +112,7 @@ def test_wrong_results_of_deep_models_are_found(kind: str) -> None:
     assert verdict.verdict_on(value, right["y"].astype(np.float32), expected).ok
     made = [
         m
-        for m in mistakes(fusion, inputs, before, {}, setting.arithmetic(), right)
+        for m in injected_faults(fusion, inputs, before, {}, setting.arithmetic(), right)
         if m.counts(right["y"], expected)
     ]
     assert len(made) > 3

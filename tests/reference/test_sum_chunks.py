@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from nightly import mostly_nightly
 from rank_verdicts import LOOPED, added_in_a_ring, collectives, run_ranks, transport_with
-from test_parallel_examples import DIVIDED, HALVES, small
+from test_parallel_examples import DIVIDED, HALF_FORMATS, small
 from test_sums_of_ranks import FILE, WITHOUT_W
 
 from fusec.cli import run_main
@@ -45,7 +45,7 @@ def outputs(fusion: Fusion, kind: str = "ranges") -> tuple[Compilation, Mapping[
 def test_one_two_and_four_ranks_agree_to_the_bit(name: str) -> None:
     found = list[Any]()
     for ranks in (1, 2, 4):
-        fusion = with_sum_chunks(small(name, ranks, "bf16", HALVES[name]), CHUNKS)
+        fusion = with_sum_chunks(small(name, ranks, "bf16", HALF_FORMATS[name]), CHUNKS)
         program, inputs, arrays = outputs(fusion)
         spelled, model = expected_of_ranks(program, Model(), collectives(program))
         assert model.hops == frozenset()

@@ -184,7 +184,7 @@ LEFT_OUT = {
     "the last vectors are nobody's": ("(kRowVectors + how.ranks - 1) / how.ranks",
                                       "kRowVectors / how.ranks"),
     "a row of another turn is read": ("return block + turn * blocks", "return block + turn"),
-    "rows are read before they come": ("sums.bring(turn);\n", ""),
+    "rows are read before they come": ("sums.receive(turn);\n", ""),
 }  # fmt: skip
 
 

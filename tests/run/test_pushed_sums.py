@@ -228,7 +228,7 @@ def issued(seed: int, calls: int = 6) -> None:
 def test_programs_of_a_stream_share_a_mailbox(
     seed: int, sent_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushed_sums, "SENT_AT_ONCE", sent_at_once)
+    monkeypatch.setattr(pushed_sums, "MOST_SENT_TO_ALL", sent_at_once)
     issued(seed)
 
 
@@ -239,7 +239,7 @@ def test_each_place_has_room_for_what_is_pushed(ranks: int) -> None:
     for size in (*(2**k + d for k in range(18, 25) for d in (-2, 2)), 12582912, 5592406):
         memory = DeviceMemory(0, size // 2, BF16, 0)
         exchange = Collective("all_reduce", "z", "x", "mesh", ranks, "sum")
-        begin = Begin(exchange, memory, memory, group, 0, waited_at_once=True)
+        begin = Begin(exchange, memory, memory, group, 0, waits_immediately=True)
         if not pushes(begin):
             continue
         kind, threads = transport._kind(begin)
@@ -272,13 +272,13 @@ def test_few_bytes_are_pushed_where_gpus_reach_one_another() -> None:
     def begin(size: int = 4096, dtype: DType = F32, reduction: str = "sum", **given: Any) -> Begin:
         memory = DeviceMemory(0, size // dtype.size, dtype, 0)
         exchange = Collective("all_reduce", "z", "x", "mesh", 2, reduction)
-        return Begin(exchange, memory, memory, (0, 1), 0, **{"waited_at_once": True, **given})
+        return Begin(exchange, memory, memory, (0, 1), 0, **{"waits_immediately": True, **given})
 
     assert pushes(begin())
     assert pushes(begin(PUSHED_BYTES, BF16))
     for other in (
         begin(PUSHED_BYTES + 4), begin(dtype=F64), begin(reduction="max"), begin(0),
-        begin(waited_at_once=False),
+        begin(waits_immediately=False),
     ):  # fmt: skip
         assert not pushes(other)
 

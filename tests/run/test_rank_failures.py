@@ -28,7 +28,7 @@ from fusec.run.distributed.watchdog_order import Ends
 from fusec.run.distributed.watchdog_process import _Watch
 from fusec.run.transports.host import HostTransport
 
-PATIENCE = 0.7
+TIMEOUT = 0.7
 """Seconds; a loaded machine must not take a rank that computes for one that hangs."""
 EXCHANGE = Collective("all_gather", "y", "x", "m", 3)
 
@@ -50,7 +50,7 @@ def failing(
     rank: int,
     act: Callable[[], Any],
     elements: int = 10,
-    patience: float = PATIENCE,
+    timeout: float = TIMEOUT,
 ) -> list[Any]:
     """Return how three ranks end where one does something at its third exchange."""
 
@@ -61,7 +61,7 @@ def failing(
 
         return gather_until(links, stop, elements)
 
-    processes = rank_processes.start(3, work, tmp_path, patience)
+    processes = rank_processes.start(3, work, tmp_path, timeout)
     begun = time.monotonic()
     others = [p for r, p in enumerate(processes) if r != rank]
     for process in others:
@@ -98,10 +98,10 @@ def test_the_end_of_a_chain_of_waiting_ranks_is_named(tmp_path: Path) -> None:
         if links.rank == 2:
             time.sleep(60)
         # 0 waits for 1, which waits for 2; all that 0 sees is that 1 does not come.
-        links.receive(links.rank + 1, "a key", "the exchange", PATIENCE * (2 - links.rank))
+        links.receive(links.rank + 1, "a key", "the exchange", TIMEOUT * (2 - links.rank))
         return None
 
-    processes = rank_processes.start(3, work, tmp_path, PATIENCE)
+    processes = rank_processes.start(3, work, tmp_path, TIMEOUT)
     for process in processes[:2]:
         process.join(20)
     processes[2].kill()
@@ -147,10 +147,10 @@ def test_something_elsewhere_is_waited_for_with_an_eye_on_the_ranks(tmp_path: Pa
     assert found[0].diagnostic.message == "rank 1 died"
 
 
-def in_thread(ranks: Ranks, found: list[Any], patience: float = 0.5) -> threading.Thread:
+def in_thread(ranks: Ranks, found: list[Any], timeout: float = 0.5) -> threading.Thread:
     def body() -> None:
         try:
-            found.append(meet(ranks, patience, ends=Ends.NOBODY))
+            found.append(meet(ranks, timeout, ends=Ends.NO_RANK))
         except FusecError as error:
             found.append(error)
 

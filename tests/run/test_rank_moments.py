@@ -25,7 +25,7 @@ from fusec.run.bound import Bound
 from fusec.run.distributed.links import Links, RankFailure
 from fusec.run.distributed.measure_together import WARMUPS
 
-PATIENCE = 1.0
+TIMEOUT = 1.0
 """Seconds; a stopped rank is lost after half of them."""
 DOING = {
     "the rendezvous": "rendezvous",
@@ -75,7 +75,7 @@ def test_a_rank_that_is_lost_at_any_moment_is_named(
         links.close()
         links.check()
 
-    ranks = rank_processes.start(2, work, tmp_path, PATIENCE, before)
+    ranks = rank_processes.start(2, work, tmp_path, TIMEOUT, before)
     try:
         ranks[0].join(20)
         assert (tmp_path / "acted").exists()
@@ -89,7 +89,7 @@ def test_a_rank_that_is_lost_at_any_moment_is_named(
     assert doing.startswith("rank 0 was in ")
     if name in DOING and act == "stopped":  # the other may come later than one that is killed
         assert doing == f"rank 0 was in `{DOING[name]}`"
-    assert took < PATIENCE + 5
+    assert took < TIMEOUT + 5
 
 
 @pytest.mark.nightly

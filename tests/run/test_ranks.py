@@ -85,8 +85,8 @@ def test_what_cannot_be_is_named(given: dict[str, str], message: str) -> None:
 def test_patience_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("FUSEC_RANK_TIMEOUT", text)
     with pytest.raises(FusecError, match=r"expected seconds above 0"):
-        ranks.patience()
+        ranks.timeout()
     monkeypatch.setenv("FUSEC_RANK_TIMEOUT", "2.5")
-    assert ranks.patience() == 2.5
+    assert ranks.timeout() == 2.5
     monkeypatch.delenv("FUSEC_RANK_TIMEOUT")
-    assert ranks.patience() == ranks.PATIENCE
+    assert ranks.timeout() == ranks.TIMEOUT

@@ -292,7 +292,7 @@ def test_drawn_loops_give_what_the_whole_gives(text: str, seed: int) -> None:
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-LOOPED = CompileOptions(without=("loops_by_price",))
+LOOPED = CompileOptions(without=("loops_by_cost",))
 """Loops also where they are too small to be worth it."""
 DIVIDED = {
     "an all-gather in a ring, and a product": """

@@ -292,7 +292,7 @@ def test_calls_of_a_loop(seed: int) -> None:
     assert device.count("cuEventCreate") == 3
     assert not first.is_chain
     assert first.is_helped
-    streams = arena.beside.streams(2)
+    streams = arena.shared_streams.streams(2)
     arena.close()
     assert device.pool.streams(2) == streams
 

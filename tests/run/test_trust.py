@@ -22,7 +22,7 @@ from fusec.run.cache import Cache
 from fusec.tuned import store
 
 Capture = pytest.CaptureFixture[str]
-NOBODY = 65534
+NO_RANK = 65534
 TEXT = 'extern "C" __global__ void k(int* x) { *x = 1; }\n'
 KEY = ("k", "sm_80")
 
@@ -35,14 +35,14 @@ def warned_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def give_away(path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root gives files away")
-    os.chown(path, NOBODY, NOBODY)
+    os.chown(path, NO_RANK, NO_RANK)
 
 
 FOREIGN: dict[str, tuple[Callable[[Path], None], str]] = {
     "all may write": (lambda path: path.chmod(0o777), "other users may write it (mode 0777)"),
     "sticky": (lambda path: path.chmod(0o1777), "other users may write it (mode 1777)"),
     "a group may write": (lambda path: path.chmod(0o770), "other users may write it (mode 0770)"),
-    "another user's": (give_away, f"it belongs to user {NOBODY}, not to user 0"),
+    "another user's": (give_away, f"it belongs to user {NO_RANK}, not to user 0"),
 }
 
 
@@ -87,8 +87,8 @@ def test_a_link_of_others_is_not_followed(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to("own")
     trust.check(link)
-    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
-    with pytest.raises(trust.Untrusted, match=f"belongs to user {NOBODY}"):
+    os.chown(link, NO_RANK, NO_RANK, follow_symlinks=False)
+    with pytest.raises(trust.Untrusted, match=f"belongs to user {NO_RANK}"):
         trust.check(link)
 
 

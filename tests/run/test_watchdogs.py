@@ -29,7 +29,7 @@ from fusec.run.distributed.rendezvous import meet
 from fusec.run.distributed.status import ANY, SIZE, Status, StatusPage
 from fusec.run.distributed.watchdog_order import Ends, Order
 
-PATIENCE = 1.0
+TIMEOUT = 1.0
 
 
 def hold_lock(seconds: int) -> None:
@@ -53,7 +53,7 @@ def test_a_rank_inside_a_foreign_call_ends_with_a_lost_rank(how: int, tmp_path: 
     def before(_: int) -> None:
         os.setpgid(0, 0)  # the signal is for the rank and all that it has started
 
-    ranks = rank_processes.start(2, work, tmp_path, PATIENCE, before)
+    ranks = rank_processes.start(2, work, tmp_path, TIMEOUT, before)
     begun = time.monotonic()
     for rank in ranks:
         rank.join(20)
@@ -94,7 +94,7 @@ def test_ranks_end_with_the_process_that_started_them_whatever_they_wait_in(
 
 
 def torchrun(
-    work: Callable[[Links], None], tmp_path: Path, patience: float = PATIENCE
+    work: Callable[[Links], None], tmp_path: Path, timeout: float = TIMEOUT
 ) -> list[tuple[int, str]]:
     """Return how three ranks of a Python program end, as torchrun starts them: code and stderr."""
     with socket.create_server((LOCAL, 0)) as free:
@@ -102,7 +102,7 @@ def torchrun(
 
     def meets(rank: int) -> Links:
         ranks = Ranks(rank, 3, rank, 3, LOCAL, port, "torchrun")
-        return meet(ranks, patience, ends=Ends.PROGRAM)
+        return meet(ranks, timeout, ends=Ends.PROGRAM)
 
     def before(rank: int) -> None:
         os.dup2(os.open(tmp_path / f"{rank}.err", os.O_CREAT | os.O_WRONLY), 2)
@@ -162,7 +162,7 @@ def test_the_watchdog_of_rank_0_serves_until_all_have_left(tmp_path: Path) -> No
             links.close()
             return
         if links.rank == 1:
-            time.sleep(PATIENCE + 2)
+            time.sleep(TIMEOUT + 2)
             os.kill(os.getpid(), signal.SIGKILL)
         links.receive(1, "a key", "the exchange", 60.0)
 

@@ -177,7 +177,7 @@ def linked(act: Callable[[Links], Any]) -> list[Any]:
 
         def body(rank: int) -> None:
             try:
-                with meet(launched(rank, 2, meeting.port), 5.0, ends=Ends.NOBODY) as links:
+                with meet(launched(rank, 2, meeting.port), 5.0, ends=Ends.NO_RANK) as links:
                     found[rank] = act(links)
             except FusecError as error:
                 found[rank] = error

@@ -23,7 +23,7 @@ REFUSED = {
     "odd features": (attention(*PLAIN, m=1, d=72), "72 features per head"),
     "computed keys": (
         attention(
-            "kx = mul(k, 2)",
+            "kx = mul(k, k)",
             "s = mul(cast(matmul(q, permute(kx, [0, 1, 3, 2])), f32), 0.125)",
             SOFTMAX,
             m=1,

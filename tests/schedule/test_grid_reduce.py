@@ -260,7 +260,7 @@ def test_kernels_keep_the_rules_of_memory_order(name: str, axis: int) -> None:
 
 def test_what_varies_or_loses_bits_is_built_on_request_alone() -> None:
     fusion = reduction("sum", F16, COLUMNS)
-    priced = find_scheduler("reduction").priced(fusion, GPU)
+    priced = find_scheduler("reduction").estimated_space(fusion, GPU)
     built = [p.settings for p, _ in priced]
     assert {s["grid_reduce"] for s in built} == {
         name for name, m in REDUCTION_METHODS.items() if not m.on_request

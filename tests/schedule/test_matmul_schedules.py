@@ -207,4 +207,4 @@ def test_clusters_and_swapped_tiles_are_tuned() -> None:
     assert not isinstance(space, Refusal)
     found = list(space)
     assert any(p.kernel == "wgmma" and p.swapped for p in found)
-    assert {"4x1", "1x4", "4x2", "2x4"} & {p.multicast for p in found}
+    assert {"4x1", "1x4", "4x2", "2x4"} & {p.settings["multicast"] for p in found}

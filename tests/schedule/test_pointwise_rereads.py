@@ -36,7 +36,7 @@ def test_rows_that_share_operands_are_taken_together_where_l2_bounds() -> None:
     assert microseconds(fusion, unroll=1) == pytest.approx(1297, rel=0.02)
     assert microseconds(fusion, unroll=8) < 0.85 * 1297
     problem: Any = FAMILY.built(fusion)
-    assert FAMILY.likeliest(problem, GPU).unroll == 8
+    assert FAMILY.default_parameters(problem, GPU).unroll == 8
     assert microseconds(fusion) == microseconds(fusion, unroll=8)
 
 
@@ -59,10 +59,10 @@ def drawn(seed: int) -> tuple[Any, Any]:
     shapes[1] = [e if a == 1 else b for a, b, e in zip(*shapes, extents, strict=True)]
     first, second = (", ".join(map(str, s)) for s in shapes)
     problem: Any = FAMILY.built(total(first, second, draw.choice(["bf16", "f32"])))
-    likeliest = FAMILY.likeliest(problem, GPU)
+    default_parameters = FAMILY.default_parameters(problem, GPU)
     for _ in range(100):
         tried = replace(
-            likeliest,
+            default_parameters,
             break_point=draw.randrange(4),
             vector_width=draw.choice([1, 2, 4]),
             unroll=draw.choice([1, 2, 4]),
@@ -72,7 +72,7 @@ def drawn(seed: int) -> tuple[Any, Any]:
         )
         if FAMILY.legal(problem, tried, GPU) is None:
             return problem, tried
-    return problem, likeliest
+    return problem, default_parameters
 
 
 def counted(problem: Any, p: Any) -> int:
@@ -114,4 +114,4 @@ def test_what_a_block_reads_twice_is_no_reread() -> None:
         "  - y = add(x, cat([neg(high), low], dim=1))\noutputs: [y]\n"
     )
     problem: Any = FAMILY.built(fusion)
-    assert reread_bytes(problem, FAMILY.likeliest(problem, GPU)) < 0.05 * 512 * 64 * 2
+    assert reread_bytes(problem, FAMILY.default_parameters(problem, GPU)) < 0.05 * 512 * 64 * 2

@@ -121,7 +121,7 @@ def test_few_rows_have_a_block_each(rows: int, blocks: int) -> None:
     fusion = bias(rows, 30001)
     family = Pointwise()
     problem: Any = family.known(fusion)
-    few = family.plan(problem, replace(family.likeliest(problem, GPU), unroll=2), GPU)
+    few = family.plan(problem, replace(family.default_parameters(problem, GPU), unroll=2), GPU)
     assert few.parameters.shifted
     assert few.kernels[0].grid[0].evaluate(fusion.hints) == blocks
 
@@ -271,7 +271,7 @@ def plan_drawn(seed: int) -> PointwisePlan:
     """Return a plan of a random fusion with random parameters of those that are legal."""
     draw, family = random.Random(seed), Pointwise()
     problem: Any = family.built(drawn(seed))
-    first = family.likeliest(problem, GPU)
+    first = family.default_parameters(problem, GPU)
     for _ in range(50):
         columns = draw.choice([1, 4, 32])
         tried = replace(

@@ -19,7 +19,7 @@ from fusec.ops.builder.build import GraphBuilder
 from fusec.run.build import Source, build
 from fusec.schedule.pressure import resident_blocks
 from fusec.schedule.registry import find_scheduler
-from fusec.schedule.rows.reduction.grid import Sharing
+from fusec.schedule.rows.reduction.grid import GridReduction
 
 
 def of_nothing() -> Fusion:
@@ -155,7 +155,7 @@ def test_many_parts_are_combined_in_a_tree() -> None:
 
 def test_a_last_wave_of_few_blocks_costs_a_wave() -> None:
     cost = GPU.cost.grid_reduce
-    sharing = Sharing(
+    sharing = GridReduction(
         395, 8, 8, GPU.sms, GPU.draw, 5e-5, vain=0.0, threads=8, step=cost.part_seconds, cost=cost
     )
     wave = 8 * GPU.sms / 395

@@ -85,12 +85,12 @@ def test_every_family_declares_its_fields_as_data() -> None:
         for case in cases:
             problem = family.built(case.fusion)
             gpu = target.find("sm_90a")
-            first = family.likeliest(problem, gpu)
+            first = family.default_parameters(problem, gpu)
             space = [*family.space(problem, gpu)]
-            assert first == family.completed(problem, first) == space[0]
+            assert first == family.with_derived(problem, first) == space[0]
             assert len(space) == len({*space}) <= 64
             assert all(family.legal(problem, p, gpu) is None for p in space)
-            assert {f.name for f in first.free} <= {*vars(first)}
+            assert {f.name for f in first.free} == {*first.settings}
         assert cases or family.name in ("no_op", "concat")  # there is nothing to choose
 
 

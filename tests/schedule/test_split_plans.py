@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import exp, log
 from random import Random
+from typing import Any
 
 import pytest
 from draws import times
@@ -20,6 +21,7 @@ from fusec.passes.rewrite import rewrite
 from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.cost.cache_hints import operands_read_once
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
+from fusec.schedule.matmul.hopper import SplitKParameters
 from fusec.schedule.matmul.parts import InParts
 from fusec.schedule.matmul.redefinitions import definitions_of_product
 from fusec.schedule.plan import Plan
@@ -81,14 +83,14 @@ def test_parts_of_k_are_tried_where_the_product_has_no_plan() -> None:
 
 def test_parts_of_k_read_their_operands_no_faster_than_the_memory() -> None:
     m, n, k = 16, 8192, 16384
-    fusion, cost = product(m, n, k), HOPPER.cost.matmul
+    fusion, cost = product(m, n, k), HOPPER.cost
     known = Matmul().built(fusion)
     assert isinstance(known, MatmulProblem)
     (node,) = fusion.nodes
     split = InParts(node, fusion, known.product, is_fed=False, alone=False)
-    reading = 2 * (m + n) * k / (HOPPER.bandwidth * cost.bound_memory_reach)
+    reading = 2 * (m + n) * k / (HOPPER.bandwidth * cost.gemm_memory_reach)
     adding = 2 * m * n * 4 / HOPPER.l2_bandwidth
-    least = HOPPER.launch + cost.bound_start_seconds + reading + adding
+    least = HOPPER.launch + cost.gemm_start_seconds + reading + adding
     assert split.least_seconds(2, HOPPER) == pytest.approx(least)
 
 
@@ -145,17 +147,26 @@ def test_no_parts_of_k_are_quicker_than_their_bound(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("rate", "value", "shape"),
     [
-        ("bound_memory_reach", 0.9, (16, 8192, 28672)),
-        ("bound_tensor_reach", 0.5, (256, 8192, 8192)),
+        ("memory_reach", 0.9, (16, 8192, 28672)),
+        ("tensor_reach", ((0, 0.0), (256, 0.5)), (256, 8192, 8192)),
     ],
 )
 def test_a_bound_above_what_parts_take_is_seen(
-    monkeypatch: pytest.MonkeyPatch, rate: str, value: float, shape: tuple[int, int, int]
+    monkeypatch: pytest.MonkeyPatch, rate: str, value: Any, shape: tuple[int, int, int]
 ) -> None:
     assert min(over_bound(product(*shape), monkeypatch)) >= 1
-    cost = replace(HOPPER.cost.matmul, **{rate: value})
-    bounding = replace(HOPPER, cost=replace(HOPPER.cost, matmul=cost))
+    tables = ("matmul", "matmul_wgmma", "matmul_vector")
+    known = {n: t for n in tables if hasattr(t := getattr(HOPPER.cost, n), rate)}
+    lower = {n: replace(table, **{rate: value}) for n, table in known.items()}
+    bounding = replace(HOPPER, cost=replace(HOPPER.cost, **lower))
     assert min(over_bound(product(*shape), monkeypatch, bounding)) < 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "most"), [("gemm_memory_reach", 1.03), ("gemm_tensor_reach", 1.26)]
+)
+def test_bounds_follow_from_the_tables_of_all_kernels(rate: str, most: float) -> None:
+    assert getattr(HOPPER.cost, rate) == most
 
 
 @pytest.mark.parametrize(("k", "once"), [(8192, (False, False)), (32768, (False, True))])
@@ -168,7 +179,7 @@ def test_packed_weights_leave_l2_first_by_the_bytes_that_they_have(
     text = text.replace("M, 1024", f"M, {k}")
     problem = Matmul().problem(read_text(text))
     assert isinstance(problem, MatmulProblem)
-    split = MatmulParameters("split_k", 64, 128, 256, 2, cluster=2, converted=True)
+    split = SplitKParameters(64, 128, 256, 2, cluster=2, converted=True)
     assert operands_read_once(problem.product, split, problem.hints, HOPPER) == once
 
 

@@ -143,7 +143,7 @@ def test_small_tensors_have_small_tiles_and_large_ones_large_ones(side: int) -> 
 def test_all_vectors_are_loaded_before_the_first_is_turned() -> None:
     text = text_of(plan_of("transpose", turned(F32, 64, 64)))
     read, wait, write = (
-        text.index(t) for t in ("put_turned", "__syncthreads();", "load<kWriteVec>")
+        text.index(t) for t in ("store_transposed", "__syncthreads();", "load<kWriteVec>")
     )
     assert text.index("load_readonly") < read < wait < write
 
@@ -164,7 +164,7 @@ def banks(addresses: list[int], size: int) -> int:
 
 
 def place(p: Any, size: int, line: int, column: int) -> int:
-    """Return the byte at which turned.cuh puts an element."""
+    """Return the byte at which transposed.cuh puts an element."""
     unit = max(p.write_width, 16 // size)
     mask = min(8, p.tile_columns // unit) - 1
     swizzled = column // unit ^ (line // p.read_width & mask)

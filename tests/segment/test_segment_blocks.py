@@ -149,7 +149,7 @@ class Plain:
 def scaled(fd: GraphBuilder, x: Operand, _: Operand, k: int) -> Operand:
     """Make blocks whose second GEMM reads a factor that every reader would compute again."""
     made = fd.apply("matmul", x, fd.input(f"l{k}_w", BF16, (WIDTH, WIDTH)))
-    half = fd.apply("cast", fd.apply("mul", fd.apply("cast", made, dtype=F32), 0.5), dtype=BF16)
+    half = fd.apply("cast", fd.apply("mul", fd.apply("cast", made, dtype=F32), 0.7), dtype=BF16)
     kept = fd.apply("matmul", half, fd.input(f"l{k}_v", BF16, (WIDTH, WIDTH)))
     return fd.apply("add", made, fd.apply("tanh", fd.apply("sin", fd.apply("cos", kept))))
 

@@ -173,3 +173,25 @@ def test_only_the_slice_of_a_product_that_is_read_crosses() -> None:
     reader = found.segments[1].estimate
     assert reader is not None
     assert reader.efficiency == H200.reach("pointwise", "vector")
+
+
+LOGITS = """
+fusion: logits
+inputs:
+  x: bf16[512, 256]
+  w: bf16[32000, 256]
+ops:
+  - m = matmul(x, permute(w, [1, 0]))
+  - v = reshape(m, [2, 256, 32000])
+  - l = log_softmax(reshape(cast(v, f32), [512, 32000]), 1)
+outputs: [v, l]
+"""
+
+
+def test_what_is_stored_anyway_is_written_by_the_segment_that_makes_it() -> None:
+    found = segmented(read_text(LOGITS))
+    (edge,) = found.edges
+    assert edge.value.name == "v"
+    moved = found.segments[edge.consumer].estimate
+    assert moved is not None
+    assert moved.bytes == 512 * 32000 * (2 + 4)

@@ -119,7 +119,7 @@ def read(text: str) -> Fusion:
 
 
 def verified(fusion: Fusion) -> None:
-    program = Drawn(fusion, without=("loops_by_price",))
+    program = Drawn(fusion, without=("loops_by_cost",))
     assert trial(program) == Outcome("verified")
 
 

@@ -96,7 +96,7 @@ def test_ranks_compute_the_whole(name: str, ranks: int) -> None:
     assert verdict.ok, verdict.text()
 
 
-HALVES = SIZES | {
+HALF_FORMATS = SIZES | {
     "allreduce_residual_rmsnorm": "{B: 16, H: 1024}",
     "data_parallel_gradients": "{T: 48, D: 12, F: 20}",
     "decode_projection_norm": "{B: 6, D: 1024}",
@@ -113,7 +113,7 @@ HALVES = SIZES | {
 @pytest.mark.parametrize("name", mostly_nightly(DIVIDED, 3))
 def test_half_types_are_decided(name: str, ranks: int) -> None:
     """However NCCL adds, and where kernels read the parts instead."""
-    sizes = HALVES[name].replace("1024", "1536" if ranks == 3 else "1024")
+    sizes = HALF_FORMATS[name].replace("1024", "1536" if ranks == 3 else "1024")
     fusion = small(name, ranks, "bf16", sizes)
     nccl = replace(LOOPED, without=(*LOOPED.without, "peer_reads"))
     for options, add in (
@@ -143,7 +143,7 @@ def test_attention_is_decided_at_its_own_width(ranks: int) -> None:
 def test_a_lost_share_of_half_types_is_found(name: str) -> None:
     if not EXCHANGES[name].keys() & {"all_reduce", "reduce_scatter"}:
         return
-    fusion = small(name, 4, "bf16", HALVES[name])
+    fusion = small(name, 4, "bf16", HALF_FORMATS[name])
     nccl = replace(LOOPED, without=(*LOOPED.without, "peer_reads"))
     verdict = verdict_of(fusion, options=nccl, add=lambda came: added_in_a_ring(came[1:]))
     assert verdict.word == "differs"

@@ -54,7 +54,7 @@ OTHERS: dict[str, tuple[Fusion, dict[str, Any]]] = {
     "rows of any number": (mlp(4, "24"), {}),
     "rows in other multiples": (mlp(4, "{default: 24, multiple_of: 2}"), {}),
     "left out": (mlp(4), {"without": ("scattered_sums",)}),
-    "no loops": (mlp(4), {"without": ("loops_by_price",)}),
+    "no loops": (mlp(4), {"without": ("loops_by_cost",)}),
     "a loop that the file asks for": (read_text(texts.mlp(4, *SIZES, slices=2)), {}),
 }
 

@@ -282,7 +282,7 @@ extern "C" __global__ void kernel(fusec::u32* turn, float* y, float* z) {
     fusec::store_release(turn, blockIdx.x + 1);
   }
 }"""
-CLUSTER = """#include "matmul_turns.cuh"
+CLUSTER = """#include "matmul_semaphores.cuh"
 extern "C" __global__ void kernel(float* y) {
   __shared__ fusec::u32 own[64];
   own[threadIdx.x] = fusec::cluster_rank() + 1;

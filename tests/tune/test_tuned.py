@@ -349,7 +349,9 @@ def test_explain_and_dump_say_tuned_or_priced(own: Own, capsys: Capture, tmp_pat
     file = tmp_path / "rows.yaml"
     file.write_text(ROWS.replace("NAME", "rows").replace("BATCH", "4096").replace("WIDTH", "4096"))
     assert "schedule      selected by the cost model" in said(capsys, "explain", file)
-    assert "s0: inner_persistent, priced" in said(capsys, "dump", file, "--scheduler-params")
+    assert "s0: inner_persistent, selected by the cost model" in said(
+        capsys, "dump", file, "--scheduler-params"
+    )
     path = own(entry_of(rows()))
     told = "schedule      tuned: 20 us measured on NVIDIA H200, 2026-11-23"
     assert told in said(capsys, "explain", file)

@@ -15,7 +15,7 @@
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
-#include "warpgroup_turns.cuh"
+#include "warpgroup_order.cuh"
 #include "wgmma.cuh"
 
 using Index = int;
@@ -81,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   __syncthreads();
 
   // Which keys the queries `first` to `last` see.
-  const auto keys_seen = [&](int first, int last) {
-    fusec::SeenKeys seen = {0, static_cast<int>(N), 0, static_cast<int>(N)};
+  const auto key_range = [&](int first, int last) {
+    fusec::KeyRange seen = {0, static_cast<int>(N), 0, static_cast<int>(N)};
     seen.end_at(last + 1, first + 1);
     return seen;
   };
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
         const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
         const int row = tile.row * Config::kRows;
-        const auto seen = keys_seen(row, row + Config::kRows - 1);
+        const auto seen = key_range(row, row + Config::kRows - 1);
         fusec::load_attention<Config>(shared, {&q_map, tile.batch % 16, tile.batch / 16},
                                       {&k_map, tile.batch / 4 % 4, tile.batch / 16},
                                       {&v_map, tile.batch / 4 % 4, tile.batch / 16}, row,
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
     const int tile_m = tile.row * Config::kRows;
     const int first_row = tile_m + 64 * warpgroup;
-    auto own = keys_seen(first_row, first_row + 63);
+    auto own = key_range(first_row, first_row + 63);
     const auto scores = [&](float (&s)[Config::kKeys / 2], int key) {
       if (key >= own.all_begin && key + Config::kKeys <= own.all_end) {
         const auto visit = [&](int row, int column, Scores& acc) {
@@ -173,9 +173,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
 
     float sums[Config::kValueFeatures / 2] = {};
     fusec::SoftmaxRows rows;
-    const auto seen = keys_seen(tile_m, tile_m + Config::kRows - 1);
-    fusec::attend<Config>(sums, rows, shared, fusec::key_tiles<Config::kKeys>(seen), place, turns,
-                          scale, scores);
+    const auto seen = key_range(tile_m, tile_m + Config::kRows - 1);
+    fusec::attention_mainloop<Config>(sums, rows, shared, fusec::key_tiles<Config::kKeys>(seen),
+                                      place, turns, scale, scores);
 
     const Index first_m = tile_m + warp_m + lane_row;
     const float upper =

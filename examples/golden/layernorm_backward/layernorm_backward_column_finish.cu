@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   int block = blockIdx.x;
   // The sums over i0.
   constexpr int kThreadsX = 16;  // columns of a block
-  constexpr int kThreadsY = 16;  // partial rows side by side
+  constexpr int kThreadsY = 16;  // partial rows at a time
   constexpr int kRanges = 128;   // partial rows of a group
   const int column_of_thread = block * kThreadsX + threadIdx.x % kThreadsX;
   // Threads past the last column repeat it, so that every thread takes part in the reductions.

@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   const Index last = K;
   float sums[Config::kTileN / 16][Config::kTileM / 8][4] = {};
   fusec::multiply_vectors<Config>(sums, a_part, b_part, first, last);
-  fusec::leave_sums<Config>(tiles[threadIdx.x / 32], sums);
+  fusec::store_accumulators<Config>(tiles[threadIdx.x / 32], sums);
   __syncthreads();
 
   // A thread owns kWidth columns of a row at a time; kWidth divides N when it is above 1.

@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   const fusec::BlockScales<1, fusec::bf16, Index> b_scales = {scale, tile_n, N, 8, 1};
   fusec::multiply_weight_vectors<Config>(sums, a_part, b_part, b_scales, fusec::Unscaled{}, first,
                                          last);
-  fusec::leave_sums<Config>(tiles[threadIdx.x / 32], sums);
+  fusec::store_accumulators<Config>(tiles[threadIdx.x / 32], sums);
   __syncthreads();
 
   // A thread owns kWidth columns of a row at a time; kWidth divides N when it is above 1.

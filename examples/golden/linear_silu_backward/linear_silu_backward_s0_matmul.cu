@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       fusec::ColumnTotals<fusec::Sum<float>> dbias_segment_set_gathered;
       const auto visit = [&](int block, int half, int row, int column, int place, const Sums& acc) {
         fusec::Vec<float, kWidth> dbias_segment_set_terms = {};
-        // Beyond the result its last elements are computed again, which nobody stores or reduces.
+        // Past the end of the result its last elements are recomputed, and not stored or reduced.
         const Index m = min(tile_m + warp_m + row, M - 1);
         const Index n = min(tile_n + column, N - kWidth);
         finish(m, n, place, acc, dbias_segment_set_terms);

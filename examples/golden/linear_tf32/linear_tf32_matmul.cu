@@ -129,7 +129,7 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
-        // Beyond the result its last elements are computed again, which nobody stores.
+        // Past the end of the result its last elements are recomputed, and not stored.
         const Index m = min(tile_m + warp_m + row, M - 1);
         const Index n = min(tile_n + column, N - kWidth);
         finish(m, n, place, acc);
@@ -146,5 +146,5 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
       fusec::visit_pairs<Config>(sums, visit, leave);
     }
   }
-  fusec::cluster_sync();  // nobody hands back another's stages from here on
+  fusec::cluster_sync();  // no CTA releases another's stages from here on
 }

@@ -105,7 +105,7 @@ extern "C" __global__ void __cluster_dims__(2)
     fusec::let_next_kernel_start();  // which waits for this one's end
     const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * 2 + place;
     float4* const slices = reinterpret_cast<float4*>(partials) + owner * splits * Config::kSlab;
-    fusec::leave_fragments<Config>(slices + turn * Config::kSlab, sums);
+    fusec::store_fragments<Config>(slices + turn * Config::kSlab, sums);
   } else {
     // The producer: one thread keeps kStages loads in flight.
     if (threadIdx.x == Config::kMultipliers) {
@@ -121,5 +121,5 @@ extern "C" __global__ void __cluster_dims__(2)
     __syncwarp();
   }
 
-  fusec::cluster_sync();  // nobody hands back another's stages from here on
+  fusec::cluster_sync();  // no CTA releases another's stages from here on
 }

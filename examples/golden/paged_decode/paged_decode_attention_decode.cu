@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   };
   const auto scores = [&](float (&s)[Config::kKeys / 2], int first) {
     const auto visit = [&](int row, int column, Scores& acc) {
-      // Rows of 16 that are no query are computed as the last one, and not looked at.
+      // Of 16 rows, those that are not queries repeat the last one, and are ignored.
       const int r = row < Config::kRows ? row : Config::kRows - 1;
       const Index n = first + column;
       if (N % Config::kKeys == 0 || n < N) {
@@ -148,10 +148,10 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
 
   __syncthreads();  // of all warps, with their rings
   const WarpParts warps = {reinterpret_cast<float*>(shared)};
-  fusec::leave_part(warps, threadIdx.x / 32, sums);
+  fusec::store_partial(warps, threadIdx.x / 32, sums);
   __syncthreads();
   const BlockParts parts = {partials + batch * (Config::kSplits * BlockParts::kFloats)};
-  fusec::leave_block(parts, split, warps, scale);
+  fusec::store_block_partial(parts, split, warps, scale);
   if (!fusec::last_block(arrivals + batch, Config::kSplits)) return;
   const auto visit = [&](int row, int n, const Whole& whole) {
     const int g = row / Config::kQueries;

@@ -4,7 +4,7 @@
 //   13: z = x + y
 // Schedule: tiles of 32 x 64, read in vectors of 4 along lines, written in vectors of 4 along
 //   columns.
-#include "turned.cuh"
+#include "transposed.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
@@ -13,7 +13,7 @@ constexpr int kTileLines = 32;    // elements of a tile along lines
 constexpr int kTileColumns = 64;  // elements of a tile along columns
 constexpr int kReadVec = 4;       // elements per access along lines
 constexpr int kWriteVec = 4;      // elements per access along columns
-constexpr int kPack = 1;          // columns side by side that a thread reads
+constexpr int kPack = 1;          // adjacent columns that a thread reads
 constexpr int kLineVecs = kTileLines / kReadVec;
 constexpr int kColumnVecs = kTileColumns / kWriteVec;
 constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns to a thread's next vectors
@@ -49,9 +49,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kReads; ++i) {
-      const int y_tile_at = fusec::turned_place<float, kTileColumns, kReadVec, kWriteVec>(
+      const int y_tile_at = fusec::transposed_offset<float, kTileColumns, kReadVec, kWriteVec>(
           tile_line, tile_column + i * kReadStep);
-      fusec::put_turned<kTileColumns>(y_tile + y_tile_at, y_tile_lines[i]);
+      fusec::store_transposed<kTileColumns>(y_tile + y_tile_at, y_tile_lines[i]);
     }
   }
   __syncthreads();
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   fusec::Vec<float, kWriteVec> y_tile_columns[kWrites];
 #pragma unroll
   for (int i = 0; i < kWrites; ++i) {
-    const int y_tile_at = fusec::turned_place<float, kTileColumns, kReadVec, kWriteVec>(
+    const int y_tile_at = fusec::transposed_offset<float, kTileColumns, kReadVec, kWriteVec>(
         tile_line + i * kWriteStep, tile_column);
     y_tile_columns[i] = fusec::load<kWriteVec>(y_tile + y_tile_at);
   }

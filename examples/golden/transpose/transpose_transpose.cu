@@ -3,7 +3,7 @@
 //   9: y = cast(mul(cast(permute(x, [1, 0]), f32), scale), bf16)
 // Schedule: tiles of 64 x 128, read in vectors of 8 along lines, written in vectors of 8 along
 //   columns.
-#include "turned.cuh"
+#include "transposed.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
@@ -12,7 +12,7 @@ constexpr int kTileLines = 64;     // elements of a tile along lines
 constexpr int kTileColumns = 128;  // elements of a tile along columns
 constexpr int kReadVec = 8;        // elements per access along lines
 constexpr int kWriteVec = 8;       // elements per access along columns
-constexpr int kPack = 2;           // columns side by side that a thread reads
+constexpr int kPack = 2;           // adjacent columns that a thread reads
 constexpr int kLineVecs = kTileLines / kReadVec;
 constexpr int kColumnVecs = kTileColumns / kWriteVec;
 constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns to a thread's next vectors
@@ -47,9 +47,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kReads; ++i) {
-      const int x_tile_at = fusec::turned_place<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
-          tile_line, tile_column + i * kReadStep);
-      fusec::put_turned<kTileColumns>(x_tile + x_tile_at, x_tile_lines[i]);
+      const int x_tile_at =
+          fusec::transposed_offset<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
+              tile_line, tile_column + i * kReadStep);
+      fusec::store_transposed<kTileColumns>(x_tile + x_tile_at, x_tile_lines[i]);
     }
   }
   __syncthreads();
@@ -62,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   fusec::Vec<fusec::bf16, kWriteVec> x_tile_columns[kWrites];
 #pragma unroll
   for (int i = 0; i < kWrites; ++i) {
-    const int x_tile_at = fusec::turned_place<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
+    const int x_tile_at = fusec::transposed_offset<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
         tile_line + i * kWriteStep, tile_column);
     x_tile_columns[i] = fusec::load<kWriteVec>(x_tile + x_tile_at);
   }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass
 from fusec.kernel.ctext import identifier, index_type
 from fusec.kernel.nodes import Type
 from fusec.schedule.attention.decode.choice import DecodeKernel, DecodeParameters

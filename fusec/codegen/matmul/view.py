@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView
+from fusec.dataclasses import dataclass
 from fusec.kernel.nodes import Type
 from fusec.schedule.matmul.kernel.product import MatmulNodes
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass, replace
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.facts import uses
 from fusec.kernel.nodes import Statement, Type

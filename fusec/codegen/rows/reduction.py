@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass
 from fusec.kernel.ctext import index_type
 from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.rows.kernel.reduction import ReductionNodes, nodes_of
-from fusec.schedule.rows.reduction.family import ReductionPlan, at_once
+from fusec.schedule.rows.reduction.family import ReductionPlan, unrolled_vectors
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReductionView(KernelView, ReductionNodes):
     """One sweep over the reduced axes, then the results.
 
-    fan: of how many blocks one combines the partial results; in_bulk: whether bulk copies combine
-    them in memory; turns: whether blocks combine theirs one after the other; at_once: whether all
-    vectors of a thread are loaded together.
+    fan: blocks whose partial results one block combines; in_bulk: whether by bulk copies in
+    memory; turns: whether blocks combine serially; unrolled_vectors: whether all vectors of a
+    thread are loaded together.
     """
 
     index_type: Type
     threads_x: int
     threads_y: int
     vector_width: int
-    at_once: bool
+    unrolled_vectors: bool
     unrolled: int
     splits: int
     fan: int
@@ -43,7 +42,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
-        at_once=at_once(plan) > 0,
+        unrolled_vectors=unrolled_vectors(plan) > 0,
         unrolled=parameters.unrolled,
         splits=parameters.splits,
         fan=parameters.fan,

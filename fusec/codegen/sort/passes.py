@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass
 from fusec.kernel.ctext import index_type, storage_type
 from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel, StepKernel
@@ -83,6 +82,6 @@ def _sentence(kernel: Kernel, p: SortParameters, digit: int) -> str:
     step = {
         "sort_count": "counts the digits of each tile",
         "sort_offsets": "finds where each tile's digits go",
-        "sort_scatter": "moves each tile's elements to their digit's place",
+        "sort_scatter": "moves each tile's elements to the range of their digit",
     }[kernel.template]
     return f"Schedule: digit {digit} of {p.passes}, tiles of {tile}: {step}."

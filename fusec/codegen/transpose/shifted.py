@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import product
 from fusec.kernel.ctext import index_type
 from fusec.kernel.nodes import Type
@@ -34,7 +33,7 @@ def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
         schedule=(
             f"Schedule: tiles of {p.tile_lines} x {p.tile_columns}, read in vectors of "
             f"{p.read_width} along lines, written in vectors of {p.write_width} along columns, "
-            "each from an aligned place on."
+            "each from an aligned address."
         ),
         index_type=index_type(wide=p.wide_index),
         threads=kernel.block[0],

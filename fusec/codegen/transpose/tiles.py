@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusec.codegen.views import KernelView, head
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import product
 from fusec.kernel.ctext import index_type
 from fusec.kernel.nodes import Type

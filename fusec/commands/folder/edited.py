@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fusec.commands.folder.records import KernelRecord
 from fusec.commands.terminal.progress import build_progress
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Span
 from fusec.options import CompileOptions
 from fusec.run.binary.kernel_parameters import sizes_taken
@@ -35,7 +35,7 @@ class KernelFile:
         return self.record.name
 
 
-def build_anew(
+def rebuild(
     kernels: Sequence[KernelFile], target: str, options: CompileOptions
 ) -> dict[tuple[str, str], Artifact]:
     """Return machine code for `target`, built from the text of kernels."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from fusec.commands.folder.records import (
@@ -26,6 +25,7 @@ from fusec.driver import Compilation, Package
 from fusec.ir.graph import Fusion, Input
 from fusec.run.binary.nvrtc import least_driver
 from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.space import Parameters
 from fusec.segment import roofline
 from fusec.segment.segmented import Segment
 from fusec.version import __version__
@@ -88,15 +88,10 @@ def cubin_path(kernel: str, target: str) -> str:
 
 def parameters_of(plan: KernelPlan) -> dict[str, Any]:
     """Return a plan's parameter record as plain data."""
-    record: Any = plan.parameters
-    if not is_dataclass(record) or isinstance(record, type):
+    record = plan.parameters
+    if not isinstance(record, Parameters):
         return {}
-    plain: dict[str, Any] = json.loads(json.dumps(asdict(record), default=str))
-    spared = {
-        f.name for f in fields(record)
-        if f.metadata.get("omitted") and getattr(record, f.name) == f.default
-    }  # fmt: skip
-    return {name: value for name, value in plain.items() if name not in spared}
+    return json.loads(json.dumps(record.written, default=str))
 
 
 def dims_of(fusion: Fusion) -> tuple[DimRecord, ...]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from fusec.commands.folder.artifacts import digest
-from fusec.commands.folder.edited import KernelFile, build_anew, check_parameters
+from fusec.commands.folder.edited import KernelFile, check_parameters, rebuild
 from fusec.commands.folder.records import (
     AGAIN,
     MANIFEST,
@@ -18,6 +17,7 @@ from fusec.commands.folder.records import (
     read_manifest,
 )
 from fusec.commands.folder.replan import Given, check_head, check_targets, planned_again
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Package
 from fusec.emit import paths_of
@@ -94,7 +94,7 @@ def package_of(
     plans = [manifest.plans[number] for number in numbers]
     kernels = [kernel for plan in plans for kernel in _kernels(contents, plan)]
     stale = [k for k in kernels if k.edited or target not in k.record.builds]
-    artifacts = build_anew(stale, target, options)
+    artifacts = rebuild(stale, target, options)
     for kernel in kernels:
         if kernel not in stale:
             built = kernel.record.builds[target]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError
 from fusec.foreign import Undecodable, read_json
 from fusec.hostir.form import RECORDS

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +30,7 @@ from fusec.commands.folder.records import (
     PlanRecord,
     damaged,
 )
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.files import variant

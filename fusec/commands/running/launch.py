@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Any
 
@@ -18,12 +17,13 @@ import click
 
 from fusec.commands.terminal.colour import tell
 from fusec.commands.terminal.diagnose import Report
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Diagnostic, FusecError
 from fusec.foreign import decode_json
 from fusec.processors import usable_processors
 from fusec.run.distributed.loss import GRACE, Loss
 from fusec.run.distributed.monitor import Monitor
-from fusec.run.distributed.ranks import LOCAL, patience
+from fusec.run.distributed.ranks import LOCAL, timeout
 from fusec.run.distributed.rendezvous import MEETING
 
 JSON = "--json"
@@ -38,7 +38,7 @@ class _Rank:
     number: int
     process: subprocess.Popen[bytes]
     said: IO[bytes]
-    told: IO[bytes] | None
+    output: IO[bytes] | None
 
     @property
     def text(self) -> str:
@@ -48,11 +48,11 @@ class _Rank:
 
     def report(self) -> dict[str, Any]:
         """Return what it has said to tools; nothing where it was killed before, or not asked."""
-        if self.told is None:
+        if self.output is None:
             return {}
-        self.told.seek(0)
+        self.output.seek(0)
         try:
-            return decode_json(self.told.read(), "what a rank reports")
+            return decode_json(self.output.read(), "what a rank reports")
         except FusecError:
             return {}
 
@@ -66,16 +66,16 @@ def launch(arguments: Sequence[str], size: int, given: bytes | None, report: Rep
     """
     token, ranks = secrets.token_hex(32), list[_Rank]()
     sys.stdout.flush()
-    with ExitStack() as open_, Monitor.on_this_host(size, token, MEETING, patience()) as monitor:
+    with ExitStack() as open_, Monitor.on_this_host(size, token, MEETING, timeout()) as monitor:
         try:
             for number in range(size):
-                told = {
+                output = {
                     "FUSEC_RANK": str(number), "FUSEC_RANKS": str(size), "MASTER_ADDR": LOCAL,
                     "MASTER_PORT": str(monitor.port), "FUSEC_RANK_TOKEN": token,
                 }  # fmt: skip
                 said = open_.enter_context(TemporaryFile())
                 as_json = open_.enter_context(TemporaryFile()) if JSON in arguments else None
-                process = _start(number, size, arguments, told, said, as_json)
+                process = _start(number, size, arguments, output, said, as_json)
                 ranks.append(_Rank(number, process, said, as_json))
                 monitor.expect(number, process.pid)
                 _give(process, given)
@@ -90,10 +90,12 @@ def launch(arguments: Sequence[str], size: int, given: bytes | None, report: Rep
 
 def _gather(ranks: Sequence[_Rank], more: Sequence[Diagnostic], report: Report) -> None:
     """Take the facts of rank 0, and the diagnostics of all ranks, each once."""
-    told = [rank.report() for rank in ranks]
-    report.facts |= {k: v for k, v in told[0].items() if k not in ("schema_version", "diagnostics")}
+    output = [rank.report() for rank in ranks]
+    report.facts |= {
+        k: v for k, v in output[0].items() if k not in ("schema_version", "diagnostics")
+    }
     known = [d.as_dict() for d in report.diagnostics]
-    for found in (d for each in told for d in each.get("diagnostics", ())):
+    for found in (d for each in output for d in each.get("diagnostics", ())):
         if found not in known:
             known.append(found)
             report.diagnostics.append(Diagnostic.of_dict(found))
@@ -104,7 +106,7 @@ def _start(
     number: int,
     size: int,
     arguments: Sequence[str],
-    told: dict[str, str],
+    output: dict[str, str],
     said: IO[bytes],
     as_json: IO[bytes] | None,
 ) -> subprocess.Popen[bytes]:
@@ -112,7 +114,7 @@ def _start(
     out: Any = as_json or (subprocess.DEVNULL if number else None)
     return subprocess.Popen(
         [sys.executable, "-m", "fusec", *arguments],
-        env={"OMP_NUM_THREADS": threads, **os.environ, **told},
+        env={"OMP_NUM_THREADS": threads, **os.environ, **output},
         stdin=subprocess.PIPE,
         stdout=out,
         stderr=said,

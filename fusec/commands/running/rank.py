@@ -230,7 +230,7 @@ def _executed(
                     )
                 if slices is not None:
                     slices += slices_of(bound, links.rank)
-                links.phase("freeing memory", links.patience)
+                links.phase("freeing memory", links.timeout)
                 transport.close()  # before memory is given back that others map
                 local = driver.model_of(package.program.host, sizes)
                 return outputs, local, frozenset[str]().union(*nccl)

@@ -22,7 +22,7 @@ from fusec.foreign import TEXT_BYTES, read_bytes, read_standard_input
 from fusec.models.folder import is_model_folder
 from fusec.options import CompileOptions
 from fusec.run.distributed.links import Links
-from fusec.run.distributed.ranks import Ranks, from_environment, patience
+from fusec.run.distributed.ranks import Ranks, from_environment, timeout
 from fusec.run.distributed.rendezvous import meet
 from fusec.shard.partition import partitioned
 
@@ -114,7 +114,7 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
     report.silent = ranks.rank > 0 and not ranks.launched  # whoever launched it gathers the reports
     if ranks.rank == 0 and not ranks.launched:
         report.warn(lint(program.original))
-    with meet(ranks, patience()) if ranks.size > 1 else Links.alone() as links:
+    with meet(ranks, timeout()) if ranks.size > 1 else Links.alone() as links:
         try:
             if links.rank == 0:
                 return run_rank(links, program, options, report)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ from fusec.commands.running.traced import has_steps, interpret, slices_of
 from fusec.commands.running.verify import agree, judge, load_expected, verify
 from fusec.commands.terminal.diagnose import Report
 from fusec.commands.terminal.progress import build_progress, working
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Unsupported
 from fusec.driver import Compilation, Package
 from fusec.escape import visible

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusec.commands.report import no_array
 from fusec.commands.running.verify import Judging
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError
 from fusec.foreign import ARRAYS, check_file, memory_bytes
 from fusec.models.folder import read_model_folder

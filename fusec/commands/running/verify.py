@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from fusec import driver
 from fusec.commands.facts import Facts, verdict_facts
 from fusec.commands.report import no_array, print_verdict
 from fusec.commands.terminal.progress import working
+from fusec.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from fusec.driver import Package

@@ -21,10 +21,10 @@ class Rendered(Protocol):
         ...
 
 
-def tell(told: Rendered, more: str = "") -> None:
+def tell(rendered: Rendered, more: str = "") -> None:
     """Print a diagnostic on stderr, in colour on a terminal unless NO_COLOR is set."""
     # click leaves colours out where stderr is no terminal.
-    click.echo(told.render(plain if os.environ.get("NO_COLOR") else _paint) + more, err=True)
+    click.echo(rendered.render(plain if os.environ.get("NO_COLOR") else _paint) + more, err=True)
 
 
 def _paint(role: str, text: str) -> str:

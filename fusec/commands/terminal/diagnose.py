@@ -7,13 +7,13 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
 import click
 
 from fusec.commands.terminal.colour import tell
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import Diagnostic, FusecError
 
 SCHEMA_VERSION = 1
@@ -62,7 +62,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def told_to(report: Report) -> Generator[None]:
+def report_to(report: Report) -> Generator[None]:
     """Add the error that ends the block to a report, and print that as JSON in any case."""
     try:
         yield
@@ -92,7 +92,7 @@ def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
         report = Report()
         if not as_json:
             return function(*args, report=report, **rest)
-        with told_to(report), contextlib.redirect_stdout(sys.stderr):
+        with report_to(report), contextlib.redirect_stdout(sys.stderr):
             return function(*args, report=report, **rest)
 
     return body

@@ -36,16 +36,16 @@ class StatusLine:
         """Draw nothing yet."""
         self._began, self._lock = time.monotonic(), threading.Lock()
         self._doing: list[tuple[str, bool]] = []
-        self._drawn, self._ticks = False, 0
+        self._shown, self._ticks = False, 0
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, what: str, at_once: bool) -> None:
+    def begin(self, what: str, immediately: bool) -> None:
         """Take what begins."""
         if not sys.stderr.isatty():
             return
         with self._lock:
-            self._doing.append((what, at_once))
+            self._doing.append((what, immediately))
             self._draw()
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep_drawing, daemon=True)
@@ -81,18 +81,18 @@ class StatusLine:
 
     def _draw(self) -> None:
         late = time.monotonic() - self._began > DELAY
-        if not self._doing or not (late or any(at_once for _, at_once in self._doing)):
+        if not self._doing or not (late or any(immediately for _, immediately in self._doing)):
             return
         self._ticks += 1
         text = f"{SPINNER[self._ticks % len(SPINNER)]} {visible(self._doing[-1][0])}"
         with suppress(OSError, ValueError):
             sys.stderr.write(ERASE + text[: get_terminal_size().columns - 1])
             sys.stderr.flush()
-            self._drawn = True
+            self._shown = True
 
     def _erase(self) -> None:
-        if self._drawn:
-            self._drawn = False
+        if self._shown:
+            self._shown = False
             with suppress(OSError, ValueError):
                 sys.stderr.write(ERASE)
                 sys.stderr.flush()
@@ -116,7 +116,7 @@ class Log:
         """Be outside of any activity."""
         self._depth = 0
 
-    def begin(self, what: str, at_once: bool) -> None:
+    def begin(self, what: str, immediately: bool) -> None:
         """Go one activity deeper."""
         self._depth += 1
 
@@ -141,7 +141,7 @@ def logged(wanted: bool) -> AbstractContextManager[None]:
 @contextmanager
 def build_progress() -> Generator[Progress]:
     """Give a callback for the builder, by which the status line counts kernels."""
-    with activity("building kernels", at_once=True) as update:
+    with activity("building kernels", immediately=True) as update:
 
         def show(artifact: Artifact, done: int, total: int) -> None:
             update(f"building {done}/{total} {artifact.name}")
@@ -151,4 +151,4 @@ def build_progress() -> Generator[Progress]:
 
 def working(what: str) -> AbstractContextManager[object]:
     """Show what is being done while it takes, where stderr is a terminal."""
-    return activity(what, at_once=True)
+    return activity(what, immediately=True)

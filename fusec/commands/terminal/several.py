@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
 
@@ -53,10 +53,10 @@ class FilesCommand(click.Command):
             return super().invoke(ctx)
         _check(files, ctx.params)
         jobs = ctx.params.get("jobs") or len(os.sched_getaffinity(0))
-        at_once = 1 if self.name in ONE_AT_A_TIME else min(jobs, len(files))
-        calls = {file: partial(self._one, ctx, file, max(1, jobs // at_once)) for file in files}
+        parallel = 1 if self.name in ONE_AT_A_TIME else min(jobs, len(files))
+        calls = {file: partial(self._one, ctx, file, max(1, jobs // parallel)) for file in files}
         as_json, done = bool(ctx.params.get("as_json")), list[Done]()
-        for each in _all(calls, at_once):
+        for each in _all(calls, parallel):
             done.append(each)
             _tell(each, as_json=as_json)
         if as_json:
@@ -90,7 +90,7 @@ def _check(files: Sequence[str], given: dict[str, Any]) -> None:
         )
 
 
-def _all(calls: Mapping[str, Callable[[], int]], at_once: int) -> Iterator[Done]:
+def _all(calls: Mapping[str, Callable[[], int]], parallel: int) -> Iterator[Done]:
     """Yield what becomes of each file, in order, as soon as those before it are done."""
     # One file needs no processes, and each command loads this module.
     from multiprocessing.connection import wait
@@ -100,7 +100,7 @@ def _all(calls: Mapping[str, Callable[[], int]], at_once: int) -> Iterator[Done]
     try:
         for file in calls:
             while file not in done:
-                while waiting and len(running) < at_once:
+                while waiting and len(running) < parallel:
                     running.append(_Child(*waiting.pop(0), stack))
                 wait([child.process.sentinel for child in running])
                 for child in [c for c in running if c.process.exitcode is not None]:

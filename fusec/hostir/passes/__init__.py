@@ -39,8 +39,8 @@ _PASSES: dict[str, Callable[[HostProgram], bool]] = {
     "slice_buffers": _has_loop,  # first: the order depends on what memory loops need
     "order_segments": _has_order,
     "assign_streams": _has_order,  # after the order of one stream is known
-    "late_joins": _has_loop,
-    "late_waits": _waits,
+    "sink_joins": _has_loop,
+    "sink_waits": _waits,
 }
 """The passes in order, each with whether it may change a program."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
+from fusec.dataclasses import dataclass, field
 from fusec.hostir.arena import aligned
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import SegmentedFusion

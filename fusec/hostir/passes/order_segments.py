@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.hostir.arena import aligned
 from fusec.hostir.instructions import Free
 from fusec.hostir.passes.known import Known

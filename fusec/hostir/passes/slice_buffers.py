@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.hostir.instructions import (
     Alias,
     Allocate,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.counting.instructions import FLOAT, INTEGER, SPECIAL, Counts, times
 from fusec.kernel.device import device_name
 from fusec.kernel.nodes import Expression, Name, Type

@@ -160,7 +160,7 @@ def _stored_rows(site: Site) -> Counts:
     return added(times(vectors, moved), {BRANCH: 1})
 
 
-def _put_turned(site: Site) -> Counts:
+def _store_transposed(site: Site) -> Counts:
     size = int(site["kPack"]) * site.element
     stores = times(site["kReadVec"], accesses(SHARED, size, store=True))
     return added(stores, {INTEGER: site["kReadVec"] * (site["kPack"] - 1)})
@@ -218,8 +218,8 @@ COSTS: Mapping[str, Costs] = {
     "wait_turn": {f"load_{GLOBAL}_32": 1, BARRIER: 1, BRANCH: 1},
     "release_turn": {f"store_{GLOBAL}_32": 1, BARRIER: 1},
     "check_index": {INTEGER: 2, BRANCH: 1},
-    "turned_place": {INTEGER: 6},
-    "put_turned": _put_turned,
+    "transposed_offset": {INTEGER: 6},
+    "store_transposed": _store_transposed,
     "tile_count": {INTEGER: 2},
     "matmul_tile": {INTEGER: 30},
     "matmul_tile_of_pair": {INTEGER: 34},
@@ -229,7 +229,7 @@ COSTS: Mapping[str, Costs] = {
     "multiply_stages": _multiplied_stages,
     "multiply_steps": _multiplied_steps,
     "multiply_vectors": _multiplied_vectors,
-    "attend": _attended,
+    "attention_mainloop": _attended,
     "load_attention": _loaded_attention,
     "attention_tile": {INTEGER: 20},
     "init_attention": {BARRIER: 10},
@@ -282,17 +282,17 @@ _NOT = (
     "matmul_computed.cuh", "matmul_converted.cuh", "matmul_fragments.cuh", "matmul_groups.cuh",
     "matmul_promoted.cuh", "matmul_ranges.cuh", "matmul_share.cuh", "matmul_simt.cuh",
     "matmul_slices.cuh", "matmul_swapped.cuh", "matmul_tail.cuh", "matmul_tf32.cuh",
-    "matmul_turns.cuh", "matmul_vector_computed.cuh", "matmul_weights.cuh",
+    "matmul_semaphores.cuh", "matmul_vector_computed.cuh", "matmul_weights.cuh",
     "matmul_weights_across.cuh", "scan_tiles.cuh", "shifted_rows.cuh", "summed_pairs.cuh",
     "topk.cuh",
 )  # fmt: skip
 NOT_COUNTED: frozenset[str] = frozenset(
     [n for n, header in HEADERS.items() if header in _NOT and n not in COSTS]
     + [
-        "bring_rows", "bring_turned", "cluster_load", "copy_elements", "copy_rows", "copy_vector",
-        "count_digit", "drawn_words", "erfcinv", "erfinv", "fetch_rows", "lane_row", "leave_rows",
-        "leave_sums", "load_across", "rank_digits", "scan_threads_y", "shifted", "skip_stages",
-        "sort_tile", "sum_slices_of", "sum_warps", "visit_pieces",
+        "cluster_load", "copy_elements", "copy_rows", "copy_vector", "count_digit", "erfcinv",
+        "erfinv", "fetch_rows", "lane_row", "load_across", "load_tile_rows", "load_tile_transposed",
+        "random_words", "rank_digits", "scan_threads_y", "shifted", "skip_stages", "sort_tile",
+        "store_accumulators", "store_tile_rows", "sum_slices_of", "sum_warps", "visit_pieces",
         "wait_for_first_tile", "wait_for_rows", "wgmma",
     ]
 )  # fmt: skip

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import log2
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.counting.call_sites import Site
 from fusec.kernel.counting.costs import IN_C, cost_of
 from fusec.kernel.counting.homes import Homes, is_affine, is_shift

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
+from fusec.dataclasses import dataclass, field, replace
 from fusec.kernel.counting.level_counts import OpenLevel
 from fusec.kernel.nodes import Binary, Declare, Expression, Let, Name, Sum, walk
 from fusec.kernel.values import Values

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.counting.levels import Typed
 from fusec.kernel.device import DECLARED, NAMESPACE
 from fusec.kernel.nodes import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.counting.instructions import Counts, added, times
 from fusec.kernel.nodes import Expression
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.kernel.nodes import Expression, Name, Node, Type
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Lowering
 from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
@@ -153,7 +153,7 @@ def accumulate(
     return Accumulator(name, part, state, kind, _rounds(node), array)
 
 
-def accumulate_end(
+def accumulate_edge(
     emitter: Emitter, lowering: Lowering, node: Node, each: Accumulator, phase: int
 ) -> None:
     """Emit in `phase` what takes an element by itself, a vector's first, into a thread's part."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fusec.kernel.lowering.emit import Emitter
 
 
-def drawn(
+def random_value(
     emitter: Emitter, instance: Instance, arguments: dict[str, Expression], phase: int
 ) -> Expression:
     """Return a random number, of the result's type where that keeps it below its upper limit."""
@@ -54,7 +54,7 @@ def _number(
         name = emitter.fresh(f"{instance.name}_words", "words", phase, number)
         first = Call("fusec::convert", (emitter.index(base, phase),), (compute_type(U64),))
         given = arguments["rng_seed"], arguments["rng_offset"], first
-        words = Call("fusec::drawn_words", given, (Name(emitter.width_name),))
+        words = Call("fusec::random_words", given, (Name(emitter.width_name),))
         emitter.add(phase, emitter.scopes[number].name, Let(AUTO, name, words))
         emitter.vectors[key] = name
     arguments |= {"words": Name(emitter.vectors[key]), "lane": Name(emitter.lane.name)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from fusec.dataclasses import dataclass, field
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F64, I32, I64, DType
 from fusec.ir.expression import Loaded
@@ -21,7 +21,7 @@ from fusec.kernel.ctext import (
 )
 from fusec.kernel.device import device_name
 from fusec.kernel.formulas import fill
-from fusec.kernel.lowering.draws import drawn
+from fusec.kernel.lowering.draws import random_value
 from fusec.kernel.lowering.loads import Loads
 from fusec.kernel.nodes import (
     SELECT,
@@ -53,7 +53,7 @@ class Emitter(Loads):
     """
 
     given: dict[Instance, Expression] = field(default_factory=dict[Instance, Expression])
-    given_after: dict[Instance, tuple[int, Expression]] = field(
+    precomputed_after: dict[Instance, tuple[int, Expression]] = field(
         default_factory=dict[Instance, tuple[int, Expression]]
     )
     reduced: dict[tuple[object, int], Expression] = field(
@@ -90,8 +90,8 @@ class Emitter(Loads):
         """Return the text of an instance's value in its compute type, emitting what it needs."""
         if instance in self.given:
             return self.given[instance]
-        if instance in self.given_after and phase > self.given_after[instance][0]:
-            return self.given_after[instance][1]
+        if instance in self.precomputed_after and phase > self.precomputed_after[instance][0]:
+            return self.precomputed_after[instance][1]
         if instance.kind == "constant":
             assert not isinstance(instance.constant, complex)
             assert instance.constant is not None
@@ -150,7 +150,7 @@ class Emitter(Loads):
             )
         }
         if node.op.family == "random":
-            text = drawn(self, instance, arguments, phase)
+            text = random_value(self, instance, arguments, phase)
             return self._rounded(text, instance.dtype) if rounded else text
         if node.op is CHECK_INDEX:
             return self._checked(instance, arguments["index"], phase)

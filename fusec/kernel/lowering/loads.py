@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.index.instances import Instance
 from fusec.ir.dtype import DType
 from fusec.ir.expression import Index, Loaded, index

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import reduce
 from operator import mul
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError, InternalError
 from fusec.index.access import Facts, vector_base
 from fusec.ir.access import Condition, Conditions
@@ -37,7 +37,7 @@ from fusec.kernel.nodes import (
     operand,
 )
 
-FILL, COLUMNS, RESULTS, END_FILL, ENDS = 1000, 2000, 3000, 4000, 5000
+FILL, COLUMNS, RESULTS, EDGE_LOADS, EDGES = 1000, 2000, 3000, 4000, 5000
 """Numbers of further loops of phase 0, each phase has its own: the loop that fills what stays on
 chip, the one that computes what only columns determine, the one that stores their results; what
 loads a thread's element beside vectors that are shifted, and what it does with that."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.graph import Fusion, Input
 from fusec.kernel.ctext import storage_type
 from fusec.kernel.lowering.emit import Emitter

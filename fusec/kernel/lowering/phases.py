@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.kernel.ctext import identifier
 from fusec.kernel.facts import mentions
 from fusec.kernel.lowering.accumulators import Accumulator
+from fusec.kernel.lowering.edges import ends_of
 from fusec.kernel.lowering.emit import Emitter
-from fusec.kernel.lowering.ends import ends_of
-from fusec.kernel.lowering.nest import END_FILL, ENDS, block
+from fusec.kernel.lowering.nest import EDGE_LOADS, EDGES, block
 from fusec.kernel.lowering.stores import StorePlan, emit_store, guarded
 from fusec.kernel.nodes import (
     THREAD_X,
@@ -142,6 +142,6 @@ def phase_of(
         loads,
         emitter.statements(number, guarded=guarded),
         accumulators,
-        ends_of(emitter, END_FILL + number),
-        ends_of(emitter, ENDS + number),
+        ends_of(emitter, EDGE_LOADS + number),
+        ends_of(emitter, EDGES + number),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Conditions
 from fusec.ir.dim import product

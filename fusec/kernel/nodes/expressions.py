@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import copysign
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.kernel.device import device_name
 from fusec.kernel.nodes.node import Node
 

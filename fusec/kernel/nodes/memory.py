@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.kernel.nodes.expressions import BINARY, PRIMARY, ZERO, Expression
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from typing import Any, Self, cast
+
+from fusec.dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True)

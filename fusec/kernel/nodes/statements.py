@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.kernel.nodes.expressions import INT, ZERO, Expression, Type
 from fusec.kernel.nodes.node import Node
 

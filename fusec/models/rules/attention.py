@@ -48,48 +48,10 @@ def flash_attention_backward(
     scale: float | None = None,
 ) -> list[str]:
     """Return the gradients of query, key and value."""
-    if attn_mask is not None:
-        if dropout_p or is_causal:
-            raise b.unsupported("it has a mask and dropout, or a mask and is causal")
-        return _masked_backward(
-            b, (grad_out, query, key, value, out, logsumexp), attn_mask, scale
-        )  # sdpfa_bwd takes no mask
     operands = ", ".join(map(b.text, (grad_out, query, key, value, out, logsumexp)))
+    masked = "" if attn_mask is None else f", mask={b.text(attn_mask)}"
     how = _options(b, dropout_p, is_causal, scale)
-    return b.let_all(f"sdpfa_bwd({operands}{how})", ("grad_q", "grad_k", "grad_v"))
-
-
-def _masked_backward(
-    b: Build, tensors: tuple[Argument, ...], mask: Argument, scale: float | None
-) -> list[str]:
-    """Return the gradients by the formulas of softmax(scale * q @ k^T + mask) @ v.
-
-    With p the softmax: dv = p^T @ do, ds = p * (do @ v^T - rowsum(do * o)), dq = scale * ds @ k,
-    dk = scale * ds^T @ q.
-    """
-    grad, query, key, value, out, lse = tensors
-    width = b.shape_of(query)[-1]
-    if scale is None and not width.is_const:
-        raise b.unsupported(f"its scale depends on the size {width}")
-    factor = width.value**-0.5 if scale is None else scale
-    dtype = b.dtype_of(query)
-    wide = {n: b.let(b.in_f32(t), n) for n, t in zip("gqkvo", tensors[:5], strict=True)}
-    scores = b.let(f"{wide['q']} @ transpose({wide['k']}, -2, -1) * {factor!r}", "scores")
-    fill = b.text(mask)
-    if b.dtype_of(mask).kind == "bool":
-        fill = f"where({fill}, 0.0, -inf)"
-    shifted = f"{scores} + {fill} - unsqueeze({b.text(lse)}, -1)"
-    p = b.let(f"exp({shifted})", "probabilities")
-    total = b.let(f"sum({wide['g']} * {wide['o']}, [-1], keepdim=true)", "total")
-    inner = f"{wide['g']} @ transpose({wide['v']}, -2, -1)"
-    ds = b.let(f"{p} * ({inner} - {total}) * {factor!r}", "grad_scores")
-    found = [
-        b.let(f"{ds} @ {wide['k']}", "q_wide"),
-        b.let(f"transpose({ds}, -2, -1) @ {wide['q']}", "k_wide"),
-        b.let(f"transpose({p}, -2, -1) @ {wide['g']}", "v_wide"),
-    ]
-    del grad, key, value, out
-    return [f"cast({text}, {dtype})" if dtype.is_half else text for text in found]
+    return b.let_all(f"sdpfa_bwd({operands}{how}{masked})", ("grad_q", "grad_k", "grad_v"))
 
 
 def _with_batch(b: Build, tensor: Argument, query: Argument) -> str:

@@ -6,9 +6,9 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F32, DType

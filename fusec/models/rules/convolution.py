@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, floordiv, product
 from fusec.models.graph import Argument
 from fusec.models.rules.build import Build, rule

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 from typing import Any, cast
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Instead
 from fusec.ir.dim import Call, Dim, Shape, dim, minimum, product, symbol
 from fusec.ir.dtype import DType
@@ -16,7 +16,7 @@ from fusec.ops.builder.arguments import canonical_attribute
 from fusec.ops.builder.wording import Wording, equating
 from fusec.ops.shapes import Unequal
 
-_MOST_TURNED = 4
+_MOST_PERMUTED = 4
 """Dims up to which orders of dims are tried."""
 
 
@@ -84,7 +84,7 @@ def advised(
     help = help or _of_equal_defaults([*values.values()], hints, words)
     if help:
         return error.changed(help=help)
-    instead = _in_order(values) or _with_rank(values) or _of_halves(values, dims, words)
+    instead = _in_order(values) or _with_rank(values) or _repeated(values, dims, words)
     return error if instead is None else error.changed(instead=instead)
 
 
@@ -159,7 +159,7 @@ def _of_quotients(
     return None
 
 
-def _of_halves(
+def _repeated(
     values: Mapping[str, Value], dims: Mapping[str, DimFact], words: Wording
 ) -> Instead | None:
     """Return the call with an operand repeated that has half of the elements of another one."""
@@ -428,7 +428,7 @@ def _order(shape: Shape | None, wanted: Shape | None) -> tuple[int, ...] | None:
     """Return the order of dims in which a shape broadcasts to another one; None where none does."""
     if shape is None or wanted is None or len(shape) != len(wanted) or shape == wanted:
         return None
-    if not 1 < len(shape) <= _MOST_TURNED:
+    if not 1 < len(shape) <= _MOST_PERMUTED:
         return None
     orders = permutations(range(len(shape)))
     return next((o for o in orders if _broadcast(tuple(shape[k] for k in o), wanted)), None)

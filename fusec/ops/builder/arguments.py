@@ -372,7 +372,7 @@ def size_argument(op: str, param: str, value: Any) -> Dim:
     raise FusecError(f"`{param}` of `{op}` must hold sizes, got {value!r}", help=help)
 
 
-def turned_pads(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def reversed_pads(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes with the pairs of pad_widths in the opposite order.
 
     A call names the last dim first, as PyTorch does; a node has them in the order of dims.
@@ -394,4 +394,4 @@ def written_attributes(op: OpDef, attributes: Mapping[str, Any]) -> dict[str, An
         if value == param.default or (param.name == "strides" and all(v == 1 for v in value)):
             continue
         written[param.name] = value
-    return turned_pads(written)
+    return reversed_pads(written)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.annotations import Phase, Pin
 from fusec.ir.graph import Input, Output

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT, ALIAS_TYPE
 from fusec.codes.shapes import ELEMENTS_DIFFER
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, InternalError, Span
 from fusec.ir.annotations import Override, Pin
 from fusec.ir.dim import Dim
@@ -34,7 +34,7 @@ from fusec.ops.builder.arguments import (
     flat_operands,
     miscounted,
     operand_slots,
-    turned_pads,
+    reversed_pads,
 )
 from fusec.ops.builder.boundaries import Boundary, check_pin, phases_between
 from fusec.ops.builder.draws import DrawBuilder
@@ -112,7 +112,7 @@ class GraphBuilder(DrawBuilder):
         self._call_span = span
         self._depth += 1
         try:
-            results = self._call(definition, operands, turned_pads(attributes), names, span)
+            results = self._call(definition, operands, reversed_pads(attributes), names, span)
         except InternalError:
             raise
         except FusecError as error:

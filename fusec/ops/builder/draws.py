@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.generator import DRAWS_PER_CALL
 from fusec.ir.dtype import U64

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Protocol
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Call, Dim, Symbol, symbol
 from fusec.ir.divisibility import with_exact_quotients
 
@@ -207,7 +207,7 @@ def multiple_help(
     extent: Dim,
     count: int,
     *,
-    told_already: bool = False,
+    already_reported: bool = False,
 ) -> str:
     """Return how a dim is declared so that an extent is a multiple of `count`.
 
@@ -217,6 +217,6 @@ def multiple_help(
     if found is None:
         return f"declare the sizes in {extent} so that it is a multiple of {count}"
     fact, told = dims[found.name], found.text(words)
-    if found.default == fact.default or (told_already and str(extent) == fact.name):
+    if found.default == fact.default or (already_reported and str(extent) == fact.name):
         return told
     return f"{fact.name} is {fact.default}, not a multiple of {found.multiple_of}: {told}"

@@ -136,7 +136,7 @@ def _check_mask(builder: GraphBuilder, name: str, mask: Operand, scores: Shape) 
         return
     why = f"the mask broadcasts to the scores {text(scores)}"
     instead = None
-    param = "mask" if name == "sdpfa_fwd" else "attn_mask"
+    param = "attn_mask" if name == "scaled_dot_product_attention" else "mask"
     batch, columns = scores[0], scores[-1]
     if len(shape) == 2 and len(scores) > 2 and tuple(shape) == (batch, columns):
         new = ", ".join(["none"] * (len(scores) - 2))
@@ -165,7 +165,7 @@ def _check(name: str, operands: Operands, pairs: Iterable[tuple[Dim, Dim]]) -> N
             raise mismatch(name, left, right, "extents of its operands must agree", operands)
 
 
-def _turned(builder: GraphBuilder, x: Operand) -> Operand:
+def _transposed(builder: GraphBuilder, x: Operand) -> Operand:
     rank = len(x.shape)
     return builder.apply("permute", x, dims=[*range(rank - 2), rank - 1, rank - 2])
 
@@ -180,7 +180,7 @@ def _scores(
     is_causal: Operand | None,
 ) -> Operand:  # fmt: skip
     """Return scale * query @ key^T in f32 (f64 for f64), -inf where a row may not look."""
-    product = _product(builder, query, _turned(builder, key))
+    product = _product(builder, query, _transposed(builder, key))
     scores = builder.apply("mul", product, _scale(builder, query, scale))
     if is_causal is None or (isinstance(is_causal, Const) and not is_causal.value):
         return scores
@@ -197,6 +197,15 @@ def _scores(
     if not isinstance(is_causal, Const):
         seen = builder.apply("logical_or", seen, builder.apply("logical_not", is_causal))
     return builder.apply("where", seen, scores, LOWEST)
+
+
+def _masked(builder: GraphBuilder, scores: Operand, mask: Operand | None) -> Operand:
+    """Return scores with a mask added, or minus infinity where a mask of bools is false."""
+    if mask is None:
+        return scores
+    if dtype_of(mask).kind == "bool":
+        return builder.apply("where", mask, scores, LOWEST)
+    return builder.apply("add", scores, mask)
 
 
 def _scale(builder: GraphBuilder, query: Operand, scale: Operand | None) -> Operand | float:
@@ -218,12 +227,12 @@ def _expand_forward(
     mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
     scale: Operand | None,
 ) -> tuple[Operand, ...]:  # fmt: skip
-    return _attend(
+    return _attention(
         builder, "sdpfa_fwd", (query, key, value), bias, mask, dropout_p, is_causal, scale
     )
 
 
-def _attend(
+def _attention(
     builder: GraphBuilder, name: str, operands: Operands, bias: Operand | None,
     mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
     scale: Operand | None,
@@ -232,11 +241,7 @@ def _attend(
     query, key, value = operands
     _check(name, operands, ())
     _check_extents(builder, name, operands, mask)
-    scores = _scores(builder, query, key, scale, is_causal)
-    if mask is not None and dtype_of(mask).kind == "bool":
-        scores = builder.apply("where", mask, scores, LOWEST)
-    elif mask is not None:
-        scores = builder.apply("add", scores, mask)
+    scores = _masked(builder, _scores(builder, query, key, scale, is_causal), mask)
     if bias is not None:
         scores = builder.apply("add", scores, bias)
     last = len(scores.shape) - 1
@@ -268,6 +273,12 @@ def _attend(
     return out, logsumexp, seeds, offset
 
 
+def _with_mask(scores: Array, mask: Array) -> Array:
+    """Return scores with a mask added, or minus infinity where a mask of bools is false."""
+    is_bool = np.asarray(mask).dtype.kind == "b"
+    return np.where(mask, scores, -np.inf) if is_bool else scores + mask
+
+
 @composite(expand=_expand_forward, equal=_agreeing, results=FORWARD)
 def sdpfa_fwd(
     query: Array,
@@ -290,8 +301,7 @@ def sdpfa_fwd(
     if is_causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     if mask is not None:
-        masked = np.asarray(mask).dtype.kind == "b"
-        scores = np.where(mask, scores, -np.inf) if masked else scores + mask
+        scores = _with_mask(scores, mask)
     scores = scores if bias is None else scores + bias
     largest = np.max(scores, axis=-1, keepdims=True)
     largest = np.where(np.isneginf(largest), 0.0, largest)
@@ -299,8 +309,8 @@ def sdpfa_fwd(
     total = np.sum(powers, axis=-1, keepdims=True)
     shares = powers / np.where(total == 0, 1.0, total)
     if p:
-        drawn = philox.uniforms(0, 0, shares.size, double=False).reshape(shares.shape)
-        shares = np.where(drawn < 1 - p, shares / (1 - p), 0.0)
+        random_text = philox.uniforms(0, 0, shares.size, double=False).reshape(shares.shape)
+        shares = np.where(random_text < 1 - p, shares / (1 - p), 0.0)
     seeds = np.zeros(2, np.uint64), np.zeros((), np.uint64)
     return np.matmul(shares, value), (largest + np.log(total))[..., 0], *seeds
 
@@ -315,7 +325,7 @@ def _expand_scaled_dot_product_attention(
     if enable_gqa and query.shape[-3] != key.shape[-3]:
         key, value = (_shared(builder, query, o) for o in (key, value))
     given = (None, attn_mask, dropout_p, is_causal, scale)
-    return _attend(builder, name, (query, key, value), *given)[0]
+    return _attention(builder, name, (query, key, value), *given)[0]
 
 
 def _shared(builder: GraphBuilder, query: Operand, other: Operand) -> Operand:
@@ -363,16 +373,23 @@ def _expand_backward(
     builder: GraphBuilder, grad: Operand, query: Operand, key: Operand, value: Operand,
     output: Operand, logsumexp: Operand, dropout_p: Operand | None, is_causal: Operand | None,
     philox_seed: Operand | None, philox_offset: Operand | None, scale: Operand | None,
+    mask: Operand | None,
 ) -> tuple[Operand, ...]:  # fmt: skip
     operands = (grad, query, key, value, output)
     _check("sdpfa_bwd", operands, _agreeing_backward((*operands, logsumexp), {}))
     last = len(query.shape) - 1
     scores = _scores(builder, query, key, scale, is_causal)
+    if mask is not None:
+        _check_mask(builder, "sdpfa_bwd", mask, scores.shape)
+        scores = _masked(builder, scores, mask)
+        # A row that sees nothing has no gradients: its shares are 0, not NaN.
+        nothing = builder.apply("eq", logsumexp, LOWEST)
+        logsumexp = builder.apply("where", nothing, math.inf, logsumexp)
     column = [axis == last for axis in range(last + 1)]
     sums = builder.apply("broadcast", logsumexp, is_broadcast_dim=column)
     shares = builder.apply("exp", builder.apply("sub", scores, sums))
     dropped = shares
-    moved = _product(builder, grad, _turned(builder, value))
+    moved = _product(builder, grad, _transposed(builder, value))
     if dropout_p is not None and _drops(dropout_p):
         if philox_seed is None or philox_offset is None:
             raise FusecError("`sdpfa_bwd` with a dropout needs philox_seed and philox_offset")
@@ -389,8 +406,8 @@ def _expand_backward(
     kept_shares = narrow(builder, dropped, query)
     return (
         builder.apply("matmul", pull, key),
-        builder.apply("matmul", _turned(builder, pull), query),
-        builder.apply("matmul", _turned(builder, kept_shares), grad),
+        builder.apply("matmul", _transposed(builder, pull), query),
+        builder.apply("matmul", _transposed(builder, kept_shares), grad),
     )
 
 
@@ -407,6 +424,7 @@ def sdpfa_bwd(
     philox_seed: Array | None = None,
     philox_offset: Array | None = None,
     scale: Array | None = None,
+    mask: Array | None = None,
 ) -> Array:
     """Return the gradients of query, key and value from the operands and results of `sdpfa_fwd`."""
     factor = 1 / np.sqrt(np.shape(query)[-1]) if scale is None else scale
@@ -414,12 +432,16 @@ def sdpfa_bwd(
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * factor
     if is_causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
-    shares = np.exp(scores - np.asarray(logsumexp)[..., None])
+    sums = np.asarray(logsumexp)[..., None]
+    if mask is not None:
+        scores = _with_mask(scores, mask)
+        sums = np.where(np.isneginf(sums), np.inf, sums)
+    shares = np.exp(scores - sums)
     moved, dropped = np.matmul(grad_output, np.swapaxes(value, -1, -2)), shares
     if p:
         seed, offset = int(np.ravel(philox_seed)[0]), int(np.ravel(philox_offset)[0])
-        drawn = philox.uniforms(seed, offset, shares.size, double=False).reshape(shares.shape)
-        dropped, moved = (np.where(drawn < 1 - p, x / (1 - p), 0.0) for x in (shares, moved))
+        random_text = philox.uniforms(seed, offset, shares.size, double=False).reshape(shares.shape)
+        dropped, moved = (np.where(random_text < 1 - p, x / (1 - p), 0.0) for x in (shares, moved))
     share = np.sum(np.multiply(grad_output, output), axis=-1, keepdims=True)
     pull = shares * (moved - share) * factor
     turned = np.swapaxes(pull, -1, -2), np.swapaxes(dropped, -1, -2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim, floordiv, mod
 from fusec.ir.graph import Operand

@@ -276,7 +276,7 @@ _scaled_dot_product_flash_attention_for_cpu.default(query, key, value, dropout_p
     dropout_p, is_causal, scale)  # its first two results
 _scaled_dot_product_flash_attention_for_cpu_backward.default(grad_out, query, key, value, out,
     logsumexp, dropout_p, is_causal, attn_mask=none, scale=none) -> sdpfa_bwd(grad_out, query,
-    key, value, out, logsumexp, dropout_p, is_causal, scale=scale)  # without a mask
+    key, value, out, logsumexp, dropout_p, is_causal, scale=scale, mask=attn_mask)
 scatter.src(self, dim, index, src) = scatter(self, index, src, dim)
 scatter.value(self, dim, index, value) -> scatter(self, index, full_like(index, value, dtype),
     dim)  # dtype: that of `self`

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from fusec.dataclasses import dataclass, replace
 
 NEEDED = object()
 """The default of a parameter that a call must give."""

@@ -55,8 +55,8 @@ def _with_heads_moved(left: Shape, right: Shape) -> str | None:
     if min(len(left), len(right)) < 3 or _is_one_batch(left, right):
         return None
     for (a, rows), (b, columns) in (
-        (("transpose({a}, -3, -2)", _swapped(left, -3, -2)), ("{b}", right)),
-        (("{a}", left), ("transpose({b}, -3, -2)", _swapped(right, -3, -2))),
+        (("transpose({a}, -3, -2)", _transposed(left, -3, -2)), ("{b}", right)),
+        (("{a}", left), ("transpose({b}, -3, -2)", _transposed(right, -3, -2))),
     ):
         if not _is_one_batch(rows, columns):
             continue
@@ -67,7 +67,7 @@ def _with_heads_moved(left: Shape, right: Shape) -> str | None:
     return None
 
 
-def _swapped(shape: Shape, first: int, second: int) -> Shape:
+def _transposed(shape: Shape, first: int, second: int) -> Shape:
     """Return a shape with two of its dims exchanged."""
     sizes = [*shape]
     sizes[first], sizes[second] = sizes[second], sizes[first]

@@ -333,7 +333,7 @@ SLICE = Access(
     view=True, repeatable=True,
 )  # fmt: skip
 PAD = Access(_pull_pad, _push_pad, partial=_cuts, reached=_left_by_pad)
-CAT = Access(_pull_cat, reached=_all, beside=_joined)
+CAT = Access(_pull_cat, reached=_all, concat_dim=_joined)
 UPDATE_SLICE = Access(_pull_update, _push_update, overlays=True)
 FLIP = Access(_pull_flip, _push_flip, repeatable=True)
 INDEX_SELECT = Access(_pull_index_select, partial=_always)

@@ -219,7 +219,7 @@ def _infer_gather(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 @operation(
     "indexing", infer=_infer_gather, compute=computes_in_own, accuracy=0.0,
     access=access.GATHER, samples=sample("f32[2, 3]", "i64[2, 2]", dim=1),
-    links=links.beside, lookup=ELEMENTS,
+    links=links.link_other_axes, lookup=ELEMENTS,
     text=texts.GATHER,
 )  # fmt: skip
 def gather(arg: Array, index: Array, dim: Axis) -> Array:
@@ -238,7 +238,7 @@ def gather(arg: Array, index: Array, dim: Axis) -> Array:
     return np.take_along_axis(within, places, axis=dim)
 
 
-def _beside(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+def _link_other_axes(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
     pairs = zip(operands[0].shape, operands[1].shape, strict=False)
     for axis, (left, right) in enumerate(pairs):
         if axis != attributes["dim"] and left != 1 and right != 1:
@@ -249,7 +249,7 @@ def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     name, axis = "take_along_axis", attributes["dim"]
     require_index(name, operands[1], "index", operands[0])
     rank = same_rank(name, operands, attributes["dim"])
-    for left, right in _beside(operands, attributes):
+    for left, right in _link_other_axes(operands, attributes):
         if left != right:
             raise mismatch(
                 name, left, right, f"extents of all dims except {axis} must agree", operands
@@ -263,9 +263,9 @@ def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 
 
 @operation(
-    "indexing", infer=_infer_take, compute=computes_in_own, equal=_beside, accuracy=0.0,
+    "indexing", infer=_infer_take, compute=computes_in_own, equal=_link_other_axes, accuracy=0.0,
     access=access.GATHER, samples=sample("f32[2, 3]", "i64[2, 2]", dim=1),
-    links=links.beside, lookup=ELEMENTS,
+    links=links.link_other_axes, lookup=ELEMENTS,
     text=texts.TAKE_ALONG_AXIS,
 )  # fmt: skip
 def take_along_axis(arg: Array, index: Array, dim: Axis) -> Array:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.ir.graph import Node
 from fusec.ir.roles import Links, Shapes
 
@@ -85,7 +85,7 @@ def flip(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple
     links.same += [(0, a, a) for a in range(len(out)) if a not in attributes["dims"]]
 
 
-def beside(
+def link_other_axes(
     links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
 ) -> None:
     """Link the axes beside `dim`, in a row of which the operation works."""
@@ -162,5 +162,5 @@ def links_of(
         if op.combine.is_position:
             links.summed = []
     elif op.family in ("scan", "sort"):
-        beside(links, attributes, shapes, out)
+        link_other_axes(links, attributes, shapes, out)
     return links

@@ -112,7 +112,7 @@ def _check_elements(
         by = f"{divisor}" if right.is_const else f"{right}, {divisor}"
         cause = f"{left} is {left.evaluate(sizes)}, not a multiple of {by}"
         if right.is_const:
-            help = multiple_help(builder.words, named, left, divisor, told_already=True)
+            help = multiple_help(builder.words, named, left, divisor, already_reported=True)
         elif declared := multiple_of(named, left, right):
             help = declared.text(builder.words)
     raise FusecError(

@@ -112,7 +112,7 @@ def _written(name: str, src: Array, index: Array) -> Array:
 
 @operation(
     "scatter", infer=_scattered("scatter"), compute=_computes, cost=Cost(1), accuracy=0.0,
-    links=links.beside, lookup=ELEMENTS,
+    links=links.link_other_axes, lookup=ELEMENTS,
     text=texts.SCATTER, fills="src",
 )  # fmt: skip
 def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
@@ -132,7 +132,7 @@ def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
 
 @operation(
     "scatter", infer=_scattered("scatter_add"), compute=_computes, cost=Cost(2),
-    combine=Combine.SUM, links=links.beside, lookup=ELEMENTS,
+    combine=Combine.SUM, links=links.link_other_axes, lookup=ELEMENTS,
     text=texts.SCATTER_ADD,
 )  # fmt: skip
 def scatter_add(
@@ -178,7 +178,7 @@ def _infer_index_add(operands: Operands, attributes: Attributes) -> tuple[Type, 
 
 @operation(
     "scatter", infer=_infer_index_add, compute=_computes, equal=_rows, cost=Cost(2),
-    combine=Combine.SUM, links=links.beside, lookup=SLICES,
+    combine=Combine.SUM, links=links.link_other_axes, lookup=SLICES,
     text=texts.SCATTER_ADD,
 )  # fmt: skip
 def index_add(arg: Array, index: Array, src: Array, dim: Axis, deterministic: bool = True) -> Array:

@@ -202,7 +202,7 @@ def pad(arg: Array, pad_widths: Shape, value: Array = 0) -> Array:
     return padded[cut]
 
 
-def _beside(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+def _link_other_axes(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
     first = operands[0].shape
     for operand in operands[1:]:
         for axis, (left, right) in enumerate(zip(first, operand.shape, strict=False)):
@@ -289,7 +289,7 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
                 help="cast to one type first",
                 instead=Instead(arguments={"tensors": f"[{', '.join(items)}]"}),
             )
-    for left, right in _beside(operands, attributes):
+    for left, right in _link_other_axes(operands, attributes):
         if left != right:
             why = f"extents of all dims except {axis} must agree"
             raise mismatch("cat", left, right, why, operands, instead=_cat_instead(operands, axis))
@@ -300,7 +300,7 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 
 
 @movement(
-    infer=_infer_cat, equal=_beside, access=access.CAT,
+    infer=_infer_cat, equal=_link_other_axes, access=access.CAT,
     samples=sample("f32[2, 1]", "f32[2, 1]", dim=1), links=links.cat, text=texts.CAT,
 )  # fmt: skip
 def cat(*tensors: Array, dim: Axis = 0) -> Array:

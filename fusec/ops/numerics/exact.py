@@ -1,4 +1,4 @@
-"""Where results lie whose operands are small multiples of a power of two (`run/lattice.py`).
+"""Where results lie whose operands are small multiples of a power of two (`run/exact_range.py`).
 
 A rule is arithmetic on where operands lie: sums, products, either of two, whole numbers.
 """

@@ -59,7 +59,9 @@ def blocks(seed: int, offset: int, first: int, count: int) -> Array:
 def uniforms(seed: int, offset: int, count: int, *, first: int = 0, double: bool) -> Array:
     """Return the uniform numbers in [0, 1) of `count` elements from `first` on."""
     convert = _doubles if double else _singles
-    return _drawn(seed, offset, first, count, 2 if double else 4, lambda raw: convert(raw, 0))
+    return _random_words(
+        seed, offset, first, count, 2 if double else 4, lambda raw: convert(raw, 0)
+    )
 
 
 def normals(seed: int, offset: int, count: int, *, first: int = 0, double: bool) -> Array:
@@ -75,10 +77,10 @@ def normals(seed: int, offset: int, count: int, *, first: int = 0, double: bool)
         cosine, sine = _turn(b)
         return np.stack([radius * cosine, radius * sine], axis=-1)
 
-    return _drawn(seed, offset, first, count, 2 if double else 4, convert)
+    return _random_words(seed, offset, first, count, 2 if double else 4, convert)
 
 
-def _drawn(
+def _random_words(
     seed: int, offset: int, first: int, count: int, per: int, convert: Callable[[Array], Array]
 ) -> Array:
     """Return `count` numbers, `per` from each block, piece by piece and in parallel."""

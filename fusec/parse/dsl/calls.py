@@ -84,7 +84,7 @@ def _scale(args: Sequence[Any], options: Mapping[str, Any], *, before: int) -> A
     return [*args[:before], *args[end:]], named
 
 
-def _attend(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+def _attention_call(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
     # Older versions have neither a bias nor a mask, both tensors: dropout_p and is_causal, numbers,
     # stand in their places.
     if any(_is_number(value) for value in args[3:5]):
@@ -103,7 +103,7 @@ ADAPTERS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Arguments]] 
     **dict.fromkeys(("uniform", "normal"), _draw),
     "scaled_mm": partial(_scale, before=8),
     "grouped_mm": partial(_scale, before=9),
-    "sdpfa_fwd": _attend,
+    "sdpfa_fwd": _attention_call,
     **dict.fromkeys(("sum", "prod", "max", "min"), _reduce),
 }
 """Argument lists that the table's own parameters do not cover."""

@@ -45,9 +45,10 @@ def _name(value: Operand) -> str:
 
 
 class FusionDefinition(Executed):
-    """A fusion being defined: `with FusionDefinition() as fd: ...`, then `fd.execute(inputs)`.
+    """The Python definition of a fusion: `with FusionDefinition() as fd: ...`.
 
-    Subclasses may put their definition into a method `definition`, as nvFuser's older versions do.
+    `fd.execute(inputs)` runs it. Subclasses may override `definition` instead of using `with`, as
+    in older versions of nvFuser. Wrong calls raise FusecError with file, line and column.
     """
 
     def __init__(
@@ -141,7 +142,11 @@ class FusionDefinition(Executed):
         buckets: Sequence[int] = (),
         anonymous: bool = False,
     ) -> Dim:
-        """Declare a named size, for use in shapes; dims take part in +, -, *, // and %."""
+        """Declare a named size for shapes; dims support +, -, *, // and %.
+
+        default: the size for which the fusion is scheduled. multiple_of: a divisor of every size.
+        buckets: sizes for which kernels are compiled in advance.
+        """
         declared: list[Dim] = []
         with placed() as place:
             if default is None:
@@ -181,7 +186,11 @@ class FusionDefinition(Executed):
         range: tuple[float, float] | None = None,
         **options: Any,
     ) -> Tensor:
-        """Declare an input tensor; -1 is an unknown size, 1 a broadcast dim."""
+        """Declare an input tensor.
+
+        Of the shape, -1 is an unknown size and 1 a broadcast dim; strides are in elements. range:
+        the limits of random inputs.
+        """
         with placed() as place:
             form = tensors.read_form(args, options)
             own = self._input_name(place, name, "T")
@@ -241,7 +250,10 @@ class FusionDefinition(Executed):
         return self._builder.anonymous_dim(f"{tensor}_size{axis}", default)
 
     def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
-        """Declare an input like a given tensor."""
+        """Declare an input with the dtype, shape and strides of a PyTorch tensor.
+
+        static_sizes: whether its sizes are constants; else they are unknown sizes.
+        """
         return self._declare_like(tensor, static_sizes)
 
     def _declare_like(self, tensor: Any, static_sizes: bool, *, is_cpu: bool = False) -> Tensor:
@@ -261,7 +273,10 @@ class FusionDefinition(Executed):
         name: str | None = None,
         default: bool | int | float | complex | None = None,
     ) -> Scalar:
-        """Return a constant, or without a value declare a scalar input."""
+        """Return a constant, or declare a scalar input if no value is given.
+
+        default: the value of the input in runs that do not give one.
+        """
         with placed() as place:
             if isinstance(value, DataType):
                 value, dtype = None, value
@@ -292,7 +307,7 @@ class FusionDefinition(Executed):
     def define_vector(
         self, values: Any = None, dtype: Any = DataType.Int, *, size: int | None = None
     ) -> Vector:
-        """Return a list of integer scalars: given ones, or as many scalar inputs as `size` says."""
+        """Return a list of integer scalars: constants, or `size` scalar inputs."""
         with placed() as place:
             known = need_dtype(dtype)
             count = size if size is not None else values
@@ -350,7 +365,12 @@ class FusionDefinition(Executed):
     def add_output(
         self, output: Any, alias_input: Any = None, stride_order: Sequence[int] | None = None
     ) -> None:
-        """Make a value an output; with `alias_input` it is written into that input's memory."""
+        """Make a value an output.
+
+        alias_input: an input of the same shape and dtype, into whose memory the output is written.
+        stride_order: the order of the dims in memory, as a permutation in which 0 is the
+        innermost.
+        """
         with placed() as place:
             if isinstance(stride_order, Handle):
                 raise FusecError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fusec import executor
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.divided import check_sharding, check_shardings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, dim
 from fusec.ops import TABLE

@@ -125,7 +125,7 @@ class Handle(Methods):
 
 
 class Tensor(Scheduled, Handle):
-    """A tensor of a definition."""
+    """A tensor of a definition; has the methods of PyTorch's tensors that are operations here."""
 
     @property
     def loops(self) -> Loops:
@@ -347,9 +347,9 @@ def _known_size(value: Any) -> int | None:
 
 
 def _install_operators() -> None:
-    def define(method: str, name: Callable[[Any, Any], str], *, swapped: bool = False) -> None:
+    def define(method: str, name: Callable[[Any, Any], str], *, reflected: bool = False) -> None:
         def operation(self: Handle, other: Any) -> Any:
-            left, right = (other, self) if swapped else (self, other)
+            left, right = (other, self) if reflected else (self, other)
             return getattr(self.definition.ops, name(left, right))(left, right)
 
         operation.__name__ = operation.__qualname__ = method
@@ -363,10 +363,10 @@ def _install_operators() -> None:
 
     for sign, method in _METHODS.items():
         define(f"__{method}__", constant(BINARY[sign]))
-        define(f"__r{method}__", constant(BINARY[sign]), swapped=True)
+        define(f"__r{method}__", constant(BINARY[sign]), reflected=True)
     for method, choose in (("truediv", _quotient), ("floordiv", floor)):
         define(f"__{method}__", choose)
-        define(f"__r{method}__", choose, swapped=True)
+        define(f"__r{method}__", choose, reflected=True)
     for op in COMPARISONS.values():
         define(f"__{op}__", constant(op))
         setattr(Scalar, f"__{op}__", _of_sizes(op))

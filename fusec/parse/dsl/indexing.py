@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Value
 from fusec.parse.dsl.taken import taken_by_tensors

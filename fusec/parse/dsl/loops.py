@@ -7,9 +7,9 @@ puts two together; what an axis is parallelised on then holds for its factors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.dim import Dim, ceildiv, dim, product, symbol
 from fusec.ir.sharding import STREAM, Mesh, Part, Sharding

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import lcm
 
+from fusec.dataclasses import replace
 from fusec.ir.dim import Dim, product, symbol
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import STREAM, Sharding

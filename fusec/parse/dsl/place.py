@@ -10,11 +10,11 @@ import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Span
 
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep

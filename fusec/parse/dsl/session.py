@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import dataclass, field
 from fusec.executor import execute
 from fusec.ir.graph import Fusion
 

@@ -8,9 +8,9 @@ to constants, a slice of an unknown size), the error is kept, what follows is on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Operand

@@ -40,7 +40,7 @@ def taken_by_tensors(tensor: Tensor, key: Sequence[Any], index: Index) -> Tensor
     index: returns a tensor at a key, with the name of what the script assigns, or none. Unsupported
     for a mask, whose result has a shape that depends on data, FusecError for a tensor of floats.
     """
-    if not any(_is_tensor(e) or _is_turned(e) or _numbers(e) is not None for e in key):
+    if not any(_is_tensor(e) or _is_reversal(e) or _numbers(e) is not None for e in key):
         return None
     for entry in filter(_is_tensor, key):
         dtype = entry.operand.type.dtype if _is_known(entry) else None
@@ -125,7 +125,7 @@ def _is_handle(entry: Any) -> bool:
     return "guessed_rank" in getattr(entry, "__dict__", ())  # others may refuse any attribute
 
 
-def _is_turned(entry: Any) -> bool:
+def _is_reversal(entry: Any) -> bool:
     if not isinstance(entry, slice):
         return False
     cut = cast("slice[Any, Any, Any]", entry)
@@ -176,5 +176,5 @@ def _masked(tensor: Tensor, mask: Any) -> FusecError:
         written = f"fd.ops.where({text}, {ast.unparse(node.value)}, 0)"
     return Unsupported(
         "a mask as an index: the shape of the result depends on data",
-        help=f"`where` has 0 in the place of the other elements: write `{written}`",
+        help=f"`where` has 0 instead of the other elements: write `{written}`",
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, DType
 from fusec.parse.dsl.datatype import DataType, as_dtype

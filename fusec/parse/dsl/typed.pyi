@@ -142,7 +142,7 @@ class Functions:
         up to i. Without a scale it is 1 / sqrt(features). With enable_gqa a head of keys and values
         serves several heads of queries, in order.
         """
-    def sdpfa_bwd(self, grad_output: Operand, query: Operand, key: Operand, value: Operand, output: Operand, logsumexp: Operand, dropout_p: Operand | None = None, is_causal: Operand | None = None, philox_seed: Operand | None = None, philox_offset: Operand | None = None, scale: Operand | None = None, *, name: _str | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def sdpfa_bwd(self, grad_output: Operand, query: Operand, key: Operand, value: Operand, output: Operand, logsumexp: Operand, dropout_p: Operand | None = None, is_causal: Operand | None = None, philox_seed: Operand | None = None, philox_offset: Operand | None = None, scale: Operand | None = None, mask: Operand | None = None, *, name: _str | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of query, key and value from the operands and results of `sdpfa_fwd`."""
     def real(self, x: Operand, *, name: _str | None = None) -> Tensor:
         """Return the real part of a complex number."""
@@ -1241,7 +1241,7 @@ class Methods:
         up to i. Without a scale it is 1 / sqrt(features). With enable_gqa a head of keys and values
         serves several heads of queries, in order.
         """
-    def sdpfa_bwd(self, query: Operand, key: Operand, value: Operand, output: Operand, logsumexp: Operand, dropout_p: Operand | None = None, is_causal: Operand | None = None, philox_seed: Operand | None = None, philox_offset: Operand | None = None, scale: Operand | None = None, *, name: _str | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def sdpfa_bwd(self, query: Operand, key: Operand, value: Operand, output: Operand, logsumexp: Operand, dropout_p: Operand | None = None, is_causal: Operand | None = None, philox_seed: Operand | None = None, philox_offset: Operand | None = None, scale: Operand | None = None, mask: Operand | None = None, *, name: _str | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of query, key and value from the operands and results of `sdpfa_fwd`."""
     def real(self, *, name: _str | None = None) -> Tensor:
         """Return the real part of a complex number."""

@@ -37,7 +37,7 @@ class _Pattern:
         self.wanted = [name for group in self.after for name in group if name != "1"]
         twice = [n for side in (self.names, self.wanted) for n in side if side.count(n) > 1]
         if [name for name in twice if name != "1"]:
-            raise self.wrong(f"`{twice[0]}` stands twice on one side")
+            raise self.wrong(f"`{twice[0]}` is on one side twice")
         self.sizes = self._lengths(shape, sizes)
 
     def _groups(self, side: str, rank: int) -> list[Group]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from fusec.codes.document import UNEXPECTED_TOKEN
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL

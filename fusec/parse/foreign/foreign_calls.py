@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import permutations
 
 from fusec.codes.calls import RESULT_COUNT, UNKNOWN_ARGUMENT
 from fusec.codes.names import DTYPE_CALLED, METHOD_CALL, UNKNOWN_DTYPE
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Guess, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import find as find_dtype
@@ -356,7 +356,7 @@ class ForeignCalls(ArgumentOrder):
         form = form or "where(m, x, 0)"
         part = tree if user is None or name not in _OF_MASKED else user
         made = frameworks.substituted(frameworks.parsed(form), given, tree)
-        why += ": `where` has 0 in the place of the others" if part is tree else ""
+        why += ": `where` has 0 instead of the others" if part is tree else ""
         return self.with_part(part, made, error, why)
 
     def with_dims(self, error: FusecError, hints: Mapping[str, int]) -> FusecError:

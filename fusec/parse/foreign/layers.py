@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Type
 from fusec.ops import TABLE

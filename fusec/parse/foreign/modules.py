@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from fusec.codes.document import UNEXPECTED_TOKEN
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Type, Value
 from fusec.parse.foreign import frameworks

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from fusec.codes.calls import NOT_A_LIST
 from fusec.codes.names import DEFINED_TWICE, METHOD_CALL
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ops import TABLE
 from fusec.parse.foreign.foreign_calls import ForeignCalls
@@ -34,19 +34,19 @@ class OurWords(ForeignCalls):
         twice: the errors of names that the line gives another value, as Python's lines do.
         """
         whole = self.line_in_ours(line)
-        error = line.told or self._foreign_part() or next(iter(twice.values()))
+        error = line.wrong or self._foreign_part() or next(iter(twice.values()))
         names = [self._free(n) if n.text in twice else n for n in whole.names]
         for old, new in zip(whole.names, names, strict=True):
             if old.text != new.text:
                 self._pasted.renamed[old.text] = new
-        whole = replace(whole, names=tuple(names), told=None)
+        whole = replace(whole, names=tuple(names), wrong=None)
         help = ", and ".join([f"write {self._lines_text(whole)}", *self.missing])
-        if line.told is not None and line.told.diagnostic.help is not None:
-            help = f"{line.told.diagnostic.help}: {help}"
+        if line.wrong is not None and line.wrong.diagnostic.help is not None:
+            help = f"{line.wrong.diagnostic.help}: {help}"
         for old in twice:
             new = self._pasted.renamed[old].text
             help += f", and `{new}` for `{old}` in the lines below"
-            if line.told is not None and any(value.name == old for value in self._inputs):
+            if line.wrong is not None and any(value.name == old for value in self._inputs):
                 help += f"; `- {new}: {{alias: {old}}}` under `outputs:` writes to the input"
         return whole, error.changed(help=help)
 
@@ -74,7 +74,7 @@ class OurWords(ForeignCalls):
         whole = self.line_in_ours(line)
         if write.call is line.tree and not within:
             new, lines = line.names[0], line_text(whole)
-            made = replace(whole, told=None)
+            made = replace(whole, wrong=None)
         else:
             new = self._free(write.name)
             call = self.line_in_ours(OpLine((new,), write.call))
@@ -103,9 +103,9 @@ class OurWords(ForeignCalls):
         pairs = zip(line.names, trees, strict=True)
         found = {n.text: t for n, t in pairs if n.text != "_" and plain_text(t) != n.text}
         self._pasted.static |= found
-        told = " and ".join(f"`{plain_text(t)}` for `{n}`" for n, t in found.items())
-        told = f"remove the line, and write {told}" if told else "remove the line"
-        return (line.told or part).changed(help=told)
+        wrong = " and ".join(f"`{plain_text(t)}` for `{n}`" for n, t in found.items())
+        wrong = f"remove the line, and write {wrong}" if wrong else "remove the line"
+        return (line.wrong or part).changed(help=wrong)
 
     def plain(self, line: OpLine) -> OpLine | None:
         """Return a line with its constants and types in fusec's words.
@@ -113,7 +113,7 @@ class OurWords(ForeignCalls):
         None for one with parts that Python computes, or in a form of Python's.
         """
         found = self._pasted.line(line)
-        return None if line.told is not None or self._pasted.first is not None else found
+        return None if line.wrong is not None or self._pasted.first is not None else found
 
     def count_of(self, call: CallTree) -> int:
         """Return how many results a call has; 0 where that is not known before it is read."""

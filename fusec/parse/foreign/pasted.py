@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from fusec.codes.shapes import AXIS_RANGE
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES
@@ -112,13 +112,13 @@ class Pasted(PythonCalls):
     @property
     def missing(self) -> Sequence[str]:
         """Return what the line that was read last needs besides: inputs to declare, and numbers."""
-        told = [*self._modules.missing, *dict.fromkeys(self.unknown)]
+        wrong = [*self._modules.missing, *dict.fromkeys(self.unknown)]
         for section, is_size in (("inputs", False), ("dims", True)):
             names = [n for n in self._undeclared if bool(_SIZES.fullmatch(n)) is is_size]
             entries = [f"`{n}: f32 = 1e-5`" if "eps" in n else f"`{n}`" for n in names]
             if entries:
-                told.append(f"declare {' and '.join(entries)} under `{section}:`")
-        return told
+                wrong.append(f"declare {' and '.join(entries)} under `{section}:`")
+        return wrong
 
     def line(self, line: OpLine) -> OpLine:
         """Return a line without Python's parts; one result of several is named where it stands."""
@@ -148,7 +148,7 @@ class Pasted(PythonCalls):
     def _is_copied(self, tree: Name, line: OpLine) -> bool:
         """Return whether a line that is not in fusec's words gives a value another name."""
         known = self._value(tree) is not None
-        return known and (tree is not line.tree or line.told is not None)
+        return known and (tree is not line.tree or line.wrong is not None)
 
     def _accepted(self, tree: Tree) -> Tree | None:
         """Return constants and types, which op lines may name as Python does; None of others."""
@@ -269,7 +269,7 @@ _SIZES = re.compile(r"num_\w+|n|n_\w+|\w*(dim|size|heads|length|groups|features|
 """What modules call their sizes."""
 _OF_TENSORS = frozenset({"T", "mT", "H", "mH", "shape", "ndim", "dtype", "data", "device"})
 """Attributes of tensors, which are not part of the name of one."""
-_TOLD = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *JOINING})
+_REPORTED_CALLS = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *JOINING})
 """Calls that change what a value is, or where: they are told, not read."""
 
 
@@ -284,7 +284,7 @@ def _is_read(tree: Tree) -> bool:
         return True
     words = [a.value.text for a in tree.arguments if isinstance(a.value, Name)]
     of_mode = any(word.endswith(".training") or word.startswith("self.") for word in words)
-    return not of_mode and tree.name.text.rpartition(".")[2] not in _TOLD
+    return not of_mode and tree.name.text.rpartition(".")[2] not in _REPORTED_CALLS
 
 
 def _row(base: Tree, key: Tree) -> Tree | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import is_
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ops import TABLE
@@ -221,7 +221,7 @@ class PythonCalls(Known, ABC):
             if of_mode and name in _OF_MODES:
                 continue  # files are of one mode: that of training, where there is a choice
             if name == "dropout" and isinstance(value, Name) and self._is_of_self(value):
-                self.unknown.append(f"in the place of 0.1 the number that `{value.text}` is")
+                self.unknown.append(f"instead of 0.1 the number that `{value.text}` is")
                 made.append(replace(argument, value=Literal(0.1, value.start, value.end)))
                 continue
             if isinstance(value, Prefix) and value.operator == "*":

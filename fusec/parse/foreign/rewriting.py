@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from fusec.codes.calls import MISSING_ARGUMENT
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Guess, Span
 from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Type, Value

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ir.op import OpDef
 from fusec.ops.builder.arguments import parameter_called

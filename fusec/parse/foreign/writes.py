@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ops.frameworks import method_entry
 from fusec.ops.frameworks.find import PREFIXES
 from fusec.parse.foreign import frameworks

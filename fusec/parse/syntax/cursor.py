@@ -69,7 +69,7 @@ class Cursor:
             help = "arguments are written one by one, as `name=value`"
         before = self._tokens[max(self._next - 1, 0)].text
         if (before, token.text) == ("-", ">") and help is None:
-            help = 'an equation stands in quotes, as in `einsum("bhd,bkd->bhk", x, y)`'
+            help = 'an equation is quoted, as in `einsum("bhd,bkd->bhk", x, y)`'
         if (before, token.text) == ("|", ">") and help is None:
             help = f"op lines have no `|>`: call it, as in `{following.text or 'relu'}(x)`"
         if token.text == "(" and token.kind == "mark" and help is None:
@@ -100,7 +100,7 @@ class Cursor:
         if self.token.kind != "end":
             raise self.unexpected(f"nothing after the {after}", help_after(self))
 
-    def _told(self, message: str, at: Token | Name) -> FusecError:
+    def _error(self, message: str, at: Token | Name) -> FusecError:
         return FusecError(message, span=self.span(at), code=UNEXPECTED_TOKEN)
 
     def _note_python(self, message: str, at: Token, code: Code = UNEXPECTED_TOKEN) -> None:

@@ -68,7 +68,7 @@ def _scalar(parser: Cursor) -> str | None:
     found = re.fullmatch(r"\s*(\w+):\s+(\w+)\s+", line)
     if found is None or parser.token.kind != "number":
         return None
-    return f"a default stands after `=`: write `{found[1]}: {found[2]} = {parser.token.text}`"
+    return f"a default is written after `=`: write `{found[1]}: {found[2]} = {parser.token.text}`"
 
 
 def _comma(parser: Cursor) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from fusec.codes.calls import CHAINED_COMPARISON, NUMBER_RANGE
 from fusec.codes.document import UNEXPECTED_TOKEN
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.parse.syntax.conditions import is_condition
 from fusec.parse.syntax.cursor import Cursor

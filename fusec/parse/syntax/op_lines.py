@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from fusec.codes.document import NOT_A_CALL, UNEXPECTED_TOKEN, UNNAMED_RESULT
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError
 from fusec.ops import TABLE
 from fusec.ops.frameworks.find import PREFIXES
@@ -58,12 +58,12 @@ class OpLineParser(Parser):
             comma = self.token
             self._next += 1
             if self._sees("="):
-                told = self._told("a single result has no `,`", comma)
+                told = self._error("a single result has no `,`", comma)
                 break
             names.append(self.name("the name of a result"))
         if brackets is not None:
             self.expect(")" if brackets.text == "(" else "]")
-            told = self._told("results are named without brackets", brackets)
+            told = self._error("results are named without brackets", brackets)
         told = told or self._owned(names) or self._annotation(names)
         keys = self._assigned_keys(names)
         sign = self._augmented(names)
@@ -88,13 +88,15 @@ class OpLineParser(Parser):
             if keys is not None:
                 read = Subscript(names[0], keys, names[0].start, sign.start)
             tree = Infix(sign.text, read, tree, tree.start, tree.end, sign.start)
-            told = self._told(f"op lines have no `{sign.text}=`", sign)
+            told = self._error(f"op lines have no `{sign.text}=`", sign)
         if keys is not None:
             parts = (names[0], *keys, tree)
             name = Name(ASSIGNED, names[0].start, names[0].end)
             arguments = tuple(Argument(None, part) for part in parts)
             tree = CallTree(name, arguments, names[0].start, tree.end)
-            told = self._told("op lines cannot assign to elements: tensors are immutable", names[0])
+            told = self._error(
+                "op lines cannot assign to elements: tensors are immutable", names[0]
+            )
         if told is not None:
             return OpLine(tuple(names), tree, told)
         is_op = isinstance(tree, Name) and tree.text in TABLE
@@ -147,7 +149,7 @@ class OpLineParser(Parser):
             owner, dot, rest = name.text.partition(".")
             if dot and (rest == "data" or owner == "self") and "." not in rest:
                 names[place] = replace(name, text=owner if rest == "data" else rest)
-                return self._told(f"op lines have no attributes: `{name.text}`", name)
+                return self._error(f"op lines have no attributes: `{name.text}`", name)
         return None
 
     def _declared(self, names: list[Name]) -> str | None:
@@ -166,7 +168,7 @@ class OpLineParser(Parser):
         if signs not in ("<-", ":=") or ahead[0].end != ahead[1].start:
             return None
         self._next += 2
-        return self._told(f"op lines have no `{signs}`", ahead[0])
+        return self._error(f"op lines have no `{signs}`", ahead[0])
 
     def _counted(self, names: list[Name]) -> FusecError | None:
         """Step over the sign of `x++`, and return its error."""
@@ -175,7 +177,7 @@ class OpLineParser(Parser):
             return None
         at = self.token
         self._next += 2
-        return self._told("op lines have no `++`", at)
+        return self._error("op lines have no `++`", at)
 
     def _chain(self, first: Name, second: Name) -> FusecError:
         """Return the error of `a = b = x`, with a line for each."""
@@ -257,7 +259,7 @@ class OpLineParser(Parser):
         if self.token.kind == "end":
             self._next = place
             return None
-        return self._told("op lines have no annotations", colon)
+        return self._error("op lines have no annotations", colon)
 
     def _augmented(self, names: list[Name]) -> Token | None:
         """Step over the operator of `x *= y`."""

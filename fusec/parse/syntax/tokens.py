@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fusec.codes.document import UNEXPECTED_TOKEN
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.parse.source import Source
 
@@ -140,7 +140,7 @@ def _without_suffix(number: str, suffix: str) -> str | None:
 
 def _quoted_number(text: str, position: int, end: int) -> str | None:
     found = _QUOTED_NUMBER.match(text, position, end)
-    return f"a number stands bare: write `{found[2]}`" if found else None
+    return f"a number is written without quotes: write `{found[2]}`" if found else None
 
 
 def _foreign(text: str, position: int) -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 
 
@@ -121,7 +120,7 @@ class OpLine:
 
     names: tuple[Name, ...]
     tree: Tree
-    told: FusecError | None = None
+    wrong: FusecError | None = None
     """What is wrong with a line in a form of Python's that is understood: `x *= y`."""
 
 

@@ -6,9 +6,9 @@ Whatever the small operand is within its error, the sum rounds to the large one:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TypeVar
 
+from fusec.dataclasses import replace
 from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array
 from fusec.ir.graph import Node

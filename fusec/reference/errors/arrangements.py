@@ -19,7 +19,7 @@ ARRANGED = 128
 """Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
 ARRANGED_TERMS = 1 << 21
 """Terms that are arranged otherwise, at most."""
-AT_ONCE = 1 << 20
+BATCH_TERMS = 1 << 20
 """Terms that are arranged at once: few calls for many arrangements, in little memory."""
 NUDGE = 2.0**-10
 """Part of themselves by which such terms are moved, at most."""
@@ -39,7 +39,7 @@ def arrangements(terms: Array) -> Iterator[tuple[Array, Array]]:
     wide: Any = np.complex128 if terms.dtype.kind == "c" else np.float64
     whole = np.sum(terms, axis=1, dtype=wide)[:, None]
     places, factors = _places(count, times)
-    at_once = max(1, AT_ONCE // max(terms.size, 1))
+    at_once = max(1, BATCH_TERMS // max(terms.size, 1))
     for low in range(0, times, at_once):
         part = slice(low, low + at_once)
         moved = terms[:, np.asarray(places[part])]

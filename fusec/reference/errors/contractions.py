@@ -93,7 +93,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
     with np.errstate(all="ignore"):
         squares = [o.squares for o in operands[:2]]
         state["squares"] = product(*squares, *none)
-        state |= _lattice(node, operands, out)
+        state |= _exact_range(node, operands, out)
         state |= _sample(node, values, rules)
         for place, operand in enumerate(operands[:2]):
             axis = _summed(node, place, operand.value)
@@ -110,7 +110,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
                 state[f"common {place}"] = product(*pair, *none)
                 if factor is not None:
                     state[FACTOR] = factor
-        pair = _beside_zero(operands[:2])
+        pair = _variances_near_zero(operands[:2])
         if pair is not None:
             state["both"] = product(*pair, *none)
     if len(operands) > 2 and not _indexed(node):
@@ -123,7 +123,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
     return state
 
 
-def _beside_zero(operands: Sequence[Estimate]) -> list[Array] | None:
+def _variances_near_zero(operands: Sequence[Estimate]) -> list[Array] | None:
     """Return the variances of two factors if both have elements that are lost in their errors.
 
     Their product is then off by more than either error times the other factor.
@@ -228,7 +228,7 @@ def _further(state: State, number: int, count: int, order: Order, u: float) -> f
     return max(1.0, float(np.mean(ratio)), float(np.max(ratio)) / FURTHEST**2)
 
 
-def _lattice(node: Node, operands: Sequence[Estimate], out: Array) -> State:
+def _exact_range(node: Node, operands: Sequence[Estimate], out: Array) -> State:
     """Return what sums of products are exact by: see `sums.lattice`.
 
     The sum of the sizes of products is at most the product of the norms.
@@ -241,22 +241,22 @@ def _lattice(node: Node, operands: Sequence[Estimate], out: Array) -> State:
     sizes, steps = list[Array](), list[Array]()
     for place, operand in enumerate(operands[:2]):
         axis = _summed(node, place, operand.value)
-        found = operand.once((dtype.compute, axis), partial(_row_lattice, operand, axis, dtype))
+        found = operand.once((dtype.compute, axis), partial(_row_exact_range, operand, axis, dtype))
         if found is None:
             return unknown
-        sizes.append(_beside(node, place, found[0], operand.value))
-        steps.append(_beside(node, place, found[1], operand.value))
+        sizes.append(_errors_in_products(node, place, found[0], operand.value))
+        steps.append(_errors_in_products(node, place, found[1], operand.value))
     products: State = {SIZE: sizes[0] * sizes[1], STEP: steps[0] * steps[1]}
     return {key: array.reshape(out.shape) for key, array in products.items()}
 
 
-def _row_lattice(operand: Estimate, axis: int, dtype: DType) -> tuple[Array, Array] | None:
+def _row_exact_range(operand: Estimate, axis: int, dtype: DType) -> tuple[Array, Array] | None:
     """Return the norms of a factor's rows, and what their elements are multiples of."""
     step = least_spacing(operand.value, axis, dtype)
     return None if step is None else (np.sqrt(np.sum(operand.squares, axis=axis)), step)
 
 
-def _beside(node: Node, place: int, array: Array, factor: Array) -> Array:
+def _errors_in_products(node: Node, place: int, array: Array, factor: Array) -> Array:
     """Return what is known of rows or columns of a factor where they are in products."""
     if factor.ndim == 1:
         return array

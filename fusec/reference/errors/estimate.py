@@ -11,12 +11,12 @@ nothing is known: the element lies at a pole, or another one may have been chose
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import ml_dtypes
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import (
@@ -47,10 +47,10 @@ doubles, the least whose square is one."""
 LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
 _EXPONENT = np.uint64(0x7FF << 52)
 SMALLEST = {"f32": 2.0**-149, "f64": 2.0**-1074}
-FLIP = 0.71
+JUMP_PROBABILITY = 0.71
 """sqrt(P) for the probability P that a normal error crosses a boundary t away is at most
 FLIP * exp(-t**2 / 4), since P <= exp(-t**2 / 2) / 2."""
-LEAST_FLIP = 2 / LIMIT
+LEAST_JUMP_PROBABILITY = 2 / LIMIT
 """Share of a jump that counts at least where it may happen: one is within half the limit."""
 
 
@@ -312,11 +312,11 @@ def distance(moved: Array, value: Array) -> Array:
     return change
 
 
-def flip(distance: Array, sigma: Array) -> Array:
+def jump_probability(distance: Array, sigma: Array) -> Array:
     """Return the share of a jump that counts at `distance` from it, where it may happen."""
     with np.errstate(all="ignore"):
         away = distance / sigma
-        return np.fmax(FLIP * np.exp(-np.square(away) / 4), LEAST_FLIP)
+        return np.fmax(JUMP_PROBABILITY * np.exp(-np.square(away) / 4), LEAST_JUMP_PROBABILITY)
 
 
 def rounded(estimate: Estimate, dtype: DType) -> Estimate:
@@ -336,7 +336,7 @@ def rounded(estimate: Estimate, dtype: DType) -> Estimate:
         if not near.any():
             return Estimate(held, part=estimate.part)
         height, away = _boundary(raw, held, dtype)
-        jump = np.square(height * flip(away, sigma))
+        jump = np.square(height * jump_probability(away, sigma))
         # A flip of one element says nothing of its neighbours'.
         independent = np.where(near, jump if own is None else own + jump, 0.0)
         # From the largest number of the type it is not far to infinity.
@@ -406,7 +406,7 @@ def truth(held: Estimate) -> Estimate:
     with np.errstate(all="ignore"):
         sigma, off = np.sqrt(variance), np.abs(np.asarray(held.value, np.complex128))
         near = (sigma > 0) & ~(off > LIMIT * sigma)
-        chance = np.where(near, np.square(flip(off, sigma)), 0.0)
+        chance = np.where(near, np.square(jump_probability(off, sigma)), 0.0)
     return Estimate(value, without_zeros(known(chance)), None, held.ancestors)
 
 

@@ -7,8 +7,7 @@ The others are few, so that their largest sum is far below 8 standard deviations
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.ir.arrays import np, running_extremum
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from math import log, prod
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.arrays import np
 from fusec.ir.dtype import F32, DType
@@ -94,8 +94,9 @@ class Nodes:
     def __init__(self, fusion: Fusion, sizes: Sizes, model: Model) -> None:
         """Number the nodes."""
         self.sizes, self.model = sizes, model
+        self._stored = frozenset(o.value for o in fusion.outputs)
         self._bits = {node: 1 << number for number, node in enumerate(fusion.nodes)}
-        self._halves = _half_origins(fusion) if model.eager else {}
+        self._half_origins_of = _half_origins(fusion) if model.eager else {}
         self._shifts = free_shifts(fusion) if model.errors else frozenset[Value]()
         self._limits = find_shares(fusion, sizes) if model.errors else {}
         self._scaled = _scores_of(fusion, model.early) if model.early else frozenset[Value]()
@@ -118,7 +119,9 @@ class Nodes:
             raise error.at(node.span) from None  # a bad index
         if found is None:
             taken = self.taken(node, operands)
-            if node.op.converts:
+            if self._keeps(node, operands[0]):
+                found = (operands[0],)
+            elif node.op.converts:
                 found = (cast(node, operands[0].settled, attributes),)
             elif node.op.family == "reduction":
                 found = reduce_estimate(node, taken[0], attributes, self.rules(node))
@@ -135,6 +138,11 @@ class Nodes:
                 message = f"no error model for operation `{node.op.name}`"
                 raise Unsupported(message, span=node.span)
         return self.marked(node, found)
+
+    def _keeps(self, node: Node, operand: Estimate) -> bool:
+        """Return whether a cast to the type that a value has keeps it unrounded: no output."""
+        same = node.op.converts and node.operands[0].dtype == node.output.dtype
+        return same and operand.rounds_to is None and node.output not in self._stored
 
     def _arithmetic(self, node: Node) -> Arithmetic:
         """Return how an elementwise node is computed."""
@@ -168,7 +176,7 @@ class Nodes:
             if value.name in self.model.unrounded and self.model.errors:
                 estimate = _unrounded(estimate, value.dtype)
             estimate = with_sure_infinities(estimate)
-            half = self._halves.get(value)
+            half = self._half_origins_of.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
                 own = _of_numbers(own, estimate)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir import arrays
 from fusec.ir.arrays import np
 from fusec.ir.dtype import DType

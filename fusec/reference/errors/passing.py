@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array
 from fusec.reference.errors.estimate import (

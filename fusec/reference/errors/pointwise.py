@@ -8,12 +8,12 @@ plain declare them. To that comes the operation's own error: see `estimate.round
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from functools import reduce
 from itertools import product as cartesian
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, apply_reference, settle, storage
 from fusec.ir.graph import Node
@@ -23,12 +23,12 @@ from fusec.reference.errors.between import between
 from fusec.reference.errors.common_factors import factor_of
 from fusec.reference.errors.complexes import complex_error, directions, steepness, unjudged
 from fusec.reference.errors.estimate import (
-    FLIP,
+    JUMP_PROBABILITY,
     LIMIT,
     Estimate,
     add,
     distance,
-    flip,
+    jump_probability,
     known,
     narrowing,
     result,
@@ -290,7 +290,7 @@ def _jumping(
     if not height.any():
         return passed
     with np.errstate(all="ignore"):
-        jump = np.square(FLIP * height)
+        jump = np.square(JUMP_PROBABILITY * height)
     return replace(passed, independent=add(passed.independent, known(jump)), part=None)
 
 
@@ -308,7 +308,7 @@ def _compared(node: Node, operands: Sequence[Estimate], raw: Array) -> Estimate:
         near = (sigma > 0) & ~(off > LIMIT * sigma)
         if not near.any():
             return Estimate(raw)
-        chance = np.where(near, np.square(flip(off, sigma)), 0.0)
+        chance = np.where(near, np.square(jump_probability(off, sigma)), 0.0)
     return Estimate(raw, known(np.asarray(chance)), None, a.ancestors | b.ancestors)
 
 

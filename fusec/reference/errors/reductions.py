@@ -8,16 +8,16 @@ be the extremum; of any and all a flip where elements that may be either way dec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
+from fusec.dataclasses import replace
 from fusec.diagnostics import Unsupported
 from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
 from fusec.ir.roles import Combine
-from fusec.reference.errors.estimate import FLIP, LIMIT, Estimate, result
+from fusec.reference.errors.estimate import JUMP_PROBABILITY, LIMIT, Estimate, result
 from fusec.reference.errors.products import finish_product, start_product
 from fusec.reference.errors.spreads import finish_spread, merge_spread, start_spread
 from fusec.reference.errors.sums import Rules, State, finish_sum, merged, start_sum
@@ -82,7 +82,11 @@ def finish(
         elif combine is Combine.PRODUCT:
             found = finish_product(state, dtype, rules)
         else:
-            flips = np.square(FLIP * (state["up"] != state["down"])) if "up" in state else None
+            flips = (
+                np.square(JUMP_PROBABILITY * (state["up"] != state["down"]))
+                if "up" in state
+                else None
+            )
             found = Estimate(state["out"], flips)
     settled = result(found.value, dtype, found.independent, found.common, ancestors, found.part)
     return (settled,)

@@ -8,9 +8,9 @@ elements is verified like any other result, and a position of another element di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.ir.arrays import host, np
 from fusec.ir.evaluate import Array
 from fusec.reference.errors.order import as_terms

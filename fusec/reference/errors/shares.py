@@ -9,8 +9,8 @@ far a is off. What is up to q times as large may be as many times smaller, not l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array, Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Const, Fusion, Node, Value

@@ -10,9 +10,9 @@ order: roundings of terms that repeat are not independent. Sums of multiples of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import inf, prod
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.arrays import np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, storage
@@ -38,7 +38,7 @@ TAKEN = "taken"
 """Name of the sums that were really taken, in every order."""
 OFF = "off"
 """Name of how far sums of squares, really taken, are off in every order."""
-SPACED_AT_ONCE = 1 << 17
+BATCH_ELEMENTS = 1 << 17
 """Elements whose spacing is found at once: some ten arrays as large lie between."""
 PARTS = 64
 """Equal parts of a reduction of which one may be lost: see `Estimate.part`."""
@@ -148,7 +148,7 @@ def least_spacing(x: Array, axis: int, dtype: DType) -> Array | None:
     """Return the least spacing along an axis, read in pieces; None where `spacing` is."""
     if x.dtype.kind == "c" or not x.size or _spacing(_few(x), dtype.compute) is None:
         return None
-    rows, found = max(1, SPACED_AT_ONCE * len(x) // x.size), list[Array]()
+    rows, found = max(1, BATCH_ELEMENTS * len(x) // x.size), list[Array]()
     for low in range(0, len(x), rows):
         steps = _spacing(x[low : low + rows], dtype.compute)
         if steps is None:
@@ -234,10 +234,10 @@ def start_sum(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rul
         return state | (passed(operand, axes) if rules.errors else {})
     state |= lattice(x, axes, dtype)
     state["squares"] = moments(x, axes)
-    return state | taken(x, axes, dtype, rules) | _passed_apart(operand, axes)
+    return state | taken(x, axes, dtype, rules) | _pass_unshared(operand, axes)
 
 
-def _passed_apart(operand: Estimate, axes: tuple[int, ...]) -> State:
+def _pass_unshared(operand: Estimate, axes: tuple[int, ...]) -> State:
     """Return the sums of the terms' errors; along axes other than its own, what is alike is not."""
     apart, shared = operand.alike, operand.shared
     if shared is not None and all(shared.variance.shape[a] == 1 for a in axes):

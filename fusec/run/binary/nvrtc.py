@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import metadata
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import EnvironmentProblem, InternalError, Span
 from fusec.run.binary.compiler_log import first_error, parse_warnings
 from fusec.run.binary.cubin import KernelStats, kernel_stats

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol, runtime_checkable
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
     Alias,
@@ -91,7 +91,7 @@ def device_transport(member: Member) -> DeviceTransport:
     return transport
 
 
-def exchanges_waited_at_once(steps: Sequence[Step]) -> frozenset[int]:
+def immediate_waits(steps: Sequence[Step]) -> frozenset[int]:
     """Return the numbers of the exchanges for which their stream waits before anything else."""
     found, last = set[int](), dict[int, int]()
     for number, step in enumerate(steps):
@@ -140,7 +140,7 @@ def gathered_by_nccl(
     transport = None if member is None else member.transport
     if not isinstance(transport, UsesNccl) or not transport.has_nccl:
         return frozenset()
-    at_once = (steps[number].instruction for number in exchanges_waited_at_once(steps))
+    at_once = (steps[number].instruction for number in immediate_waits(steps))
     return frozenset(
         i.target
         for i in at_once
@@ -156,12 +156,12 @@ def circumstances(
 
     executable: what runs the program, at these sizes: its functions and member.
     """
-    at_once = exchanges_waited_at_once(steps)
+    at_once = immediate_waits(steps)
     joined = joined_launches(steps, place, executable.functions)
     gathered = gathered_by_nccl(steps, executable.program, sizes, executable.member)
     return {
         number: {
-            "waited_at_once": number in at_once,
+            "waits_immediately": number in at_once,
             "joined": joined.get(number),
             "by_nccl": isinstance(step.instruction, Collective)
             and step.instruction.target in gathered,

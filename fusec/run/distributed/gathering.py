@@ -12,7 +12,7 @@ from fusec.run.distributed.links import Links
 
 
 def gather_arrays(
-    links: Links, arrays: Mapping[str, Array], patience: float | None = None
+    links: Links, arrays: Mapping[str, Array], timeout: float | None = None
 ) -> list[dict[str, Array]] | None:
     """Return the arrays of every rank, on rank 0; None elsewhere.
 
@@ -27,14 +27,14 @@ def gather_arrays(
             links.send(0, f"{number} {name}", f"gather of `{name}`", head, data)
         return None
     return [
-        {name: array if rank == 0 else _receive(links, rank, f"{number} {name}", name, patience)
+        {name: array if rank == 0 else _receive(links, rank, f"{number} {name}", name, timeout)
          for name, array in arrays.items()}
         for rank in range(links.size)
     ]  # fmt: skip
 
 
-def _receive(links: Links, rank: int, key: str, name: str, patience: float | None) -> Array:
-    message = links.receive(rank, key, f"gather of `{name}`", patience)
+def _receive(links: Links, rank: int, key: str, name: str, timeout: float | None) -> Array:
+    message = links.receive(rank, key, f"gather of `{name}`", timeout)
     with message.reading():
         dtype = find(message.head["dtype"]).numpy
         return np.frombuffer(message.data, dtype).reshape(message.head["shape"])

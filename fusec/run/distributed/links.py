@@ -8,15 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from queue import Queue
 from types import TracebackType
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.foreign import decoding, memory_bytes
 from fusec.run.distributed import wire
 from fusec.run.distributed.loss import Loss, RankFailure
-from fusec.run.distributed.status import ANY, NOBODY, Status
+from fusec.run.distributed.status import ANY, NO_RANK, Status
 from fusec.run.distributed.watchdog import Watchdog
 
 __all__ = ["Links", "Message", "RankFailure"]
@@ -57,12 +57,12 @@ class Links:
         rank: int,
         sockets: Mapping[int, socket.socket],
         hosts: tuple[str, ...],
-        patience: float,
+        timeout: float,
         watchdog: Watchdog | None,
     ) -> None:
         """Take connected sockets by the rank at their other end, and the hosts of all ranks."""
         self.rank, self.size, self.hosts = rank, len(hosts), hosts
-        self.patience = patience
+        self.timeout = timeout
         self._watchdog = watchdog
         self._base = Status()
         self._sockets = dict(sockets)
@@ -70,7 +70,7 @@ class Links:
         self._changed = threading.Condition()
         self._messages: dict[tuple[int, str], Message] = {}
         self._left: set[int] = set()
-        self._waits = NOBODY
+        self._waits = NO_RANK
         self._failure_word = ctypes.c_int(0)
         self._numbers = self._reads = 0
         self._closed = False
@@ -136,7 +136,7 @@ class Links:
 
         limit: seconds after which it counts as hung; 0: never.
         """
-        self._base = Status(doing, self.rank if limit else NOBODY, limit)
+        self._base = Status(doing, self.rank if limit else NO_RANK, limit)
         self._note(self._base)
 
     def send(self, to: int, key: str, doing: str, head: Mapping[str, Any], data: Any = b"") -> None:
@@ -147,7 +147,7 @@ class Links:
         frame, view = {"key": key, "head": dict(head)}, memoryview(data).cast("B")
         if to == self.rank:
             return self._take(to, frame, bytearray(view))
-        with self._waiting(to, doing, self.patience):
+        with self._waiting(to, doing, self.timeout):
             self._deliver(to, frame, view)
 
     def _deliver(self, to: int, frame: wire.Head, data: Any = b"") -> None:
@@ -157,9 +157,9 @@ class Links:
             except wire.Ended:
                 raise self._why_ended(to) from None
 
-    def receive(self, origin: int, key: str, doing: str, patience: float | None = None) -> Message:
+    def receive(self, origin: int, key: str, doing: str, timeout: float | None = None) -> Message:
         """Return the message of a rank under a key; RankFailure where it cannot come."""
-        with self._waiting(origin, doing, patience or self.patience), self._changed:
+        with self._waiting(origin, doing, timeout or self.timeout), self._changed:
             while (origin, key) not in self._messages:
                 self.check()
                 if origin in self._left:
@@ -184,7 +184,7 @@ class Links:
         """Return bytes of another rank's memory, by a name; that rank may do what it likes."""
         self._reads += 1
         key = f"read {self._reads}"
-        with self._waiting(origin, doing, self.patience):
+        with self._waiting(origin, doing, self.timeout):
             self._deliver(origin, {"read": name, "as": key})
         message = self.receive(origin, key, doing)
         return message.data if message.field("found", bool) else None
@@ -203,14 +203,14 @@ class Links:
         self._numbers += 1
         return self._numbers
 
-    def gather(self, value: Any, doing: str, patience: float | None = None) -> list[Any]:
+    def gather(self, value: Any, doing: str, timeout: float | None = None) -> list[Any]:
         """Return the values of all ranks; all call it, in the same order."""
         key = f"gather {self.number()}"
         for other in self.others:
             self.send(other, key, doing, {"value": value})
         found = {self.rank: value}
         for other in self.others:
-            found[other] = _value_like(value, self.receive(other, key, doing, patience))
+            found[other] = _value_like(value, self.receive(other, key, doing, timeout))
         return [found[rank] for rank in range(self.size)]
 
     def check(self) -> None:
@@ -218,13 +218,13 @@ class Links:
         if self._watchdog is not None and self._watchdog.loss is not None:
             raise self._watchdog.failure()
 
-    def until(self, done: Callable[[], bool], doing: str, patience: float | None = None) -> None:
+    def until(self, done: Callable[[], bool], doing: str, timeout: float | None = None) -> None:
         """Return when something is done; RankFailure where a rank is lost first.
 
         It is done elsewhere, as on a GPU, which does not tell for which rank it waits.
         """
         pause = 1e-5
-        with self._waiting(ANY, doing, patience or self.patience):
+        with self._waiting(ANY, doing, timeout or self.timeout):
             while not done():
                 self.check()
                 time.sleep(pause)
@@ -254,7 +254,7 @@ class Links:
                 wire.send(link, {"bye": True})
                 link.shutdown(socket.SHUT_WR)
         # A connection that is closed before the other's last words were read loses its own.
-        limit = time.monotonic() + self.patience
+        limit = time.monotonic() + self.timeout
         for thread in self._threads:
             thread.join(max(0.0, limit - time.monotonic()))
         with self._changed:
@@ -280,7 +280,7 @@ class Links:
         try:
             yield
         finally:
-            self._waits = NOBODY
+            self._waits = NO_RANK
             self._note(self._base)
 
     def _note(self, status: Status) -> None:
@@ -303,7 +303,7 @@ class Links:
         """
         assert self._watchdog is not None
         with self._changed:
-            self._changed.wait_for(lambda: self.failed or other in self._left, self.patience)
+            self._changed.wait_for(lambda: self.failed or other in self._left, self.timeout)
         gone = Loss.died(other)
         if other in self._left:
             gone = Loss(other, f"rank {other} ended before the others")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from fusec.dataclasses import asdict, dataclass
 from fusec.diagnostics import EnvironmentProblem
 from fusec.run.distributed import wire
 
@@ -14,7 +14,7 @@ GRACE = 2.0
 
 
 class RankFailure(EnvironmentProblem):
-    """A rank has died, is stopped, hangs or has failed: no other can go on."""
+    """A rank has ended, is stopped, hangs or has failed, so that no other rank can continue."""
 
 
 @dataclass(frozen=True)

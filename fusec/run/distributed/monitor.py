@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.run.distributed import wire
 from fusec.run.distributed.loss import Loss, name_ranks
 from fusec.run.distributed.process_state import GONE, STOPPED, Observed
@@ -50,7 +50,7 @@ class Monitor:
     """A server to which the watchdogs of all ranks are connected."""
 
     def __init__(
-        self, size: int, token: str, listener: socket.socket, seconds: float, patience: float
+        self, size: int, token: str, listener: socket.socket, seconds: float, timeout: float
     ) -> None:
         """Serve on a listening socket.
 
@@ -58,8 +58,8 @@ class Monitor:
         that does not answer is lost; half of them, for one that is stopped.
         """
         self._size, self._token, self._listener = size, token, listener
-        self._seconds, self._patience = seconds, patience
-        self._tick = min(_LONGEST_TICK, patience / 8)
+        self._seconds, self._timeout = seconds, timeout
+        self._tick = min(_LONGEST_TICK, timeout / 8)
         self._members: dict[int, _Member] = {}
         self._expected: dict[int, tuple[Observed, float]] = {}
         self._links = set[socket.socket]()
@@ -73,10 +73,10 @@ class Monitor:
         self._thread.start()
 
     @classmethod
-    def on_this_host(cls, size: int, token: str, seconds: float, patience: float = 20.0) -> Monitor:
+    def on_this_host(cls, size: int, token: str, seconds: float, timeout: float = 20.0) -> Monitor:
         """Serve on a port of this host that is free."""
         listener = socket.create_server((LOCAL, 0), backlog=128)
-        return cls(size, token, listener, seconds, patience)
+        return cls(size, token, listener, seconds, timeout)
 
     @property
     def port(self) -> int:
@@ -261,7 +261,7 @@ class Monitor:
                 return
             if now - self._checked < 0.9 * self._tick:
                 return
-            if now - self._checked > self._patience / 2:
+            if now - self._checked > self._timeout / 2:
                 # This process was stopped, or slept with the machine: nothing is known of others.
                 self._excuse(now)
             self._checked = now
@@ -284,15 +284,15 @@ class Monitor:
                 is_stopped = process.state() == STOPPED
                 since = (since or now) if is_stopped else 0.0
                 self._expected[rank] = (process, since)
-                if since and now - since > self._patience / 2:
+                if since and now - since > self._timeout / 2:
                     yield Loss(rank, f"rank {rank} is stopped")
         if not self._expected and all(member.stopped for _, member in self._present()):
             # The whole run is suspended, as by Ctrl-Z, which does not reach ranks of `fusec run`.
             self._excuse(now)
         for rank, member in self._present():
-            if member.stopped and now - member.stopped > self._patience / 2:
+            if member.stopped and now - member.stopped > self._timeout / 2:
                 yield Loss(rank, f"rank {rank} is stopped")
-            elif now - member.heard > self._patience:
+            elif now - member.heard > self._timeout:
                 yield Loss(rank, f"rank {rank} does not answer")
         for rank, member in self._present():
             status = member.status
@@ -349,7 +349,7 @@ class Monitor:
         member = self._members.get(rank)
         if member is None or member.stopped:
             return False
-        return time.monotonic() - member.heard < self._patience / 2
+        return time.monotonic() - member.heard < self._timeout / 2
 
     def _tell(self, member: _Member, frame: Mapping[str, Any]) -> None:
         with suppress(wire.Ended):  # the thread that reads from it finds that, too

@@ -10,7 +10,7 @@ from fusec.ir.sharding import Mesh
 from fusec.run.device import Device, gpu_of
 from fusec.run.distributed.exchange import Member
 from fusec.run.distributed.links import Links
-from fusec.run.distributed.ranks import from_environment, patience
+from fusec.run.distributed.ranks import from_environment, timeout
 from fusec.run.distributed.rendezvous import meet
 from fusec.run.distributed.watchdog_order import Ends
 from fusec.run.transports.choice import GpuTransport
@@ -19,7 +19,7 @@ from fusec.run.transports.choice import GpuTransport
 @cache
 def links() -> Links:
     """Return the connections to the other ranks; the first call waits until all are there."""
-    made = meet(from_environment(), patience(), ends=Ends.PROGRAM)
+    made = meet(from_environment(), timeout(), ends=Ends.PROGRAM)
     atexit.register(made.close)
     return made
 

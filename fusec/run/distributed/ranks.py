@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.options import environment
 
 DEFAULT_PORT = 29500
 """Where ranks of one host meet when no port is said: that of torchrun."""
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Seconds without progress after which a rank counts as hung."""
 COMPILING = 600.0
 """Seconds for the slowest rank to compile, or to have done: nobody waits in an exchange then."""
@@ -111,8 +111,8 @@ def from_environment(variables: Mapping[str, str] | None = None) -> Ranks:
 
 def _ranks(starter: _Starter, given: Mapping[str, str]) -> Ranks:
     size_name = next((n for n in starter.sizes if n in given), starter.sizes[0])
-    rank = _whole(given, starter.rank, beside=size_name)
-    size = _whole(given, size_name, beside=starter.rank, least=1)
+    rank = _whole(given, starter.rank, partner=size_name)
+    size = _whole(given, size_name, partner=starter.rank, least=1)
     _below(starter.rank, rank, size_name, size)
     local_size = _local_size(starter, given, size)
     local_rank = rank
@@ -154,9 +154,9 @@ def _meeting(given: Mapping[str, str], starter: _Starter, one_host: bool) -> tup
     return host, port
 
 
-def _whole(given: Mapping[str, str], name: str, beside: str = "", least: int = 0) -> int:
+def _whole(given: Mapping[str, str], name: str, partner: str = "", least: int = 0) -> int:
     if name not in given:
-        raise _missing(name, beside)
+        raise _missing(name, partner)
     text = given[name].strip()
     if not (text.isascii() and text.isdecimal()) or int(text) < least:
         raise FusecError(f"{name}={given[name]!r}: expected an integer of at least {least}")
@@ -168,18 +168,18 @@ def _below(name: str, value: int, limit: str, size: int) -> None:
         raise FusecError(f"{name}={value} is out of range: {limit} is {size}")
 
 
-def _missing(name: str, beside: str) -> FusecError:
+def _missing(name: str, partner: str) -> FusecError:
     return FusecError(
-        f"{beside} is set, but {name} is not",
-        help=f"set {name}, or unset {beside} to run as one rank",
+        f"{partner} is set, but {name} is not",
+        help=f"set {name}, or unset {partner} to run as one rank",
     )
 
 
-def patience() -> float:
+def timeout() -> float:
     """Return for how many seconds a rank waits for another without progress."""
     text = environment("FUSEC_RANK_TIMEOUT")
     if text is None:
-        return PATIENCE
+        return TIMEOUT
     try:
         seconds = float(text)
     except ValueError:

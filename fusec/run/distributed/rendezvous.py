@@ -27,7 +27,7 @@ _STEP = 0.05
 
 
 def meet(
-    ranks: Ranks, patience: float, seconds: float = MEETING, *, ends: Ends = Ends.COMMAND
+    ranks: Ranks, timeout: float, seconds: float = MEETING, *, ends: Ends = Ends.COMMAND
 ) -> Links:
     """Return connections to all other ranks; RankFailure where they do not come in time.
 
@@ -40,25 +40,25 @@ def meet(
     with socket.create_server((where, 0), backlog=128) as own:
         serves = not ranks.launched and ranks.rank == 0
         listener = _listen_near(where, ranks.port) if serves else None
-        given = (ranks, host_name(), own.getsockname()[1], os.getpid(), seconds, patience)
+        given = (ranks, host_name(), own.getsockname()[1], os.getpid(), seconds, timeout)
         watchdog = Watchdog(Order(*given, ends.value), listener)
         if listener is not None:
             listener.close()  # not shut down: the watchdog serves there
         watchdog.note(Status("rendezvous"))
         try:
-            told = watchdog.answer()
-            sockets = _connect_all(ranks, own, told, limit, watchdog)
+            announced = watchdog.answer()
+            sockets = _connect_all(ranks, own, announced, limit, watchdog)
         except BaseException:
             watchdog.leave()
             raise
-    hosts = tuple(entry["host"] for entry in told)
-    return Links(ranks.rank, sockets, hosts, patience, watchdog)
+    hosts = tuple(entry["host"] for entry in announced)
+    return Links(ranks.rank, sockets, hosts, timeout, watchdog)
 
 
 def _connect_all(
     ranks: Ranks,
     own: socket.socket,
-    told: Sequence[Mapping[str, Any]],
+    announced: Sequence[Mapping[str, Any]],
     limit: float,
     watchdog: Watchdog,
 ) -> dict[int, socket.socket]:
@@ -72,7 +72,7 @@ def _connect_all(
     watchdog.on_loss(give_up)
     try:
         for other in range(ranks.rank):
-            host, port = _address_of(told, other)
+            host, port = _address_of(announced, other)
             link = socket.create_connection((host, port), max(_STEP, limit - time.monotonic()))
             sockets[other] = link
             if not wire.join(link, ranks.token, SLOW):
@@ -119,9 +119,9 @@ def check_token(ranks: Ranks) -> None:
     )
 
 
-def _address_of(told: Sequence[Mapping[str, Any]], rank: int) -> tuple[str, int]:
+def _address_of(announced: Sequence[Mapping[str, Any]], rank: int) -> tuple[str, int]:
     """Return where a rank accepts connections; wire.Refused where it has told no address."""
-    match told[rank]["address"]:
+    match announced[rank]["address"]:
         case [str(host), int(port)] if 0 < port < 65536:
             return host, port
         case _:

@@ -10,12 +10,12 @@ import mmap
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.run.distributed import wire
 
-NOBODY, ANY = -1, -2
+NO_RANK, ANY = -1, -2
 """Values of `Status.waits`: the rank waits for no other; for some rank that it cannot name."""
 SIZE = 4096
 _HEAD = struct.Struct("=ddiI")
@@ -32,7 +32,7 @@ class Status:
     """
 
     doing: str = ""
-    waits: int = NOBODY
+    waits: int = NO_RANK
     limit: float = 0.0
     idle: float = 0.0
 
@@ -50,7 +50,7 @@ class StatusPage:
     def __init__(self, file: int) -> None:
         """Map the page of a file of `SIZE` bytes."""
         self._memory = mmap.mmap(file, SIZE)
-        self._last: tuple[Any, ...] = (0.0, NOBODY, b"")
+        self._last: tuple[Any, ...] = (0.0, NO_RANK, b"")
 
     def write(self, status: Status) -> None:
         """Note what the rank begins to do."""

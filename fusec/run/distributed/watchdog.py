@@ -49,7 +49,7 @@ class Watchdog:
         self._watch: threading.Thread | None = None
         # As the monitor it stays until all other ranks have left.
         self._outlives = listener is not None
-        if order.ends == Ends.NOBODY.value:
+        if order.ends == Ends.NO_RANK.value:
             self._watch = _start_thread(theirs, self._file.fileno(), listener)
         else:
             with theirs:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from fusec.dataclasses import asdict, dataclass
 from fusec.run.distributed.ranks import Ranks
 
 
@@ -14,13 +14,13 @@ class Ends(Enum):
 
     COMMAND: every one that is left after the grace period. PROGRAM: the same, but one that has seen
     the error may go on, since whoever wrote it may have caught the error; it ends within the grace
-    period once its connections are closed. NOBODY: none; the watchdog is a thread, as for ranks
+    period once its connections are closed. NO_RANK: none; the watchdog is a thread, as for ranks
     that are threads of one process.
     """
 
     COMMAND = "command"
     PROGRAM = "program"
-    NOBODY = "nobody"
+    NO_RANK = "nobody"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Order:
     port: int
     pid: int
     seconds: float
-    patience: float
+    timeout: float
     ends: str
 
     def frame(self) -> dict[str, Any]:

@@ -60,14 +60,14 @@ class _Watch:
     def _step(self) -> None:
         """Wait for the next thing that happens, and see to it."""
         links = [self._rank] if self._monitor is None else [self._rank, self._monitor]
-        pause = min(self._kill_at - time.monotonic(), self._order.patience / 4)
+        pause = min(self._kill_at - time.monotonic(), self._order.timeout / 4)
         ready, _, _ = select.select(links, [], [], max(0.0, pause))
         if self._monitor in ready:
             self._hear_monitor()
         if self._present and self._rank in ready:
             self._hear_rank()
         now = time.monotonic()
-        if not self._order.ranks.launched and now - self._heard > self._order.patience:
+        if not self._order.ranks.launched and now - self._heard > self._order.timeout:
             self._lose(Loss(0, "rank 0 does not answer"))
         if now > self._kill_at:
             self._end_rank()
@@ -131,7 +131,7 @@ class _Watch:
 
     def _end_rank(self) -> None:
         self._present = False
-        if self._order.ends == Ends.NOBODY.value:
+        if self._order.ends == Ends.NO_RANK.value:
             return
         if self._loss is not None and not self._order.ranks.launched:
             print(self._loss.error().render(), file=sys.stderr, flush=True)
@@ -160,7 +160,7 @@ def watch(rank: socket.socket, page: StatusPage, listener: socket.socket | None)
             return
         ranks, monitor = order.ranks, None
         if listener is not None:
-            given = (ranks.size, ranks.token, listener, order.seconds, order.patience)
+            given = (ranks.size, ranks.token, listener, order.seconds, order.timeout)
             monitor = Monitor(*given)
         _Watch(rank, page, order).run()
     page.close()

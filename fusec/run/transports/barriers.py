@@ -9,10 +9,10 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Share, Unshare
 from fusec.run.device import Device
@@ -81,11 +81,11 @@ class Barriers:
         self._words = self._device.allocate(max(size, 1), "words of barriers")
         self._device.fill(self._words, 0, max(size, 1))
         self._device.synchronise("clearing words of barriers")
-        told = self._links.gather(self._told(exchanges, names), "what is shared")
+        announced = self._links.gather(self._announcement(exchanges, names), "what is shared")
         pairs = zip(exchanges, names, strict=True)
-        return [None if name is None else self._barrier(b, *name, told) for b, name in pairs]
+        return [None if name is None else self._barrier(b, *name, announced) for b, name in pairs]
 
-    def _told(
+    def _announcement(
         self, exchanges: Sequence[Begin], names: Sequence[tuple[str, int] | None]
     ) -> dict[str, Any]:
         """Return what the others need to know: where this rank's words and shared memory are."""
@@ -98,15 +98,15 @@ class Barriers:
         return {"words": self._mapped.handle(self._words), "barriers": barriers}
 
     def _barrier(
-        self, begin: Begin, name: str, offset: int, told: Sequence[dict[str, Any]]
+        self, begin: Begin, name: str, offset: int, announced: Sequence[dict[str, Any]]
     ) -> Barrier:
         views, arrived = list[int](), list[int]()
         for place, rank in enumerate(begin.group):
-            there = told[rank]["barriers"].get(name)
+            there = announced[rank]["barriers"].get(name)
             if there is None or there[2] != begin.source.size:
                 raise InternalError(f"rank {rank} does not reach `{begin.exchange}`")
             first, where, _ = there
-            words = self._mapped.at(rank, *told[rank]["words"]) + first
+            words = self._mapped.at(rank, *announced[rank]["words"]) + first
             own = place == begin.place
             arrived.append(0 if own else words + STATE_BYTES * begin.place + WORD)
             if where is not None:

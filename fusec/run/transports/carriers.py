@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Collective
 from fusec.run.transports.protocol import Exchange
 from fusec.schedule.gathered_outputs import GATHERED_OUTPUT

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.hostir.instructions import Collective, Share, Unshare
 from fusec.run.device import Device, gpu_of
@@ -92,13 +92,13 @@ def _open_shared(links: Links, device: Device) -> _Shared:
 class GpuTransport:
     """Gives each exchange to the transport that carries it; NCCL starts where it is needed."""
 
-    def __init__(self, links: Links, device: Device, beside: GpuTransport | None = None) -> None:
+    def __init__(self, links: Links, device: Device, sibling: GpuTransport | None = None) -> None:
         """Find out which GPUs reach one another; EnvironmentProblem where two ranks share one.
 
-        beside: the process's first transport, for another program; that one is closed last.
+        sibling: the process's first transport, for another program; that one is closed last.
         """
-        self._links, self._device, self._first = links, device, beside is None
-        self._shared = _open_shared(links, device) if beside is None else beside._shared
+        self._links, self._device, self._first = links, device, sibling is None
+        self._shared = _open_shared(links, device) if sibling is None else sibling._shared
         self._peers = PeerTransport(links, device, self._shared.sides, self._shared.kernels)
         self._gathered: dict[str, tuple[DeviceMemory, int]] = {}
         self.has_nccl = self._shared.has_nccl
@@ -175,7 +175,7 @@ class GpuTransport:
             gather = Collective("all_gather", name, exchange.source, exchange.axis,
                                 len(begin.group))  # fmt: skip
             room = replace(room, stream=begin.source.stream)
-            gathers = replace(begin, exchange=gather, target=room, waited_at_once=True)
+            gathers = replace(begin, exchange=gather, target=room, waits_immediately=True)
             return self._shared.nccl.begin_operations(gathers)
         if isinstance(exchange, Unshare):
             return []

@@ -87,7 +87,7 @@ class NcclTransport:
         told = bytes.fromhex(links.gather(own, "start of NCCL")[0])
         unique = self._core.UniqueId.from_bytes(told)
         create = self._core.Communicator.init
-        world = self._apart(lambda: create(links.size, links.rank, unique), "start of NCCL")
+        world = self._in_thread(lambda: create(links.size, links.rank, unique), "start of NCCL")
         self._world = world
         self._keep(tuple(range(links.size)), world)
 
@@ -111,7 +111,7 @@ class NcclTransport:
         """
         exchange, key = begin.exchange, buffers_of(begin.exchange)[0]
         memory: DeviceMemory = begin.source if begin.target is None else begin.target
-        if isinstance(exchange, Collective) and begin.waited_at_once:
+        if isinstance(exchange, Collective) and begin.waits_immediately:
             return self._collective(begin, exchange, memory.stream)
         made = self._side.follow(memory.stream, key)
         if isinstance(exchange, Collective):
@@ -274,7 +274,7 @@ class NcclTransport:
         if group not in self._groups:
             color, key = min(group), group.index(self._links.rank)
             split = self._world.split
-            self._keep(group, self._apart(lambda: split(color, key), "split of NCCL's ranks"))
+            self._keep(group, self._in_thread(lambda: split(color, key), "split of NCCL's ranks"))
         return self._groups[group]
 
     def _keep(self, group: tuple[int, ...], communicator: Any) -> None:
@@ -310,7 +310,7 @@ class NcclTransport:
         except (ImportError, AttributeError, KeyError, RuntimeError):
             return 0  # of another version: Python calls it
 
-    def _apart(self, work: Callable[[], Any], doing: str) -> Any:
+    def _in_thread(self, work: Callable[[], Any], doing: str) -> Any:
         """Return what some work gives that waits for all ranks, with an eye on them."""
         found: list[Any] = []
         problems: list[BaseException] = []

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Share
 from fusec.run.device import Device
@@ -28,9 +28,9 @@ from fusec.run.operations import (
     issue_all,
 )  # fmt: skip
 from fusec.run.transports.barriers import Barrier, Barriers
+from fusec.run.transports.chunks import chunks_of
 from fusec.run.transports.kernels import TransportKernels
 from fusec.run.transports.mapped import WORD, MappedMemory, await_flag, write_flag
-from fusec.run.transports.pieces import pieces_of
 from fusec.run.transports.protocol import (
     Begin,
     DeviceMemory,
@@ -116,7 +116,7 @@ class PeerTransport:
         may not.
         """
         self._forget()
-        cut = [pieces_of(begin) for begin in exchanges]
+        cut = [chunks_of(begin) for begin in exchanges]
         counts: dict[tuple[str, int], int] = defaultdict(int)
         sent, received = list[tuple[int, Piece]](), list[tuple[int, Piece]]()
         for k, (out, into, _) in enumerate(cut):
@@ -128,9 +128,9 @@ class PeerTransport:
         self._flags = self._device.allocate(WORD * (len(sent) + len(received)), "flags")
         self._device.fill(self._flags, 0, WORD * (len(sent) + len(received)))
         self._device.synchronise("clearing flags")
-        told = self._tell([p for _, p in sent], [p for _, p in received])
-        copies = self._copies(sent, told)
-        arrivals = self._arrivals(received, len(sent), told)
+        announced = self._tell([p for _, p in sent], [p for _, p in received])
+        copies = self._copies(sent, announced)
+        arrivals = self._arrivals(received, len(sent), announced)
         barriers = self._barriers.prepare(exchanges)
         self._plans = [
             _Plan(begin, tuple(copies[k]), tuple(arrivals[k]), barrier)
@@ -150,7 +150,7 @@ class PeerTransport:
         plan = self._planned(begin)
         if plan.barrier is not None:
             return self._barriers.operations(plan.barrier, begin.source.stream)
-        out, _, own = pieces_of(begin)
+        out, _, own = chunks_of(begin)
         exchange = begin.exchange
         memory: DeviceMemory = begin.source if begin.target is None else begin.target
         stream, key = memory.stream, buffers_of(exchange)[0]
@@ -239,12 +239,12 @@ class PeerTransport:
         return self._links.gather(own, "start of peer copies")
 
     def _copies(
-        self, sent: list[tuple[int, Piece]], told: list[dict[str, Any]]
+        self, sent: list[tuple[int, Piece]], announced: list[dict[str, Any]]
     ) -> dict[int, list[_Copy]]:
         """Return what each exchange copies."""
         copies: dict[int, list[_Copy]] = defaultdict(list)
         for number, (k, piece) in enumerate(sent):
-            theirs = told[piece.peer]
+            theirs = announced[piece.peer]
             found = theirs["received"].get(f"{self._links.rank} {piece.number}")
             if found is None or found[2] != piece.size:
                 raise InternalError(f"rank {piece.peer} does not receive what rank "
@@ -256,12 +256,12 @@ class PeerTransport:
         return copies
 
     def _arrivals(
-        self, received: list[tuple[int, Piece]], before: int, told: list[dict[str, Any]]
+        self, received: list[tuple[int, Piece]], before: int, announced: list[dict[str, Any]]
     ) -> dict[int, list[_Arrival]]:
         """Return what comes in each exchange; `before`: words of flags that stand before theirs."""
         arrivals: dict[int, list[_Arrival]] = defaultdict(list)
         for number, (k, piece) in enumerate(received):
-            theirs = told[piece.peer]
+            theirs = announced[piece.peer]
             word = theirs["sent"].get(f"{self._links.rank} {piece.number}")
             if word is None:
                 raise InternalError(f"rank {piece.peer} does not send what rank "
@@ -331,7 +331,7 @@ def _joins(begin: Begin) -> bool:
     Never for what is sent and received: a rank says only behind what it sends that it may receive.
     """
     return (
-        begin.waited_at_once
+        begin.waits_immediately
         and isinstance(begin.exchange, Collective)
         and begin.target.size // len(begin.group) <= INLINE_BYTES
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dtype import DType
@@ -61,9 +61,9 @@ class Begin:
     """One exchange as it is begun: what `Transport.begin` takes.
 
     group: the ranks along the exchange's axis in order of place; place: that of this rank.
-    waited_at_once: whether its stream waits for it before anything else. order: equal for exchanges
-    that come one after the other, whichever program they are of. joined: what may take its place
-    and that of the launch after it. by_nccl: whether NCCL carries it, whoever could.
+    waits_immediately: whether its stream waits for it before anything else. order: equal for
+    exchanges that come one after the other, whichever program they are of. joined: what may take
+    its place and that of the launch after it. by_nccl: whether NCCL carries it, whoever could.
     """
 
     exchange: Exchange
@@ -71,7 +71,7 @@ class Begin:
     source: Any
     group: tuple[int, ...]
     place: int
-    waited_at_once: bool = False
+    waits_immediately: bool = False
     order: Hashable = None
     joined: Joined | None = None
     by_nccl: bool = False

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Collective
 from fusec.run.device import Device
 from fusec.run.distributed.links import Links
@@ -165,7 +165,7 @@ def pushes(begin: Begin) -> bool:
     exchange, target = begin.exchange, begin.target
     return (
         isinstance(exchange, Collective)
-        and begin.waited_at_once
+        and begin.waits_immediately
         and exchange.kind == "all_reduce"
         and target.elements > 0
         and pushes_sum(exchange.reduction, target.dtype, target.size, len(begin.group))

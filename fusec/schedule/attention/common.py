@@ -23,18 +23,18 @@ def recognised(
     segment: Fusion,
     find: Callable[[Fusion], Found | Refusal],
     families: tuple[str, ...],
-    beside: str,
+    readers: str,
 ) -> tuple[Fusion, Found] | Refusal:
     """Return a segment at known sizes and what it is, or why it is none.
 
-    find: what looks for that; families: operations that it may have; beside: what else reads
+    find: what looks for that; families: operations that it may have; readers: what else reads
     inputs while a kernel runs.
     """
     refusal = unsupported_nodes(segment, families)
     if refusal is not None:
         return refusal
     if segment.effects.overwritten:
-        return Refusal("aliases", f"an input is written while other {beside} may still read it")
+        return Refusal("aliases", f"an input is written while other {readers} may still read it")
     fusion, _ = specialise(segment, dynamic_symbols(segment))
     try:
         found = find(fusion)
@@ -43,7 +43,7 @@ def recognised(
     return found if isinstance(found, Refusal) else (fusion, found)
 
 
-def copy_trouble(
+def check_copies(
     fusion: Fusion,
     features: Iterable[Dim],
     known: Collection[int],

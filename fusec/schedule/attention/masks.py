@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, Symbol, dim
 from fusec.ir.dtype import I64, U64, DType

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Lowering
@@ -59,7 +59,7 @@ class Part:
         return Lowering(self.epilogue.fusion, self.domain, self.bind(width)[0])
 
 
-def behind(fusion: Fusion, node: Node) -> set[Value]:
+def dependents(fusion: Fusion, node: Node) -> set[Value]:
     """Return what depends on the results of a node."""
     found = set(node.outputs)
     for other in fusion.nodes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 
+from fusec.dataclasses import replace
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
 from fusec.ops.acts import Act

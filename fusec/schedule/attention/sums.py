@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.ir.roles import Combine
 from fusec.ops.acts import Act, act_of
 from fusec.ops.builder.build import make_node
 from fusec.ops.names import fresh_name
 
-_RECENT: Recent[Fusion] = Recent()
-_PRODUCTS: Recent[tuple[tuple[Node, tuple[Node, ...]], ...]] = Recent()
+_CACHE: IdentityCache[Fusion] = IdentityCache()
+_PRODUCTS: IdentityCache[tuple[tuple[Node, tuple[Node, ...]], ...]] = IdentityCache()
 
 
 def as_products(fusion: Fusion) -> Fusion:
     """Return the fusion with such sums as matrix products of one row; results keep their values."""
-    return _RECENT.of(fusion, None, lambda: _rewritten(fusion))
+    return _CACHE.of(fusion, None, lambda: _rewritten(fusion))
 
 
 def sum_of(fusion: Fusion, node: Node) -> str:

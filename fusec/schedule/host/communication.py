@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import (
     ALL_GATHER,
@@ -89,7 +89,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             return Problem(segment, segment)
         return Refusal("operation", "it is not a single collective")
 
-    def likeliest(self, problem: Problem, target: Target) -> Exchanged:
+    def default_parameters(self, problem: Problem, target: Target) -> Exchanged:
         """Return what the operation says: there is nothing to choose."""
         node = problem.segment.nodes[0]
         given = node.attributes
@@ -100,7 +100,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         """Return a plan without kernels."""
         return Plan(self.name, problem.segment, (), parameters, problem=problem)
 
-    def price(self, plan: ExchangePlan, target: Target) -> Estimate:
+    def estimate(self, plan: ExchangePlan, target: Target) -> Estimate:
         """Return the bytes that a rank sends and what its memory sees of them."""
         node, hints = plan.fusion.nodes[0], plan.fusion.hints
         given, made = tensor_bytes(node.inputs[0], hints), tensor_bytes(node.output, hints)
@@ -157,7 +157,7 @@ class Placement(Family[Problem, Placed, PlacementPlan]):
             return Problem(segment, segment)
         return Refusal("operation", "it does not only define the placement of a tensor")
 
-    def likeliest(self, problem: Problem, target: Target) -> Placed:
+    def default_parameters(self, problem: Problem, target: Target) -> Placed:
         """Return what the operation says: there is nothing to choose."""
         node = problem.segment.nodes[0]
         given = node.attributes
@@ -169,7 +169,7 @@ class Placement(Family[Problem, Placed, PlacementPlan]):
         """Return a plan without kernels."""
         return Plan(self.name, problem.segment, (), parameters, problem=problem)
 
-    def price(self, plan: PlacementPlan, target: Target) -> Estimate:
+    def estimate(self, plan: PlacementPlan, target: Target) -> Estimate:
         """Return a price of nothing, where an address is all that changes; else that of a copy."""
         if not plan.parameters.copied:
             return Estimate(bytes=0, ctas=0, kernels=0)

@@ -7,9 +7,9 @@ on the CPU, by the body that declares the operation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, dim
 from fusec.ir.effects import own_strides
 from fusec.ir.graph import Const, Fusion, Output, Value
@@ -67,7 +67,7 @@ class HostOperations(Family[HostProblem, HostParameters, Plan[HostProblem, HostP
                       if not found)  # fmt: skip
         return HostProblem(segment, fusion, HostPlan(tuple(copies), zeros), calls + len(zeros))
 
-    def likeliest(self, problem: HostProblem, target: Target) -> HostParameters:
+    def default_parameters(self, problem: HostProblem, target: Target) -> HostParameters:
         """Return the only choice."""
         return HostParameters()
 
@@ -77,7 +77,7 @@ class HostOperations(Family[HostProblem, HostParameters, Plan[HostProblem, HostP
         """Return a plan without kernels."""
         return Plan(self.name, problem.fusion, (), parameters, host=problem.plan, problem=problem)
 
-    def price(self, plan: Plan[HostProblem, HostParameters], target: Target) -> Estimate:
+    def estimate(self, plan: Plan[HostProblem, HostParameters], target: Target) -> Estimate:
         """Return the traffic on the GPU; of what is evaluated the time on the CPU is not known."""
         hints = plan.fusion.hints
         read = sum(tensor_bytes(i.value, hints) for i in plan.fusion.inputs)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim, minimum
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Node, Value
@@ -34,7 +34,7 @@ class RowsTime:
     """Predicted seconds of a kernel that adds its rows, and of all-reduce and kernel."""
 
     pushed: float
-    apart: float
+    separate: float
 
 
 def with_pushed_rows(
@@ -50,7 +50,7 @@ def with_pushed_rows(
         if kernel is None:
             continue
         times = rows_time(segmented, before, number, kernel, target)
-        if times is not None and times.pushed <= (1 - saved) * times.apart:
+        if times is not None and times.pushed <= (1 - saved) * times.separate:
             found[number] = replace(found[number], kernels=(*found[number].kernels, kernel))
     return tuple(found)
 

@@ -16,7 +16,7 @@ PUSHED_BYTES, PUSHED_BYTES_IN_SLICES = 16 << 20, 12 << 20
 Of more, NCCL's rate counts. By replay on four H200 NCCL adds 8 MiB in 60 us; a kernel sends these
 12 MiB in 52 (2026-11).
 """
-SENT_AT_ONCE = 2 << 20
+MOST_SENT_TO_ALL = 2 << 20
 """Bytes that a rank sends to several others at most where it sends them all its elements.
 
 In slices fewer are sent, and arrive in two steps. custom_all_reduce.cuh of vLLM takes two stages
@@ -36,7 +36,7 @@ def most_added(kind: str, ranks: int) -> int:
     """Return the bytes of each rank that a kind of pushed sum adds at most."""
     if kind == PUSHED_SLICES:
         return PUSHED_BYTES_IN_SLICES * ranks // (2 * (ranks - 1))
-    return (PUSHED_BYTES if ranks == 2 else SENT_AT_ONCE) // (ranks - 1)
+    return (PUSHED_BYTES if ranks == 2 else MOST_SENT_TO_ALL) // (ranks - 1)
 
 
 def pushed_kind(size: int, ranks: int) -> str:

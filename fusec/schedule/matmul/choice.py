@@ -1,39 +1,28 @@
-"""What may be chosen of a matrix product: its kernel, and that one's tile, stages and splits."""
+"""What may be chosen of a matrix product: the base of its kernels' records, and what all have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
-from fusec.ir.dim import Dim
-from fusec.schedule.grid_methods import BULK, MATMUL_METHODS, PARTIALS, HalfPartials
-from fusec.schedule.matmul.limits import COLUMNS, PART, RANGES, WARPS
+from fusec.dataclasses import dataclass, replace
+from fusec.index.access import Facts
+from fusec.ir.annotations import Setting
+from fusec.ir.dim import Dim, dim
+from fusec.ir.dtype import DType
+from fusec.schedule.grid_methods import MATMUL_METHODS, PARTIALS, HalfPartials
 from fusec.schedule.matmul.problem import Product
+from fusec.schedule.matmul.staged import StagedTensor
 from fusec.schedule.plan import Guard
 from fusec.schedule.space import COUNTS, Field, Parameters
+from fusec.target import Target
 
-HOPPER = ("wgmma", "split_k")
-"""The kernels of copies in bulk into wgmma."""
+KERNELS = ("wgmma", "split_k", "vector", "mma", "simt")
+"""The kernels' names in files; records.py has the record of each."""
 MOST_COORDINATE = 2**31 - 1 - 256
 """Coordinates in a tensor map are ints, also those of what a last tile has too much."""
-TILES = {
-    "wgmma": {"tile_k": 64},
-    "split_k": {"tile_k": 64},
-    "vector": {"tile_k": WARPS * PART},
-    "mma": {"tile_m": 128, "tile_k": 32},
-    "simt": {"tile_m": 64, "tile_k": 16},
-}
-"""Fields that follow from the kernel."""
-TILE_COLUMNS = {
-    "wgmma": tuple(range(8, 257, 8)),
-    "split_k": (64, 128, 256),
-    "vector": COLUMNS,
-    "mma": (128,),
-    "simt": (64,),
-}
 SWAPPED_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
-"""Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
+"""Rows of a tile of `split_k` whose operands are swapped; its columns are the rows of wgmma."""
 TURNED_ROWS = tuple(r for r in range(16, 241, 8) if r % 64)
 """The same of `wgmma`, any that are no rows of other tiles."""
 MOST_SWAPPED_ROWS = 112
@@ -66,55 +55,113 @@ BAND = 8
 BANDS = (1, 2, 4, 8, 16, 32, 64)
 """Tile rows that are walked together."""
 STAGES = range(1, 17)
-WIDTHS = {
-    "wgmma": (8, 2, 1), "split_k": (4, 2, 1), "vector": (4, 2, 1), "mma": (8, 2, 1),
-    "simt": (4, 2, 1),
-}  # fmt: skip
+TILE_COLUMNS = tuple(range(8, 257, 8))
+"""Columns of a tile, of any kernel."""
+QUADS, OCTETS = (4, 2, 1), (8, 2, 1)
 """Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange, 4
 where sums go through shared memory."""
-MULTIPLIERS = 256
-"""Threads of a Hopper kernel that multiply: two warpgroups, 64 rows of a tile each."""
-MOST_PARTS = 16
-"""Parts along K of a tile of `wgmma` in the last wave."""
-THREE_TIMES = 192
-"""Rows of a tile of `wgmma` that three warpgroups multiply, 64 each."""
+
+
+class Factors(Protocol):
+    """What of a product's factors the depth of a step follows from: `Traits` has it."""
+
+    @property
+    def dtype(self) -> DType | None:
+        """Return the type that tensor cores multiply, if they do."""
+        ...
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether both are 8-bit floats."""
+        ...
+
+    @property
+    def is_joined(self) -> bool:
+        """Return whether there is a second B."""
+        ...
+
+    @property
+    def has_converted_weights(self) -> bool:
+        """Return whether B is integers."""
+        ...
+
+    @property
+    def is_b_k_major(self) -> bool:
+        """Return whether neighbours along K are neighbours in B's memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """The value of a field that a kernel does not have, and why it cannot have another."""
+
+    value: Setting
+    rule: str
+    because: str
+
+
+_OF_WGMMA = "ping_pong, multicast, staged and band are parameters of kernel `wgmma`, not of `{}`"
+_ONE_CLUSTER = Lacking(1, "splits", "kernel `{}` does not support so many splits of K")
+ONLY_SLICES = "kernel `{}` supports only `slices` for split-K"
+LACKING: Mapping[str, Lacking] = {
+    "cluster": _ONE_CLUSTER,
+    "split_method": Lacking(SPLIT_METHODS[0], "splits", ONLY_SLICES),
+    "ping_pong": Lacking(False, "kernel", _OF_WGMMA),
+    "multicast": Lacking(MULTICASTS[0], "kernel", _OF_WGMMA),
+    "staged": Lacking(False, "kernel", _OF_WGMMA),
+    "band": Lacking(BAND, "kernel", _OF_WGMMA),
+    "partials": Lacking(
+        PARTIALS[0], "partials", "kernel `{}` has f32 partial sums; `split_k` supports 16-bit ones"
+    ),
+}
+"""Of the free fields that only some kernels have."""
+_WRITTEN = (
+    "kernel", "tile_m", "tile_n", "tile_k", "stages", "cluster", "splits", "split_method",
+    "vector_width", "ping_pong", "multicast", "staged", "band", "joined", "converted",
+    "wide_index",
+)  # fmt: skip
+"""The fields that dumps have of any kernel, in their order."""
 
 
 @dataclass(frozen=True)
 class MatmulParameters(Parameters):
-    """The choices of a matrix product.
+    """The choices of a matrix product that every kernel has; the record of each adds its own.
 
-    tile_k: K of one step of a CTA; wide_index: 64-bit addresses; joined: whether half of a tile's
-    columns are those of a second product; converted: whether B is 8-bit integers, which are made
-    halves in registers, so that operands are swapped whatever the rows.
+    tile_k: K of one step of a CTA; splits: parts of K of a tile, whose sums meet in memory;
+    converted: whether B is 8-bit integers, which are made halves in registers; wide_index: 64-bit
+    addresses. kernel: its name in files; tile: fields that follow from it; tile_columns: the tile's
+    columns that it has; most_splits: its parts of K; uses_tma: whether bulk tensor copies feed
+    wgmma; loads_chunks: whether it loads operands in chunks of 16 bytes, where they lie so;
+    on_tensor_cores: whether these multiply; has_l2_hints: whether copies of what is read once say
+    so.
     """
 
-    kernel: str
     tile_m: int
     tile_n: int
     tile_k: int
     stages: int
-    cluster: int = 1
     splits: int = 1
-    split_method: str = SPLIT_METHODS[0]
     vector_width: int = 1
-    ping_pong: bool = False
-    multicast: str = MULTICASTS[0]
-    staged: bool = False
-    band: int = BAND
-    joined: bool = False
     converted: bool = False
     wide_index: bool = False
-    partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
+    kernel: ClassVar[str]
+    tile: ClassVar[Mapping[str, int]]
+    tile_columns: ClassVar[tuple[int, ...]]
+    most_splits: ClassVar[int] = 1
+    uses_tma: ClassVar[bool] = False
+    loads_chunks: ClassVar[bool] = False
+    on_tensor_cores: ClassVar[bool] = True
+    has_l2_hints: ClassVar[bool] = False
+    lacking: ClassVar[Mapping[str, Lacking]] = LACKING
     free: ClassVar = (
-        Field("kernel", tuple(TILES), "the kernel (`docs/products.md`)"),
+        Field("kernel", KERNELS, "the kernel (`docs/products.md`)"),
         Field(
             "tile_m",
             tuple(sorted({8, *SWAPPED_ROWS, *TURNED_ROWS, 128, 256})),
             "rows of a tile; below 128 (`split_k`) or no multiple of 64 (`wgmma`) operands "
             "are swapped",
         ),
-        Field("tile_n", TILE_COLUMNS["wgmma"], "columns of a tile"),
+        Field("tile_n", TILE_COLUMNS, "columns of a tile"),
         Field("stages", tuple(STAGES), "steps along K in flight"),
         Field("cluster", (1, 2, 4, 8), "CTAs of a cluster that split K and add in shared memory"),
         Field("splits", COUNTS, "clusters that split K"),
@@ -146,22 +193,48 @@ class MatmulParameters(Parameters):
         ),
     )
 
+    def setting(self, name: str) -> Setting:
+        """Return the value of a free field, also of one that only other kernels have."""
+        return getattr(self, name) if hasattr(self, name) else self.lacking[name].value
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """Return all fields as dumps write them, those of other kernels among them."""
+        own = {**super().written, "kernel": self.kernel}
+        others = {name: lacking.value for name, lacking in self.lacking.items()}
+        found = {name: own.get(name, others.get(name, False)) for name in _WRITTEN}
+        return {**found, **own}
+
+    @classmethod
+    def depth(cls, problem: Factors, rows: int) -> int:
+        """Return the elements of K of a step, of a tile of so many rows."""
+        del problem, rows
+        return cls.tile["tile_k"]
+
+    @classmethod
+    def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
+        """Return the fields that follow from what is multiplied and from a tile's rows."""
+        return {**cls.tile, "tile_k": cls.depth(problem, rows)}
+
+    @property
+    def template(self) -> str:
+        """Return the name of the template."""
+        return f"matmul_{self.kernel}"
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a CTA."""
+        return 256
+
     @property
     def swapped(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
-        if self.kernel == "wgmma":
-            return self.tile_m in TURNED_ROWS
-        return self.kernel == "split_k" and (self.converted or self.tile_m in SWAPPED_ROWS)
-
-    @property
-    def across(self) -> int:
-        """Return the columns of one wgmma: those of a tile, or with swapped operands its rows."""
-        return self.tile_m if self.swapped else self.tile_n
+        return False
 
     @property
     def products(self) -> int:
         """Return the products whose columns share a tile."""
-        return 2 if self.joined else 1
+        return 1
 
     @property
     def columns(self) -> int:
@@ -171,95 +244,106 @@ class MatmulParameters(Parameters):
     @property
     def pair_rows(self) -> int:
         """Return the tile rows of a cluster whose CTAs share an operand, else 1."""
-        return CLUSTERS[self.multicast][0]
+        return 1
 
     @property
     def pair_columns(self) -> int:
         """Return the tile columns of such a cluster, else 1."""
-        return CLUSTERS[self.multicast][1]
+        return 1
+
+    @property
+    def cluster_k(self) -> int:
+        """Return the CTAs of a cluster that split K."""
+        return 1
 
     @property
     def ctas(self) -> int:
         """Return the CTAs of a cluster, which sum together or share an operand."""
-        return self.cluster * self.pair_rows * self.pair_columns
-
-    @property
-    def readers(self) -> int:
-        """Return the CTAs of a cluster that read what one of them loads, of either operand."""
-        return self.pair_rows + self.pair_columns - 1
-
-    @property
-    def consumers(self) -> int:
-        """Return the warpgroups of a Hopper kernel that multiply."""
-        return 3 if self.kernel == "wgmma" and self.tile_m == THREE_TIMES else 2
-
-    @property
-    def row_blocks(self) -> int:
-        """Return how many times 64 rows, or swapped columns, a warpgroup of `wgmma` multiplies."""
-        along = self.tile_n if self.swapped else self.tile_m
-        return along // (64 if self.ping_pong else 64 * self.consumers)
-
-    @property
-    def sums(self) -> int:
-        """Return the sums of a tile that a thread of `wgmma` holds."""
-        return self.row_blocks * self.across // 2
+        return self.cluster_k * self.pair_rows * self.pair_columns
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Return how many neighbouring columns a thread may have."""
-        return WIDTHS["split_k" if self.swapped else self.kernel]
+        return QUADS
+
+    def epilogue_width(self, product: Product) -> int:
+        """Return how many neighbouring columns a thread has."""
+        del product
+        return self.vector_width
+
+    def staged_tensors(self, product: Product, facts: Facts) -> tuple[StagedTensor, ...]:
+        """Return the epilogue's tensors that go through shared memory by rows."""
+        del product, facts
+        return ()
 
     @property
-    def moves_registers(self) -> bool:
-        """Return whether who multiplies in `split_k` takes registers of who loads."""
-        return self.kernel == "split_k" and self.converted and (self.tile_m > 128 or self.in_ranges)
+    def accumulators(self) -> int:
+        """Return the sums of a tile that a thread holds."""
+        return self.tile_m * self.tile_n // self.threads
+
+    @property
+    def words_in_flight(self) -> int | None:
+        """Return the words of operands that a thread has in flight; None: those of the template."""
+        return None
+
+    @property
+    def has_stages(self) -> bool:
+        """Return whether the kernel has so many stages."""
+        return self.stages > 1
+
+    def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
+        """Return the CTAs along each axis; tiles: or the pairs of those that a cluster takes."""
+        del target
+        return tiles * self.ctas, dim(1), dim(1)
+
+    # -- how the sums of the parts of a tile meet
 
     @property
     def takes_turns(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
-        return self.splits > 1 and self.split_method in TURNS
-
-    @property
-    def in_bulk(self) -> bool:
-        """Return whether they add their sums by reducing bulk copies."""
-        return self.splits > 1 and MATMUL_METHODS[self.split_method].instruction == BULK
+        return False
 
     @property
     def has_second(self) -> bool:
         """Return whether a kernel of its own adds up what the clusters of a tile have left."""
-        return self.splits > 1 and self.split_method == "two_kernel"
+        return False
 
     @property
     def leaves_halves(self) -> bool:
         """Return whether the clusters of a tile round their sums to the result's 16-bit type."""
-        return self.partials == "half"
-
-    @property
-    def leaves_fragments(self) -> bool:
-        """Return whether it takes sums from registers as wgmma leaves them."""
-        return self.has_second and self.cluster == 1 and not self.swapped
+        return False
 
     @property
     def in_arrival_order(self) -> bool:
         """Return whether the clusters of a tile add to its sums whenever they are done."""
-        return self.splits > 1 and self.split_method in UNORDERED
+        return False
 
     @property
-    def requested(self) -> frozenset[str]:
-        """Return the fields whose values only a schedule of the user's selects."""
-        method = self.in_arrival_order or (self.leaves_halves and self.takes_turns)
-        fields = [("split_method", method), ("partials", self.leaves_halves)]
-        return frozenset(name for name, asked in fields if asked)
+    def keeps_partials_in_l2(self) -> bool:
+        """Return whether so few tiles are summed of parts that these never leave L2."""
+        return False
+
+    def summed_tiles(self, tiles: Dim, target: Target) -> Dim:
+        """Return how many of all tiles are summed of parts at most."""
+        del target
+        return tiles
 
     @property
-    def in_ranges(self) -> bool:
-        """Return whether each SM has an equal range of the steps of all tiles."""
-        return self.splits > 1 and self.split_method == RANGES
+    def summed_splits(self) -> int:
+        """Return the parts of K of most tiles."""
+        return self.splits
 
     @property
-    def threads(self) -> int:
-        """Return the threads of a CTA."""
-        return 128 * (self.consumers + 1) if self.kernel in HOPPER else 256
+    def part_of_k(self) -> tuple[int, int]:
+        """Return the elements of K that one summand takes at a time, and the summands of a CTA's or
+        a cluster's sum.
+        """
+        return self.tile_k, self.cluster_k
+
+    @property
+    def splitters(self) -> str:
+        """Return what shares K of a tile, if the kernel is told how many do."""
+        return ""
 
 
 @dataclass(frozen=True)

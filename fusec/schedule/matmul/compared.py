@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from math import inf
+from typing import Any, TypeVar
 
-from fusec.ir.dtype import F32
+from fusec.dataclasses import fields, replace
 from fusec.schedule.matmul.choice import (
-    HOPPER,
-    MOST_PARTS,
     MOST_SWAPPED_ROWS,
-    MULTIPLIERS,
     STAGES,
     SWAPPED_ROWS,
-    TILES,
     MatmulParameters,
     Sizes,
 )
-from fusec.schedule.matmul.cost.occupancy import clusters, room
+from fusec.schedule.matmul.cost.occupancy import room
 from fusec.schedule.matmul.cost.price import best_method
-from fusec.schedule.matmul.limits import ACROSS_PART, RANGES, WARPS, WEIGHT_PART
+from fusec.schedule.matmul.gemv import (
+    MOST_ROWS,
+    MOST_WEIGHTED_ROWS,
+    GemvParameters,
+    across_shapes,
+    vector_shapes,
+)
+from fusec.schedule.matmul.hopper import (
+    MOST_DEEP_ROWS,
+    MOST_PARTS,
+    MULTIPLIERS,
+    TILE_K,
+    HopperParameters,
+    PersistentParameters,
+    SplitKParameters,
+    StreamKParameters,
+)
+from fusec.schedule.matmul.limits import RANGES
 from fusec.schedule.matmul.operands.computed import MOST_ROWS as MOST_COMPUTED
+from fusec.schedule.matmul.portable import MmaParameters, SimtParameters
 from fusec.schedule.matmul.ranges import PARTS
+from fusec.schedule.matmul.records import RECORDS
 from fusec.schedule.matmul.shared import bytes_of_stage, layout_of
-from fusec.schedule.matmul.staged import StagedSlots
 from fusec.schedule.matmul.tiles import persistent_tiles
 from fusec.schedule.matmul.traits import Traits
-from fusec.schedule.matmul.vector import MOST_ROWS, MOST_WEIGHTED_ROWS, across_shapes, vector_shapes
 from fusec.target import Target
 
+R = TypeVar("R", bound=MatmulParameters)
+H = TypeVar("H", bound=HopperParameters)
 KEPT = 256
 """Products of which the parameters are kept; those of a model are fewer."""
-TILE_K_BYTES = 128
-"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted. Of f32
-there are as many bytes."""
-MOST_DEEP_ROWS = 128
-"""Rows of A beside which a stage of weights is as deep: of more, two would fill an SM."""
 WEIGHED_TILES = ((256, 128),)
 """Tiles of weights that are converted once for twice as many rows."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
@@ -65,107 +76,112 @@ def compared(
 def _compared(
     problem: Traits, able: tuple[str, ...], target: Target, kernel: str
 ) -> Iterator[MatmulParameters]:
-    sizes = problem.sizes
-    steps = -(-sizes.k // _tile_k("wgmma", problem))
+    steps = -(-problem.sizes.k // HopperParameters.depth(problem, 0))
     if kernel:
-        steps = max(steps, LEAST_STEPS)
-    worse = {"simt"} if len(able) > 1 else set[str]()
-    if {*HOPPER} & {*able}:
-        worse.add("mma")
-    if problem.has_converted_weights:
-        most = MOST_WEIGHTED_ROWS if {*HOPPER} & {*able} else sizes.m
+        names, steps = {kernel} & {*able}, max(steps, LEAST_STEPS)
     else:
-        most = MOST_ROWS
-    if sizes.m > most and len(able) > 1:
-        worse.add("vector")
-    for name in (k for k in able if k not in worse) if not kernel else {kernel} & {*able}:
-        for shape in _shapes(name, sizes, problem, target):
-            if problem.is_computed and shape.tile_m > MOST_COMPUTED:
-                continue
-            width = problem.staged_width if shape.staged else _width(problem, shape.widths)
-            whole = replace(shape, vector_width=width)
-            if name in HOPPER:
-                whole = replace(whole, stages=most_stages(whole, problem, target.shared))
-            number = sizes.tiles(whole)
-            if name == "split_k":
-                for tile in (whole, *_beside(whole, problem, target)):
-                    alone = tile.converted or tile.joined or problem.is_computed
-                    yield from _splits(tile, number, steps, target, alone=alone)
-                    if not problem.is_computed:
-                        yield from _pairs(tile, sizes, steps, target)
-                    if tile.converted:
-                        yield replace(tile, splits=PARTS, split_method=RANGES)
-            elif name == "vector":
-                each = MOST_BLOCKS[problem.is_b_k_major or not whole.converted]
-                most = min(-(-sizes.k // whole.tile_k), max(1, each * target.sms // number))
-                yield from (replace(whole, splits=n) for n in range(1, most + 1))
-            else:
-                yield whole
-                if name == "wgmma" and not problem.cuts:
-                    yield from _parts(whole, sizes, steps, target)
+        worse = _worse(problem, able)
+        names = [k for k in able if k not in worse]
+    for name in names:
+        yield from _OF_KERNEL[name](problem, steps, target)
 
 
-def _beside(tile: MatmulParameters, problem: Traits, target: Target) -> Iterator[MatmulParameters]:
+def _worse(problem: Traits, able: tuple[str, ...]) -> frozenset[str]:
+    """Return the kernels that are slower than another that can run the product."""
+    has_tma = any(RECORDS[k].uses_tma for k in able)
+    most = MOST_ROWS
+    if problem.has_converted_weights:
+        most = MOST_WEIGHTED_ROWS if has_tma else problem.sizes.m
+    slower = (
+        ("simt", len(able) > 1),
+        ("mma", has_tma),
+        ("vector", len(able) > 1 and problem.sizes.m > most),
+    )
+    return frozenset(name for name, is_slower in slower if is_slower)
+
+
+def _persistent(problem: Traits, steps: int, target: Target) -> Iterator[MatmulParameters]:
+    own = PersistentParameters.tile_of(problem, 0)
+    tiles = (replace(p, **own) for p in persistent_tiles(problem, problem.sizes, target))
+    for tile in dict.fromkeys(tiles):
+        width = problem.staged_width if tile.staged else _width(problem, tile.widths)
+        whole = _deepest(replace(tile, vector_width=width), problem, target.shared)
+        yield whole
+        if not problem.cuts:
+            yield from _parts(whole, problem.sizes, steps, target)
+
+
+def _split_k(problem: Traits, steps: int, target: Target) -> Iterator[MatmulParameters]:
+    sizes = problem.sizes
+    for rows, columns in _split_tiles(problem):
+        plain = SplitKParameters(rows, columns, **SplitKParameters.tile_of(problem, rows), stages=2)
+        whole = _deepest(_widest(plain, problem), problem, target.shared)
+        number = sizes.tiles(whole)
+        for tile in (whole, *_beside(whole, problem, target)):
+            alone = tile.converted or tile.joined or problem.is_computed
+            yield from _splits(tile, number, steps, target, alone=alone)
+            if not problem.is_computed:
+                yield from _pairs(tile, sizes, steps, target)
+            if tile.converted:
+                yield _in_ranges(tile)
+
+
+def _split_tiles(problem: Traits) -> Iterable[tuple[int, int]]:
+    """Return rows and columns of the tiles of split products."""
+    m = problem.sizes.m
+    wide = () if SplitKParameters.depth(problem, 0) > TILE_K else WIDE_TILES
+    if problem.has_converted_weights and m > MOST_DEEP_ROWS:
+        wide = WEIGHED_TILES
+    padded = next((r for r in (16, 32, 64) if r >= m), -(-m // 128) * 128)
+    fitting = [(r, c) for r, c, whole in swapped_tiles(m) if whole <= padded]
+    most = MOST_COMPUTED if problem.is_computed else inf
+    return dict.fromkeys(t for t in (*SPLIT_TILES, *wide, *fitting) if t[0] <= most)
+
+
+def _in_ranges(tile: SplitKParameters) -> StreamKParameters:
+    """Return a tile whose steps SMs divide evenly."""
+    own: dict[str, Any] = {f.name: getattr(tile, f.name) for f in fields(tile)}
+    own |= {"splits": PARTS, "split_method": RANGES}
+    return StreamKParameters(**own)
+
+
+def _gemv(problem: Traits, steps: int, target: Target) -> Iterator[MatmulParameters]:
+    del steps
+    sizes, own = problem.sizes, GemvParameters.tile_of(problem, 0)
+    if problem.is_b_k_major or not problem.has_converted_weights:
+        shapes = vector_shapes(sizes.m, converted=problem.has_converted_weights)
+    else:
+        shapes = across_shapes(sizes.m)
+    for rows, columns, stages in shapes:
+        whole = _widest(GemvParameters(rows, columns, **own, stages=stages), problem)
+        each = MOST_BLOCKS[problem.is_b_k_major or not whole.converted]
+        most = min(-(-sizes.k // whole.tile_k), max(1, each * target.sms // sizes.tiles(whole)))
+        yield from (replace(whole, splits=n) for n in range(1, most + 1))
+
+
+def _mma(problem: Traits, steps: int, target: Target) -> Iterator[MatmulParameters]:
+    del steps, target
+    yield _widest(MmaParameters(), problem)
+
+
+def _simt(problem: Traits, steps: int, target: Target) -> Iterator[MatmulParameters]:
+    del steps, target
+    yield _widest(SimtParameters(), problem)
+
+
+_OF_KERNEL: Mapping[str, Callable[[Traits, int, Target], Iterator[MatmulParameters]]] = {
+    "wgmma": _persistent, "split_k": _split_k, "vector": _gemv, "mma": _mma, "simt": _simt,
+}  # fmt: skip
+"""What yields the parameters of each kernel, of a product with so many steps along K."""
+
+
+def _beside(tile: SplitKParameters, problem: Traits, target: Target) -> Iterator[SplitKParameters]:
     """Yield a tile of which an SM has two CTAs: together they have as much in flight.
 
     What converts weights is bound by that, not by the memory: two were never quicker (H200).
     """
     if tile.swapped and tile.tile_m <= MOST_BESIDE and not tile.converted:
         yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, room(2)))
-
-
-def _tile_k(kernel: str, problem: Traits, rows: int = 0) -> int:
-    """Return the elements of K of a step of a kernel, of a tile of so many rows."""
-    if kernel in HOPPER and problem.has_converted_weights and rows > MOST_DEEP_ROWS:
-        return TILES[kernel]["tile_k"]
-    if kernel in HOPPER and (problem.is_narrow or problem.has_converted_weights):
-        return TILE_K_BYTES
-    if kernel in HOPPER and problem.dtype == F32:
-        return TILE_K_BYTES // F32.size
-    if kernel == "vector" and problem.has_converted_weights:
-        return WARPS * (WEIGHT_PART if problem.is_b_k_major else ACROSS_PART)
-    return TILES[kernel]["tile_k"]
-
-
-def tile_of(kernel: str, problem: Traits, rows: int) -> dict[str, int]:
-    """Return the fields that follow from the kernel, from what it multiplies and a tile's rows."""
-    return {
-        **TILES[kernel],
-        "tile_k": _tile_k(kernel, problem, rows),
-        "joined": problem.is_joined,
-        "converted": kernel in ("split_k", "vector") and problem.has_converted_weights,
-    }
-
-
-def _shapes(
-    kernel: str, sizes: Sizes, problem: Traits, target: Target
-) -> Iterator[MatmulParameters]:
-    """Yield the tiles of a kernel, whose K nobody shares yet."""
-    given = tile_of(kernel, problem, 0)
-    if kernel == "wgmma":
-        tiles = persistent_tiles(problem, sizes, target)
-        yield from dict.fromkeys(replace(p, **given) for p in tiles)
-    elif kernel == "split_k":
-        wide = () if given["tile_k"] > TILES["split_k"]["tile_k"] else WIDE_TILES
-        if problem.has_converted_weights and sizes.m > MOST_DEEP_ROWS:
-            wide = WEIGHED_TILES
-        padded = next((r for r in (16, 32, 64) if r >= sizes.m), -(-sizes.m // 128) * 128)
-        fitting = [(r, c) for r, c, whole in swapped_tiles(sizes.m) if whole <= padded]
-        for rows, columns in dict.fromkeys((*SPLIT_TILES, *wide, *fitting)):
-            own = tile_of(kernel, problem, rows)
-            yield replace(MatmulParameters("split_k", rows, columns, 64, 2), **own)
-    elif kernel == "vector":
-        converted = problem.has_converted_weights
-        if problem.is_b_k_major or not converted:
-            shapes = vector_shapes(sizes.m, converted=converted)
-        else:
-            shapes = across_shapes(sizes.m)
-        for rows, columns, stages in shapes:
-            yield replace(MatmulParameters("vector", rows, columns, 64, stages), **given)
-    elif kernel == "mma":
-        yield MatmulParameters("mma", 128, 128, 32, 3)
-    else:
-        yield MatmulParameters("simt", 64, 64, 16, 1)
 
 
 def swapped_tiles(m: int) -> Iterator[tuple[int, int, int]]:
@@ -179,8 +195,8 @@ def swapped_tiles(m: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _splits(
-    tile: MatmulParameters, tiles: int, steps: int, target: Target, *, alone: bool
-) -> Iterator[MatmulParameters]:
+    tile: SplitKParameters, tiles: int, steps: int, target: Target, *, alone: bool
+) -> Iterator[SplitKParameters]:
     """Yield every split of K whose CTAs have work and come in two waves at most.
 
     alone: whether no other kernel is to be had, however short K is.
@@ -196,20 +212,20 @@ def _splits(
 
 
 def _parts(
-    tile: MatmulParameters, sizes: Sizes, steps: int, target: Target
-) -> Iterator[MatmulParameters]:
+    tile: PersistentParameters, sizes: Sizes, steps: int, target: Target
+) -> Iterator[PersistentParameters]:
     """Yield a tile whose last wave is divided along K, where it leaves half of the SMs idle."""
-    left = sizes.clusters(tile) % clusters(tile, target)
+    left = sizes.clusters(tile) % tile.resident_clusters(target)
     if left:
-        most = min(clusters(tile, target) // left, steps // LEAST_STEPS, MOST_PARTS)
+        most = min(tile.resident_clusters(target) // left, steps // LEAST_STEPS, MOST_PARTS)
         yield from (replace(tile, splits=n) for n in sorted({min(most, 4), most}) if n > 1)
 
 
 def _pairs(
-    tile: MatmulParameters, sizes: Sizes, steps: int, target: Target
-) -> Iterator[MatmulParameters]:
+    tile: SplitKParameters, sizes: Sizes, steps: int, target: Target
+) -> Iterator[SplitKParameters]:
     """Yield splits of K of two neighbouring tiles at a time, which share an operand."""
-    if tile.tile_k > TILES["split_k"]["tile_k"] or sizes.tiles(tile) > 2 * target.sms:
+    if tile.tile_k > TILE_K or sizes.tiles(tile) > 2 * target.sms:
         return
     for multicast, extent, by in (("b", sizes.m, tile.tile_m), ("a", sizes.n, tile.tile_n)):
         pair = replace(tile, multicast=multicast)
@@ -231,7 +247,7 @@ def _counts(most: int, others: Iterable[int]) -> Iterator[int]:
     yield from sorted(counts)
 
 
-def _filling(p: MatmulParameters, tiles: int, cluster: int, target: Target) -> Iterator[int]:
+def _filling(p: SplitKParameters, tiles: int, cluster: int, target: Target) -> Iterator[int]:
     """Yield the splits whose CTAs fill all SMs, or nearly, once or twice."""
     fill = target.cost.matmul.cluster_fill
     room = int(target.sms * fill[cluster * p.pair_rows * p.pair_columns])
@@ -239,16 +255,26 @@ def _filling(p: MatmulParameters, tiles: int, cluster: int, target: Target) -> I
         yield waves * room // (tiles * cluster)
 
 
-def most_stages(p: MatmulParameters, problem: Traits, shared: int) -> int:
+def most_stages(p: HopperParameters, problem: Traits, shared: int) -> int:
     """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
     most = min(STAGES[-1], shared // bytes_of_stage(p, problem.kinds))
-    slots = problem.slots if p.staged else StagedSlots()
+    slots = p.slots(problem.slots)
     fits = (
         s
         for s in range(most, STAGES[0] - 1, -1)
         if layout_of(replace(p, stages=s), problem.kinds, slots).bytes <= shared
     )
     return next(fits, 2)
+
+
+def _deepest(p: H, problem: Traits, shared: int) -> H:
+    """Return parameters with the most stages that fit."""
+    return replace(p, stages=most_stages(p, problem, shared))
+
+
+def _widest(p: R, problem: Traits) -> R:
+    """Return parameters with the widest access of the epilogue."""
+    return replace(p, vector_width=_width(problem, p.widths))
 
 
 def _width(problem: Traits, widths: Iterable[int]) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Refusal
 from fusec.ir.dim import product
 from fusec.ir.dtype import I32, U32, DType

@@ -3,48 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts
 from fusec.index.domain import repeated
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.annotations import Setting
-from fusec.ir.dim import Dim, dim, minimum
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention.recompute import recomputed_scores
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.compared import ComparedFamily
-from fusec.schedule.matmul.choice import (
-    HOPPER,
-    MatmulParameters,
-    coordinate_guards,
-    divides,
-    sizes_of,
-)
-from fusec.schedule.matmul.compared import compared, tile_of
+from fusec.schedule.matmul.choice import MatmulParameters, coordinate_guards, sizes_of
+from fusec.schedule.matmul.compared import compared
 from fusec.schedule.matmul.cost.cache_hints import operands_read_once
-from fusec.schedule.matmul.cost.occupancy import clusters
 from fusec.schedule.matmul.cost.price import lasting, seconds
 from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.joined import find_products
 from fusec.schedule.matmul.kernel.names import VOCABULARY
 from fusec.schedule.matmul.kernels import kernels, relied_on
-from fusec.schedule.matmul.legal import trouble
+from fusec.schedule.matmul.legal import why_illegal
 from fusec.schedule.matmul.maps import tensor_maps
 from fusec.schedule.matmul.operands.block_scales import unrounded_operands
 from fusec.schedule.matmul.order import order_of
 from fusec.schedule.matmul.problem import Product, assume_vectors, bind
+from fusec.schedule.matmul.records import with_settings
 from fusec.schedule.matmul.redefinitions import Priced, definitions_of_product
 from fusec.schedule.matmul.scales import with_scaled_results
 from fusec.schedule.matmul.shared import MatmulKernel, shared_layout
 from fusec.schedule.matmul.sums import SUM_SLICES, sum_slices, summed_words, tiles_of, work_buffers
 from fusec.schedule.matmul.totals import find_totals, totals_in_tiles, without_totals
 from fusec.schedule.matmul.traits import Traits, traits_of
-from fusec.schedule.matmul.vector import held_sums, held_words, slices
 from fusec.schedule.orders import is_sum, of_all
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, of_template
@@ -123,7 +115,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             return product
         return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
 
-    def general(self, problem: MatmulProblem) -> MatmulProblem:
+    def with_dynamic_sizes(self, problem: MatmulProblem) -> MatmulProblem:
         """Return the problem for any number of rows and of products."""
         return _with_any_rows(problem)
 
@@ -150,32 +142,43 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def _refusal(
         self,
         problem: MatmulProblem,
-        likeliest: MatmulParameters,
+        default_parameters: MatmulParameters,
         target: Target,
         settings: Mapping[str, Setting],
     ) -> Refusal:
-        """Return why fields cannot be set: of a set kernel, beside its own likeliest ones."""
-        if "kernel" in settings and len(settings) > 1:
+        """Return why fields cannot be set: of a set kernel, together with its own defaults."""
+        kernel = settings.get("kernel")
+        reason = problem.kernels(target).get(str(kernel), "")
+        if reason:
+            return Refusal("kernel", reason)
+        if kernel is not None and len(settings) > 1:
             found = self.chosen(problem, target, {"kernel": settings["kernel"]})
-            likeliest = likeliest if isinstance(found, Refusal) else found
-        return super()._refusal(problem, likeliest, target, settings)
+            default_parameters = default_parameters if isinstance(found, Refusal) else found
+        return super()._refusal(problem, default_parameters, target, settings)
 
-    def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
+    def with_settings(
+        self, parameters: MatmulParameters, settings: Mapping[str, Setting]
+    ) -> MatmulParameters | Refusal:
+        """Return parameters with some free fields set, of another kernel where that is one."""
+        return with_settings(parameters, settings)
+
+    def with_derived(
+        self, problem: MatmulProblem, parameters: MatmulParameters
+    ) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
-        product = problem.product
-        width = product.staged_width if parameters.staged else parameters.vector_width
-        if parameters.kernel == "wgmma" and parameters.swapped:
-            width = next(w for w in parameters.widths if divides(product.n, w))
-        tile = tile_of(parameters.kernel, problem.traits, parameters.tile_m)
+        width = parameters.epilogue_width(problem.product)
+        tile = parameters.tile_of(problem.traits, parameters.tile_m)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
-    def trouble(
+    def why_illegal(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(parameters, problem.product, target, problem.hints, problem.kernels(target))
+        return why_illegal(
+            parameters, problem.product, target, problem.hints, problem.kernels(target)
+        )
 
-    def price(self, plan: MatmulPlan, target: Target) -> Estimate:
+    def estimate(self, plan: MatmulPlan, target: Target) -> Estimate:
         """Return a price: the kernel's predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
@@ -186,7 +189,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         flops, sfu = work(problem.product.epilogue.fusion)
         is_shared = parameters.takes_turns or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
-        if parameters.kernel == "wgmma" or parameters.in_ranges:  # parts of tiles stay in L2
+        if parameters.keeps_partials_in_l2:
             scratch = 0
         estimate = Estimate(
             bytes=bytes_,
@@ -197,7 +200,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
             kernels=len(plan.kernels),
         )
-        return lasting(estimate, taken, target, is_simt=parameters.kernel == "simt")
+        return lasting(estimate, taken, target, is_simt=not parameters.on_tensor_cores)
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
@@ -221,8 +224,8 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         offer = self._offer(problem, target, {})
         if isinstance(offer, Refusal):
             return None
-        plan, price = offer
-        priced = with_writes(price, problem.segment)
+        plan, estimate = offer
+        priced = with_writes(estimate, problem.segment)
         return Priced(priced.seconds(target), plan.parameters)
 
     def plan(
@@ -232,21 +235,20 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         fusion, product = problem.fusion, problem.product
         facts = relied_on(product, parameters, target, problem.hints)
         assume_vectors(product, parameters.vector_width, facts)
-        if parameters.staged:
-            product.staged(facts)
+        parameters.staged_tensors(product, facts)
         guards = problem.index[1]
         assumed = tuple(
             Guard(value, "%", by, "vectorized accesses need aligned rows")
             for value, by in facts.assumed
         )
-        if problem.wide and parameters.kernel in HOPPER:
+        if problem.wide and parameters.uses_tma:
             guards = coordinate_guards((product.m, product.n, product.k))
         workspaces = work_buffers(fusion, product, parameters, target)
         layout = shared_layout(parameters, product)
         kernel = MatmulKernel(
             name=f"{fusion.name}_matmul",
-            template="matmul_ranges" if parameters.in_ranges else f"matmul_{parameters.kernel}",
-            grid=(_grid(product, parameters, target), dim(slices(parameters)), dim(1)),
+            template=parameters.template,
+            grid=parameters.grid(tiles_of(product, parameters), target),
             block=(parameters.threads, 1, 1),
             arguments=_arguments(fusion, product, parameters, workspaces),
             shared_bytes=layout.bytes,
@@ -273,12 +275,12 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def pressure(self, plan: MatmulPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: its part of the tile of results, and what feeds it."""
         p, result = plan.parameters, plan.problem.product.node.output
-        own, held = of_template(kernel.template), p.tile_m * p.tile_n // kernel.block[0]
-        if p.kernel == "vector":
-            held, own = held_sums(p), replace(own, flight=held_words(p))
+        own = of_template(kernel.template)
         if kernel.template == SUM_SLICES:
             return replace(own, staged=summed_words(p))
-        return replace(own, staged=held * words(result.dtype.compute))
+        if p.words_in_flight is not None:
+            own = replace(own, flight=p.words_in_flight)
+        return replace(own, staged=p.accumulators * words(result.dtype.compute))
 
 
 def _unrounded(problem: MatmulProblem) -> tuple[str, ...]:
@@ -319,15 +321,6 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
     return with_run_time_sizes(strict, made, loops)
 
 
-def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
-    tiles = tiles_of(problem, p)
-    if p.kernel == "wgmma":
-        return minimum(tiles * p.splits, clusters(p, target)) * p.ctas
-    if p.in_ranges:
-        return minimum(tiles, target.sms)
-    return tiles * (p.ctas * p.splits // slices(p))
-
-
 def _arguments(
     fusion: Fusion, problem: Product, p: MatmulParameters, workspaces: tuple[Workspace, ...]
 ) -> tuple[Argument, ...]:
@@ -336,7 +329,7 @@ def _arguments(
     maps: tuple[Argument, ...] = ()
     if problem.computed is not None:
         read |= problem.computed.buffers
-    if p.kernel in HOPPER:
+    if p.uses_tma:
         maps = tensor_maps(fusion, problem, p)
     else:
         read |= problem.buffers

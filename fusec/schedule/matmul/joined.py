@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.index.domain import Refusal, find_domain
 from fusec.ir.graph import Fusion, Node, Output, needed_nodes
-from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.epilogue import find_epilogue
+from fusec.schedule.matmul.hopper import HopperParameters
 from fusec.schedule.matmul.operands.operand import Operand
 from fusec.schedule.matmul.problem import Joined, Product, find_product
 from fusec.schedule.matmul.totals import Total, find_totals, without_totals
@@ -108,17 +107,10 @@ def join_multiple(pair_rows: int, *, is_k_major: bool) -> int:
     return max(by, 16 * pair_rows) if pair_rows > 1 else by
 
 
-def no_join(p: MatmulParameters, problem: Product) -> Refusal | None:
+def no_columns_of_two(p: HopperParameters, problem: Product) -> Refusal | None:
     """Return why a tile has not the columns of two products, or None."""
-    if problem.joined is None:
-        return None
-    if p.has_second:
-        because = "two-kernel split-K does not support a dual GEMM"
-        return Refusal("splits", because)
-    if p.kernel == "wgmma" and not p.staged:
-        return Refusal("staged", "a dual GEMM needs a staged epilogue")
     by = join_multiple(p.pair_rows, is_k_major=problem.b.k_major)
-    if p.tile_n % by:
+    if problem.joined is not None and p.tile_n % by:
         because = f"{p.tile_n} columns of a dual GEMM are not a multiple of {by}"
         return Refusal("tile", because)
     return None

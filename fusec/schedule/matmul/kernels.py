@@ -6,16 +6,20 @@ from collections.abc import Iterable, Mapping
 
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32, DType
-from fusec.schedule.matmul.choice import HOPPER, MOST_COORDINATE, MatmulParameters, Sizes, sizes_of
+from fusec.schedule.matmul.choice import (
+    KERNELS,
+    MOST_COORDINATE,
+    MatmulParameters,
+    Sizes,
+    sizes_of,
+)
+from fusec.schedule.matmul.gemv import no_vector
 from fusec.schedule.matmul.operands.access import has_tensor_map, is_chunked
 from fusec.schedule.matmul.operands.block_scales import PROMOTED
 from fusec.schedule.matmul.operands.computed import no_computing
 from fusec.schedule.matmul.operands.weights import no_conversion, no_stream
 from fusec.schedule.matmul.problem import Product
-from fusec.schedule.matmul.vector import no_vector
 from fusec.target import Target
-
-KERNELS = ("wgmma", "split_k", "vector", "mma", "simt")
 
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
@@ -143,9 +147,9 @@ def relied_on(
     """Return the divisibility that a kernel's copies rely on."""
     facts = Facts(hints)
     no_computing(problem, facts)
-    if parameters.kernel in HOPPER:
+    if parameters.uses_tma:
         kernels(problem, target, sizes_of(problem, hints), facts)
-    elif parameters.kernel in ("mma", "vector"):
+    elif parameters.loads_chunks:
         for operand in (problem.a, problem.b):
             is_chunked(problem, operand, facts)
     return facts

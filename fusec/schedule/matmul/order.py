@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fusec.ir.dtype import F32
-from fusec.schedule.matmul.choice import HOPPER, MatmulParameters
-from fusec.schedule.matmul.limits import WARPS
+from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.sums import partials_dtype, slice_groups
 from fusec.schedule.orders import GROUP, TF32_GROUP, PlannedOrder, of_products, of_tensor_cores
@@ -12,18 +11,15 @@ from fusec.schedule.orders import GROUP, TF32_GROUP, PlannedOrder, of_products, 
 
 def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
-    if p.kernel == "simt":
+    if not p.on_tensor_cores:
         return of_products(problem.k)
-    part, each = p.tile_k, p.cluster
-    if p.kernel == "vector":
-        part, each = p.tile_k // WARPS * p.stages, WARPS
-    promoted = p.kernel in HOPPER and problem.narrow is not None
+    part, each = p.part_of_k
+    promoted = p.uses_tma and problem.narrow is not None
     group = TF32_GROUP if problem.dtype == F32 else GROUP
     groups = slice_groups(p) if p.has_second else 1
-    splits = 1 if p.in_ranges else p.splits  # most tiles are whole
     half = partials_dtype(problem, p).name if p.leaves_halves else ""
     return of_tensor_cores(
-        problem.k, part, each, splits, groups=groups, promoted=promoted, group=group,
+        problem.k, part, each, p.summed_splits, groups=groups, promoted=promoted, group=group,
         kept="" if p.takes_turns else half, rounded=half if p.takes_turns else "",
         arrives=p.in_arrival_order,
     )  # fmt: skip

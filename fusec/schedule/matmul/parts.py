@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul.problem import Product
@@ -43,11 +42,11 @@ class InParts:
                     bytes=given + stored, written=stored, efficiency=1, ctas=target.sms
                 )
                 taken += moved.seconds(target)
-        cost = target.cost.matmul
-        taken += cost.bound_bulk_start_seconds if self.is_fed else cost.bound_start_seconds
+        cost = target.cost
+        taken += cost.bulk_gemm_start_seconds if self.is_fed else cost.gemm_start_seconds
         products = 2.0 * elements(self.node.output, hints) * self.product.k.evaluate(hints)
-        reading = read / (target.bandwidth * cost.bound_memory_reach)
-        return taken + max(reading, products / (target.half_flops * cost.bound_tensor_reach))
+        reading = read / (target.bandwidth * cost.gemm_memory_reach)
+        return taken + max(reading, products / (target.half_flops * cost.gemm_tensor_reach))
 
     def _adding(self, parts: int, target: Target) -> float:
         """What follows reads two parts at least, from L2."""

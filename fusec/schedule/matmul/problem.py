@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Lowering

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.hopper import SplitKParameters
 from fusec.schedule.matmul.operands.access import CHUNK_BYTES, is_vector
 from fusec.schedule.matmul.parts import InParts
+from fusec.schedule.matmul.portable import MmaParameters, SimtParameters
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
 from fusec.segment.protocol import Redefinition
 from fusec.segment.redefine import LEAST_GAIN
 from fusec.target import Target
-
-PORTABLE = ("mma", "simt")
-"""The kernels that neither copies in bulk nor a stream feed."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Priced:
     @property
     def splits(self) -> bool:
         """Return whether it splits K."""
-        return self.parameters.kernel == "split_k" and self.parameters.splits > 1
+        return isinstance(self.parameters, SplitKParameters) and self.parameters.splits > 1
 
 
 def definitions_of_product(
@@ -72,7 +71,7 @@ def definitions_of_product(
     def may_pay(parts: int) -> bool:
         if own_plan is None or product is None:
             return True
-        is_fed = own_plan.parameters.kernel not in PORTABLE
+        is_fed = not isinstance(own_plan.parameters, (MmaParameters, SimtParameters))
         split = InParts(node, segment, product, is_fed, alone=is_last)
         return split.least_seconds(parts, target) <= own_plan.seconds * (1 - LEAST_GAIN)
 

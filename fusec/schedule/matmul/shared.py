@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.sizes import Constants, Listing, Quantity
 from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.hopper import HopperParameters, PersistentParameters, SplitKParameters
+from fusec.schedule.matmul.portable import MmaParameters
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.staged import StagedSlots, staged_columns
 from fusec.schedule.plan import Kernel
@@ -53,25 +55,31 @@ class MatmulKernel(Kernel):
 
 def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return the layout."""
-    if p.kernel in ("simt", "vector"):
-        return SharedLayout()
-    if p.kernel == "mma":
-        listing = Listing(spelled=False)
-        return SharedLayout(bytes=_padded(p, problem, listing), constants=listing.values)
-    return swizzled_layout(p, problem)
+    if isinstance(p, HopperParameters):
+        return layout_of(p, kinds_of(problem), p.slots(problem.slots))
+    listing = Listing(spelled=False)
+    return SharedLayout(bytes=_listed(p, problem, listing), constants=listing.values)
 
 
 def spelled_layout(p: MatmulParameters, problem: Product) -> Constants:
     """Return the constants of the layout as sums of those before them, and of the tile."""
     listing = Listing(spelled=True)
-    if p.kernel == "mma":
-        _padded(p, problem, listing)
-    elif p.kernel not in ("simt", "vector"):
-        _swizzled(p, kinds_of(problem), _slots(p, problem), listing)
+    _listed(p, problem, listing)
     return listing.constants
 
 
-def _padded(p: MatmulParameters, problem: Product, listing: Listing) -> int:
+def _listed(p: MatmulParameters, problem: Product, listing: Listing) -> int:
+    """List what lies in dynamic shared memory, and return its bytes."""
+    match p:
+        case HopperParameters():
+            return _swizzled(p, kinds_of(problem), p.slots(problem.slots), listing)
+        case MmaParameters():
+            return _padded(p, problem, listing)
+        case _:
+            return 0
+
+
+def _padded(p: MmaParameters, problem: Product, listing: Listing) -> int:
     """List stages whose tiles have the contiguous axis as padded rows; return their bytes."""
     size = _ELEMENT if problem.dtype is None else problem.dtype.size
     depth, tiles = listing.named("kTileK", p.tile_k), list[Quantity]()
@@ -86,18 +94,9 @@ def _padded(p: MatmulParameters, problem: Product, listing: Listing) -> int:
     return p.stages * int(listing.add("kStageBytes", first + tiles[1], "a stage"))
 
 
-def bytes_of_stage(p: MatmulParameters, kinds: Kinds) -> int:
+def bytes_of_stage(p: HopperParameters, kinds: Kinds) -> int:
     """Return the bytes of A and B of a stage as TMA writes it."""
     return sum(map(int, _stage(p, kinds, Listing(spelled=False))))
-
-
-def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
-    """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
-    return layout_of(p, kinds_of(problem), _slots(p, problem))
-
-
-def _slots(p: MatmulParameters, problem: Product) -> StagedSlots:
-    return problem.slots if p.staged else StagedSlots()
 
 
 def kinds_of(problem: Product) -> Kinds:
@@ -107,7 +106,7 @@ def kinds_of(problem: Product) -> Kinds:
     )
 
 
-def _stage(p: MatmulParameters, kinds: Kinds, listing: Listing) -> tuple[Quantity, ...]:
+def _stage(p: HopperParameters, kinds: Kinds, listing: Listing) -> tuple[Quantity, ...]:
     """Return the bytes of A and of B of a stage; across K they lie in blocks of 64 rows."""
     depth, found = listing.named("kTileK", p.tile_k), list[Quantity]()
     tiles = (("kTileM", p.tile_m), ("kTileN", p.tile_n))
@@ -119,40 +118,26 @@ def _stage(p: MatmulParameters, kinds: Kinds, listing: Listing) -> tuple[Quantit
 
 
 @cache
-def layout_of(p: MatmulParameters, kinds: Kinds, slots: StagedSlots) -> SharedLayout:
+def layout_of(p: HopperParameters, kinds: Kinds, slots: StagedSlots) -> SharedLayout:
     """Return the layout of stages as TMA writes them, of operands of some kinds."""
     listing = Listing(spelled=False)
     return SharedLayout(bytes=_swizzled(p, kinds, slots, listing), constants=listing.values)
 
 
-def _swizzled(
-    p: MatmulParameters,
-    kinds: Kinds,
-    slots: StagedSlots,
-    listing: Listing,
-) -> int:
-    """List the layout of stages that TMA writes, and return its bytes."""
+def _swizzled(p: HopperParameters, kinds: Kinds, slots: StagedSlots, listing: Listing) -> int:
+    """List the layout of stages that TMA writes, what lies over or behind them, and barriers.
+
+    Return its bytes.
+    """
     a_bytes, b_bytes = _stage(p, kinds, listing)
     a_bytes = listing.add("kATileBytes", a_bytes, "A's tile of a stage; B's follows")
     stage = listing.add("kStageBytes", a_bytes + b_bytes, "a stage")
     stages = listing.named("kStages", p.stages)
     at = stages * stage
-    if p.kernel == "split_k":
-        pad = SUMS_PAD // 2 if p.swapped else SUMS_PAD
-        meaning = "floats from row to row of the tile of sums"
-        pitch = listing.add("kSumsPitch", listing.named("kTileN", p.tile_n) + pad, meaning)
-        at = max(at, listing.named("kTileM", p.tile_m) * pitch * _SUM, key=int)
-    if p.staged:
-        width = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
-        held = 16 * p.row_blocks if slots.fetched else 16
-        rows = listing.add("kStagedRows", held, "rows of a warp that are staged at a time")
-        columns = listing.add("kStagedColumns", width, "columns of these")
-        pad = STAGED_PAD * (1 + width // STAGED_PAD % 2)
-        pitch = listing.add("kStagedPitch", columns + pad, "elements from one such row to the next")
-        warps = 4 * listing.named("kConsumers", p.consumers)
-        for number, size in enumerate(slots.sizes):
-            at = listing.add(f"kStaged{number}", at, f"rows of {8 * size} bits")
-            at = at + warps * rows * pitch * size
+    if isinstance(p, SplitKParameters):
+        at = max(at, _sums(p, listing), key=int)
+    if isinstance(p, PersistentParameters) and p.staged:
+        at = _staged(p, slots, listing, at)
     at = listing.add("kFull", at, "barriers, one per stage: its loads have landed")
     at = listing.add("kEmpty", at + stages * _BARRIER, "barriers, one per stage: all have read it")
     at = at + stages * _BARRIER
@@ -162,3 +147,28 @@ def _swizzled(
             slot = ("kTicket", "of the cluster, in its first CTA")
         at = listing.add(slot[0], at, slot[1]) + _SLOT
     return int(at)
+
+
+def _sums(p: SplitKParameters, listing: Listing) -> Quantity:
+    """List the tile of sums that lies over the stages, and return its bytes."""
+    pad = SUMS_PAD // 2 if p.swapped else SUMS_PAD
+    meaning = "floats from row to row of the tile of sums"
+    pitch = listing.add("kSumsPitch", listing.named("kTileN", p.tile_n) + pad, meaning)
+    return listing.named("kTileM", p.tile_m) * pitch * _SUM
+
+
+def _staged(
+    p: PersistentParameters, slots: StagedSlots, listing: Listing, at: Quantity
+) -> Quantity:
+    """List the epilogue's rows behind the stages, and return where they end."""
+    width = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
+    held = 16 * p.row_blocks if slots.fetched else 16
+    rows = listing.add("kStagedRows", held, "rows of a warp that are staged at a time")
+    columns = listing.add("kStagedColumns", width, "columns of these")
+    pad = STAGED_PAD * (1 + width // STAGED_PAD % 2)
+    pitch = listing.add("kStagedPitch", columns + pad, "elements from one such row to the next")
+    warps = 4 * listing.named("kConsumers", p.consumers)
+    for number, size in enumerate(slots.sizes):
+        at = listing.add(f"kStaged{number}", at, f"rows of {8 * size} bits")
+        at = at + warps * rows * pitch * size
+    return at

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.access import Conditions

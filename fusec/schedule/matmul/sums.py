@@ -59,7 +59,7 @@ def sum_slices(
     """
     if not p.has_second:
         return ()
-    quads = p.tile_m * p.tile_n // 4 // p.cluster
+    quads = p.tile_m * p.tile_n // 4 // p.cluster_k
     runs = quads * slice_groups(p) // SUMMERS
     return (
         MatmulKernel(
@@ -92,11 +92,7 @@ def work_buffers(
     fusion: Fusion, problem: Product, p: MatmulParameters, target: Target
 ) -> tuple[Workspace, ...]:
     """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
-    tiles = tiles_of(problem, p) * (p.pair_rows * p.pair_columns)
-    if p.kernel == "wgmma":  # parts of the last wave's tiles: no more than a wave has places
-        tiles = dim(target.sms // p.splits)
-    if p.in_ranges:  # tiles that two ranges share: no more than ranges
-        tiles = dim(target.sms)
+    tiles = p.summed_tiles(tiles_of(problem, p) * (p.pair_rows * p.pair_columns), target)
     taken = fusion.names
     is_shared = p.takes_turns or p.in_arrival_order
     sums = tiles * (p.tile_m * p.tile_n * (1 if is_shared else p.splits))
@@ -106,8 +102,8 @@ def work_buffers(
             sums,
             "zeroed once" if p.in_arrival_order else "none",
         ),
-        "turns": (U32, tiles * p.cluster, "zeroed once"),
-        "arrivals": (U32, tiles * p.cluster, "zeroed once"),
+        "turns": (U32, tiles * p.cluster_k, "zeroed once"),
+        "arrivals": (U32, tiles * p.cluster_k, "zeroed once"),
         "tickets": (U32, dim(1), "zeroed once"),
     }
     return tuple(Workspace(fresh_name(taken, role), *kinds[role]) for role in workspace_roles(p))

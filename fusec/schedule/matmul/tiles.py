@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from fusec.schedule.matmul.choice import MULTICASTS, TURNED_ROWS, MatmulParameters, Sizes
-from fusec.schedule.matmul.cost.occupancy import clusters
+from fusec.dataclasses import replace
+from fusec.schedule.matmul.choice import MULTICASTS, TURNED_ROWS, Sizes
+from fusec.schedule.matmul.hopper import PersistentParameters
 from fusec.schedule.matmul.joined import join_multiple
 from fusec.schedule.matmul.persistent import most_sums
 from fusec.schedule.matmul.traits import Traits
@@ -32,7 +32,9 @@ _BESIDE = 32
 """Columns by which a stage seems wider than it is: what its time has beside their products."""
 
 
-def persistent_tiles(problem: Traits, sizes: Sizes, target: Target) -> Iterator[MatmulParameters]:
+def persistent_tiles(
+    problem: Traits, sizes: Sizes, target: Target
+) -> Iterator[PersistentParameters]:
     """Yield the tiles, and what is shared and staged with each.
 
     Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
@@ -45,26 +47,26 @@ def persistent_tiles(problem: Traits, sizes: Sizes, target: Target) -> Iterator[
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
         if not narrow:
             for rows, ping_pong in FITTED:
-                tile = MatmulParameters("wgmma", rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
+                tile = PersistentParameters(rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
                 pair = replace(tile, multicast=multicast)
                 for in_parts in (False, True):
                     columns = _fitted(pair, problem, sizes, target, in_parts=in_parts)
                     tiles.append((rows, columns, ping_pong))
         for rows, columns, ping_pong in dict.fromkeys(tiles):
             for staged in stagings if can_stage else (False,):
-                yield MatmulParameters(
-                    "wgmma", rows, columns, 64, 2,
+                yield PersistentParameters(
+                    rows, columns, 64, 2,
                     ping_pong=ping_pong, multicast=multicast, staged=staged,
                 )  # fmt: skip
         if sizes.m <= MOST_SWAPPED:
             for columns, ping_pong in SWAPPED:
-                tile = MatmulParameters("wgmma", 80, columns, 64, 2, ping_pong=ping_pong)
+                tile = PersistentParameters(80, columns, 64, 2, ping_pong=ping_pong)
                 pair = replace(tile, multicast=multicast)
                 yield replace(pair, tile_m=_fitted_rows(pair, problem, sizes, target))
 
 
 def _fitted(
-    tile: MatmulParameters, problem: Traits, sizes: Sizes, target: Target, *, in_parts: bool
+    tile: PersistentParameters, problem: Traits, sizes: Sizes, target: Target, *, in_parts: bool
 ) -> int:
     """Return the columns with which all waves of tiles are as full as can be.
 
@@ -84,7 +86,7 @@ def _fitted(
         * by
     )
     rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
-    places = clusters(tile, target)
+    places = tile.resident_clusters(target)
 
     def seconds(columns: int) -> float:
         tiles = rows * -(-sizes.n // (columns // products * tile.pair_columns))
@@ -95,7 +97,7 @@ def _fitted(
     return min(range(most, least - 1, -by), key=seconds)
 
 
-def _fitted_rows(tile: MatmulParameters, problem: Traits, sizes: Sizes, target: Target) -> int:
+def _fitted_rows(tile: PersistentParameters, problem: Traits, sizes: Sizes, target: Target) -> int:
     """Return the rows, with swapped operands, with which all waves are as full as can be."""
     most = (
         2
@@ -105,7 +107,7 @@ def _fitted_rows(tile: MatmulParameters, problem: Traits, sizes: Sizes, target: 
     by = 8 * tile.pair_columns
     found = [r for r in TURNED_ROWS if LEAST_COLUMNS <= r <= most and r % by == 0]
     columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.pair_columns))
-    places = clusters(tile, target)
+    places = tile.resident_clusters(target)
 
     def seconds(rows: int) -> int:
         tiles = -(-sizes.m // (rows * tile.pair_rows))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import F32
 from fusec.ir.expression import contiguous_strides

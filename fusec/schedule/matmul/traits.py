@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.ir.dtype import DType
 from fusec.schedule.matmul.choice import Sizes, divides, sizes_of
 from fusec.schedule.matmul.problem import Product

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, access_class, runs_along
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering, instances_under
@@ -14,7 +14,7 @@ from fusec.ir.access import Conditions
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var, variables_of
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise.loads import LEAST_THREADS, loads_of, most_turns, rows_of_thread
 from fusec.schedule.pointwise.shifted import shifted_start
@@ -111,7 +111,7 @@ def bind(
     return dict(zip(domain.axes, at, strict=True)), (row, chunk, lane)
 
 
-_RECENT: Recent[Lowering] = Recent()
+_CACHE: IdentityCache[Lowering] = IdentityCache()
 
 
 def lowered_flat(
@@ -121,7 +121,7 @@ def lowered_flat(
     binding, (row, chunk, _) = bind(domain, break_point, width, shifted)
     about = id(domain), break_point, width, shifted
     inside = frozenset({row, chunk})
-    return _RECENT.of(fusion, about, lambda: Lowering(fusion, domain, binding, inside=inside))
+    return _CACHE.of(fusion, about, lambda: Lowering(fusion, domain, binding, inside=inside))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,9 @@ def accesses(fusion: Fusion, lowering: Lowering) -> list[Access]:
     return found
 
 
-def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> PointwiseParameters:
+def default_parameters(
+    fusion: Fusion, domain: Domain, wide: bool, registers: int
+) -> PointwiseParameters:
     """Return the parameters of least cost.
 
     registers: those of a thread, which the vectors that it reads and writes fill at most.
@@ -218,7 +220,7 @@ def start_of(fusion: Fusion, domain: Domain, break_point: int, width: int) -> In
     return shifted_start(fusion, domain, lowering, bind(domain, break_point, width, True)[1])
 
 
-def trouble(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
+def why_illegal(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     axes = problem.domain.axes
     if p.break_point >= max(1, len(axes)):

@@ -7,10 +7,10 @@ result, of which it leaves the rest as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion, Input, Node, Output, Type, Value, needed_nodes
 from fusec.ops.find import find_op
@@ -73,7 +73,7 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
         kept = (d.name for d in segment.dims if d.name not in sizes)
         return ConcatProblem(segment, specialise(segment, kept)[0], tuple(parts))
 
-    def likeliest(self, problem: ConcatProblem, target: Target) -> ConcatParameters:
+    def default_parameters(self, problem: ConcatProblem, target: Target) -> ConcatParameters:
         """Return the only choice."""
         return ConcatParameters(len(problem.parts))
 
@@ -92,10 +92,10 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
             problem=problem,
         )
 
-    def price(self, plan: ConcatPlan, target: Target) -> Estimate:
+    def estimate(self, plan: ConcatPlan, target: Target) -> Estimate:
         """Return the price of all kernels, one after the other."""
         plans = self._plans(plan.problem, target)
-        prices = [self._pointwise.price(p, target) for p in plans]
+        prices = [self._pointwise.estimate(p, target) for p in plans]
         return Estimate(
             bytes=sum(p.bytes for p in prices),
             flops=sum(p.flops for p in prices),
@@ -107,7 +107,7 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
         )
 
     def _plans(self, problem: ConcatProblem, target: Target) -> list[PointwisePlan]:
-        chosen = ((p, self._pointwise.likeliest(p, target)) for p in problem.parts)
+        chosen = ((p, self._pointwise.default_parameters(p, target)) for p in problem.parts)
         return [self._pointwise.plan(p, parameters, target) for p, parameters in chosen]
 
 
@@ -126,8 +126,8 @@ def _wide_cat(segment: Fusion) -> Node | Refusal:
 def _updates(segment: Fusion, node: Node) -> Iterator[Fusion]:
     """Yield fusions that each put some operands of a cat into its result."""
     assert node.op.access is not None
-    assert node.op.access.beside is not None
-    axis, whole = node.op.access.beside(node), node.output
+    assert node.op.access.concat_dim is not None
+    axis, whole = node.op.access.concat_dim(node), node.output
     strides = segment.effects.strides(whole)
     taken = segment.names
     start = dim(0)

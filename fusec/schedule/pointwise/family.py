@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
+from fusec.dataclasses import replace
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.annotations import Setting
@@ -13,7 +13,7 @@ from fusec.ir.dim import ceildiv, dim, minimum, product
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.kernel.ctext import TEMPLATE_NAMES
-from fusec.schedule.blocks import shape_trouble
+from fusec.schedule.blocks import check_shape
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments
 from fusec.schedule.compile_time import flat_build_time
 from fusec.schedule.family import NOTHING_SET, Family
@@ -23,11 +23,11 @@ from fusec.schedule.pointwise.choice import (
     FlatProblem,
     PointwiseParameters,
     bind,
-    likeliest,
+    default_parameters,
     lowered_flat,
     start_of,
-    trouble,
     vector_facts,
+    why_illegal,
 )
 from fusec.schedule.pointwise.loads import loads_of, pressure_of
 from fusec.schedule.pointwise.rereads import (
@@ -37,7 +37,7 @@ from fusec.schedule.pointwise.rereads import (
     with_rereads,
 )
 from fusec.schedule.pressure import Pressure
-from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
+from fusec.schedule.registers import MOST_REGISTERS, blocks_with_doubles
 from fusec.schedule.requirements import flat
 from fusec.schedule.rows.domain import in_place_hazard
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
@@ -79,7 +79,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         first = find_domain(segment)
         if isinstance(first, Refusal):
             return first
-        hazard = _store_trouble(segment, first)
+        hazard = _check_stores(segment, first)
         if hazard is not None:
             return hazard
         fusion, _ = specialise(segment, dynamic_symbols(segment))
@@ -88,26 +88,26 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             return domain
         return FlatProblem(segment, fusion, domain, first)
 
-    def general(self, problem: FlatProblem) -> FlatProblem:
+    def with_dynamic_sizes(self, problem: FlatProblem) -> FlatProblem:
         """Return the problem for more sizes of what is not innermost."""
         return _with_any_rows(problem)
 
-    def likeliest(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
+    def default_parameters(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
         """Return the parameters of least cost."""
         registers = target.registers // THREADS
-        first = likeliest(problem.fusion, problem.domain, problem.wide, registers)
-        price = self._price(problem, target)
-        if not may_be_bound(price, problem, target):
+        first = default_parameters(problem.fusion, problem.domain, problem.wide, registers)
+        estimate = self._estimate(problem, target)
+        if not may_be_bound(estimate, problem, target):
             return first
-        found = with_rereads(price, problem, first, target)
+        found = with_rereads(estimate, problem, first, target)
         return with_fewest_rereads(problem, first) if is_bound(found, target) else first
 
-    def trouble(
+    def why_illegal(
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        shape = shape_trouble(parameters.threads_x, parameters.threads_y)
-        return shape or trouble(problem, parameters)
+        shape = check_shape(parameters.threads_x, parameters.threads_y)
+        return shape or why_illegal(problem, parameters)
 
     def plan(
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
@@ -136,7 +136,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             grid=grid,
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion),
-            least_blocks=blocks_beside_doubles(
+            least_blocks=blocks_with_doubles(
                 fusion,
                 domain,
                 domain.axes,
@@ -162,20 +162,20 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         problem = self.known(segment)
         if settings or isinstance(problem, Refusal):
             return super().propose(segment, target, settings)
-        price = self._price(problem, target)
-        if may_be_bound(price, problem, target):
+        estimate = self._estimate(problem, target)
+        if may_be_bound(estimate, problem, target):
             return super().propose(segment, target, settings)
-        return price
+        return estimate
 
-    def price(self, plan: PointwisePlan, target: Target) -> Estimate:
+    def estimate(self, plan: PointwisePlan, target: Target) -> Estimate:
         """Return a price: every input read once, every output written once.
 
         What blocks read again comes from L2, which may take longer than that.
         """
-        price = self._price(plan.problem, target)
-        if not may_be_bound(price, plan.problem, target):
-            return price
-        return with_rereads(price, plan.problem, plan.parameters, target)
+        estimate = self._estimate(plan.problem, target)
+        if not may_be_bound(estimate, plan.problem, target):
+            return estimate
+        return with_rereads(estimate, plan.problem, plan.parameters, target)
 
     def pressure(self, plan: PointwisePlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of its vectors."""
@@ -188,7 +188,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         held = pressure_of(loads, lowering, loops, p.unroll)
         return replace(held, own=SHIFTED_REGISTERS) if p.shifted else held
 
-    def _price(self, problem: FlatProblem, target: Target) -> Estimate:
+    def _estimate(self, problem: FlatProblem, target: Target) -> Estimate:
         segment, domain = problem.segment, problem.segment_domain
         # One instance may stand for a value and for what it was moved from.
         made = dict.fromkeys(axis_lowering(segment, domain).made.values())
@@ -220,7 +220,7 @@ def _with_any_rows(strict: FlatProblem) -> FlatProblem:
         return FlatProblem(strict.segment, fusion, domain, strict.segment_domain)
 
     def loops(found: FlatProblem) -> Loops:
-        p = likeliest(found.fusion, found.domain, found.wide, MOST_REGISTERS)
+        p = default_parameters(found.fusion, found.domain, found.wide, MOST_REGISTERS)
         about = found.domain, p.break_point, p.vector_width
         lowering = lowered_flat(found.fusion, *about, p.shifted)
         for output in found.fusion.outputs:
@@ -234,7 +234,7 @@ def _with_any_rows(strict: FlatProblem) -> FlatProblem:
     return with_run_time_sizes(strict, made, loops, last)
 
 
-def _store_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
+def _check_stores(segment: Fusion, domain: Domain) -> Refusal | None:
     """Return why outputs cannot be stored where they are, or None.
 
     What is written into an input need not come from what is overwritten: reads and the store meet

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.index.access import Facts, runs_along, vector_base
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
 from fusec.index.windows import Pick, Window, find_pick

@@ -7,9 +7,9 @@ holds it; the rest comes from L2.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under

@@ -8,7 +8,7 @@ from itertools import pairwise
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.schedule.common import specialise
 from fusec.schedule.rows.two_pass import two_pass
@@ -17,12 +17,12 @@ Chosen = frozenset[Var]
 ColumnAxes = tuple[Fusion, Domain, tuple[Var, ...], tuple[Chosen, ...]]
 """A segment with sizes put in, variances and unit reductions written out, and its domain; the
 column axes, and the reduced sets of row axes from the smallest to the largest."""
-_RECENT: Recent[ColumnAxes | Refusal] = Recent()
+_CACHE: IdentityCache[ColumnAxes | Refusal] = IdentityCache()
 
 
 def column_axes(segment: Fusion) -> ColumnAxes | Refusal:
     """Return the axes of a segment, or why it has no reductions over rows only."""
-    return _RECENT.of(segment, None, lambda: _found(segment))
+    return _CACHE.of(segment, None, lambda: _found(segment))
 
 
 def _found(segment: Fusion) -> ColumnAxes | Refusal:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Generic
 
+from fusec.dataclasses import dataclass, field
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
@@ -14,7 +14,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.plan import P, Plan, R, Staged
 from fusec.schedule.registers import most_elements, words
 from fusec.segment.limits import MOST_MAPS
@@ -125,7 +125,7 @@ class PhasedPlan(Plan[P, R], Generic[P, R]):
     staged: tuple[Staged, ...] = field(kw_only=True, compare=False, repr=False)
 
 
-_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
+_CACHE: IdentityCache[tuple[Lowering, Phases]] = IdentityCache()
 
 
 def phases_of(
@@ -147,7 +147,7 @@ def phases_of(
         instance = lowering.at_home(output.value)
         roots.setdefault(instance.depth, []).append(instance)
     count = max(roots, default=0) + 1
-    kept = _dear_values([roots.get(p, []) for p in range(count)], columns) if keep else {}
+    kept = _expensive_values([roots.get(p, []) for p in range(count)], columns) if keep else {}
     loads: list[frozenset[Instance]] = []
     computed: list[frozenset[Instance]] = []
     for phase in range(count):
@@ -173,10 +173,10 @@ def lowered(
         lowering = Lowering(fusion, domain, rows.bind(width, shifted), MOST_MAPS)
         return lowering, phases_of(fusion, lowering, rows.variables(width, shifted)[1:])
 
-    return _RECENT.of(fusion, (id(domain), rows, width, shifted), found)
+    return _CACHE.of(fusion, (id(domain), rows, width, shifted), found)
 
 
-def _dear_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[Instance, int]:
+def _expensive_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[Instance, int]:
     """Return the values to keep for later phases, and the first phase of each.
 
     These are special-function values that several phases read or, where they take no more words,
@@ -186,22 +186,22 @@ def _dear_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[I
     again = _read_again(elements)
     kept: dict[Instance, int] = {}
     for phase in sorted(set(again.values())):
-        dear = {i for i, first in again.items() if first == phase}
-        made = _made_of(dear, phase, roots, elements)
-        fewer = _words(made) <= _words(dear)
-        kept.update(dict.fromkeys(made if fewer else dear, phase))
+        expensive = {i for i, first in again.items() if first == phase}
+        made = _made_of(expensive, phase, roots, elements)
+        fewer = _words(made) <= _words(expensive)
+        kept.update(dict.fromkeys(made if fewer else expensive, phase))
     return dict(sorted(kept.items(), key=lambda item: (item[1], item[0].name)))
 
 
 def _made_of(
-    dear: set[Instance], phase: int, roots: list[list[Instance]], elements: list[set[Instance]]
+    expensive: set[Instance], phase: int, roots: list[list[Instance]], elements: list[set[Instance]]
 ) -> set[Instance]:
     """Return what a phase makes of dear values for what only later phases compute."""
     shared: set[Instance] = elements[phase]
     later = set[Instance]().union(*elements[phase + 1 :])
     read = {i for each in roots[phase + 1 :] for i in each}
     read.update(o for i in later - shared for o in i.operands)
-    return {i for i in read & shared if dear & set(instances_under([i]))}
+    return {i for i in read & shared if expensive & set(instances_under([i]))}
 
 
 def _words(values: Iterable[Instance]) -> int:
@@ -214,7 +214,7 @@ def _read_again(elements: list[set[Instance]]) -> dict[Instance, int]:
     again: dict[Instance, int] = {}
     for phase, each in enumerate(elements):
         for instance in each:
-            if instance.kind != "op" or not _is_dear(instance):
+            if instance.kind != "op" or not _is_expensive(instance):
                 continue
             if instance in first:
                 again[instance] = first[instance]
@@ -376,7 +376,7 @@ def _read_after(fusion: Fusion, lowering: Lowering, phase: int) -> set[str]:
     return {i.name for i in instances_under(roots) if i.kind == "load"}
 
 
-def _is_dear(instance: Instance) -> bool:
+def _is_expensive(instance: Instance) -> bool:
     """Return whether computing a value again costs more than keeping it in a register."""
     assert instance.node is not None
     cost = instance.node.op.cost

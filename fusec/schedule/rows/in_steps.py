@@ -129,7 +129,7 @@ def _with_others(segment: Fusion, fusion: Fusion) -> tuple[Fusion, Domain] | Non
     def size(value: Value) -> int:
         return product(value.shape).evaluate(fusion.hints) * value.dtype.size
 
-    made = _behind(fusion, own)
+    made = _with_producers(fusion, own)
     inside = {v for n in made for v in n.outputs}
     sources = [v for v in dict.fromkeys(v for n in made for v in n.inputs) if v not in inside]
     largest = max(map(size, sources), default=0)
@@ -144,12 +144,12 @@ def _with_others(segment: Fusion, fusion: Fusion) -> tuple[Fusion, Domain] | Non
                 stack.append(node.output)
     if set(others) <= set(own):
         return None
-    together = extract(fusion, _behind(fusion, [*own, *others]), fusion.name)
+    together = extract(fusion, _with_producers(fusion, [*own, *others]), fusion.name)
     domain = find_domain(together)
     return None if isinstance(domain, Refusal) else (together, domain)
 
 
-def _behind(fusion: Fusion, nodes: Iterable[Node]) -> list[Node]:
+def _with_producers(fusion: Fusion, nodes: Iterable[Node]) -> list[Node]:
     """Return nodes with what they are made of, up to inputs and to what is neither moved nor made
     element by element.
     """

@@ -6,11 +6,11 @@ The plan does it, as with variances (`two_pass`): the graph keeps its nodes, and
 from __future__ import annotations
 
 from fusec.ir.graph import Fusion, Node, needed_nodes
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.ops.reduction.online import MAX_EXP_SUM, shifted_sum
 from fusec.options import ONLINE
 
-_RECENT: Recent[Fusion] = Recent()
+_CACHE: IdentityCache[Fusion] = IdentityCache()
 
 
 def in_one_phase(fusion: Fusion) -> Fusion:
@@ -20,7 +20,7 @@ def in_one_phase(fusion: Fusion) -> Fusion:
     """
     if ONLINE in fusion.as_defined:
         return fusion
-    return _RECENT.of(fusion, None, lambda: _paired(fusion))
+    return _CACHE.of(fusion, None, lambda: _paired(fusion))
 
 
 def pairs_of(fusion: Fusion) -> dict[Node, Node]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import TEMPLATE_NAMES
@@ -100,16 +100,16 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             return problem
         if problem.inner:
             return Refusal("reduction_axes", "the reduction is over the contiguous axis")
-        return problem.reuse_trouble() or problem
+        return problem.check_reuse() or problem
 
-    def general(self, problem: RowsProblem) -> RowsProblem:
+    def with_dynamic_sizes(self, problem: RowsProblem) -> RowsProblem:
         """Return the problem for more sizes of what is kept."""
         segment = problem.segment
         return with_any_rows(
             problem, lambda f: as_rows(segment, two_pass(f), stores=True, inner=False)
         )
 
-    def likeliest(self, problem: RowsProblem, target: Target) -> OuterPersistentParameters:
+    def default_parameters(self, problem: RowsProblem, target: Target) -> OuterPersistentParameters:
         """Return the parameters: as many rows at a time as keep a thread's columns in registers.
 
         Where a thread has too few registers for what it holds it gets narrower vectors, or a
@@ -138,19 +138,19 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
                     )
         return last
 
-    def completed(
+    def with_derived(
         self, problem: RowsProblem, parameters: OuterPersistentParameters
     ) -> OuterPersistentParameters:
         """Return parameters with the rows that each thread has."""
         rows = -(-problem.rows.columns.value // parameters.threads_y)
         return replace(parameters, rows_per_thread=rows)
 
-    def trouble(
+    def why_illegal(
         self, problem: RowsProblem, parameters: OuterPersistentParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p = parameters
-        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
+        found = problem.check_block(p.vector_width, p.threads_x, p.threads_y)
         if found is not None:
             return found
         if p.storage == "none":
@@ -202,13 +202,13 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             staged=staged_in_turn((i, 0) for i in staged),
         )
 
-    def price(self, plan: OuterPersistentPlan, target: Target) -> Proposal:
+    def estimate(self, plan: OuterPersistentPlan, target: Target) -> Proposal:
         """Return a price: one reading where the columns fit into registers."""
         problem, parameters = plan.problem, plan.parameters
         fusion, rows = problem.fusion, problem.rows
         _, phases, _ = problem.loops(1)
         kept = parameters.storage != "none"
-        refusal = problem.rereading_trouble(on_chip=kept)
+        refusal = problem.check_rereading(on_chip=kept)
         if refusal is not None:
             return refusal
         again = 0

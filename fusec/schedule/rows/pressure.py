@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.instances import Instance
 from fusec.schedule.plan import P, R
 from fusec.schedule.pressure import Pressure, divisions, in_flight, most_of, sweep

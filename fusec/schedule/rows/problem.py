@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, vector_base
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion
-from fusec.ir.recent import Recent
-from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
+from fusec.ir.identity_cache import IdentityCache
+from fusec.schedule.blocks import check_access, check_shape, check_shared, column_sums
 from fusec.schedule.common import dynamic_symbols, specialise
 from fusec.schedule.plan import Guard
 from fusec.schedule.problem import Problem, widest_vectors
@@ -43,7 +43,7 @@ LEAST_VECTORS_OF_WORDS = 512
 0.94 of a copy so, of 2787 0.79, of 5135 0.62."""
 LEAST_VECTORS_OF_SUMS = 192
 """The same of rows that are only read: sums of f32 rows of 1503 take 37 us so, else 51."""
-_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
+_CACHE: IdentityCache[tuple[Lowering, Phases]] = IdentityCache()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class RowsProblem(Problem):
             lowering = Lowering(self.fusion, self.domain, binding)
             return lowering, phases_of(self.fusion, lowering, variables)
 
-        return *_RECENT.of(self.fusion, (id(self.domain), self.rows, width), found), variables
+        return *_CACHE.of(self.fusion, (id(self.domain), self.rows, width), found), variables
 
     def is_whole(self, load: Instance, width: int, start: Index | None = None) -> bool:
         """Return whether a load's elements of a vector of columns are one access.
@@ -88,7 +88,7 @@ class RowsProblem(Problem):
             vector_base(load.address, load.conditions, lane, width, facts) is not None
         )
 
-    def block_trouble(
+    def check_block(
         self, width: int, threads_x: int, threads_y: int, shifted: bool = False, widest: int = 0
     ) -> Refusal | None:
         """Return why no block of such threads, with vectors of a width, reduces the rows.
@@ -101,11 +101,11 @@ class RowsProblem(Problem):
             )
             return Refusal("access", because)
         widest = widest or (self.shifted if shifted else self.vectors[0])
-        found = access_trouble(width, widest) or shape_trouble(threads_x, threads_y)
+        found = check_access(width, widest) or check_shape(threads_x, threads_y)
         if found is not None or self.inner:
             return found
         reduced = (n for n in self.fusion.nodes if n in self.domain.reduced)
-        return shared_trouble(column_sums(reduced, width, threads_x, threads_y))
+        return check_shared(column_sums(reduced, width, threads_x, threads_y))
 
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
@@ -165,14 +165,14 @@ class RowsProblem(Problem):
         found = as_rows(self.segment, fusion, stores=self.stores, inner=self.inner)
         return None if isinstance(found, Refusal) else found
 
-    def rereading_trouble(self, *, on_chip: bool) -> Refusal | None:
+    def check_rereading(self, *, on_chip: bool) -> Refusal | None:
         """Return why a kernel must not read its rows again after their reductions, or need not.
 
         on_chip: whether it reads from memory once only.
         """
-        return self.hazard(on_chip=on_chip) or self.reuse_trouble()
+        return self.hazard(on_chip=on_chip) or self.check_reuse()
 
-    def reuse_trouble(self) -> Refusal | None:
+    def check_reuse(self) -> Refusal | None:
         """Return why a kernel need not read its rows again after their reductions, or cannot."""
         lowering, phases, (row, chunk, lane) = self.loops(1)
         swept = {chunk, lane} if self.inner else {row}

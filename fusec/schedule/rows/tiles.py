@@ -8,9 +8,9 @@ they are.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import gcd
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import dim
 from fusec.ir.expression import Index, Var
@@ -48,23 +48,25 @@ TURN_STEPS = 4
 class TiledLoad:
     """A load that passes through shared memory.
 
-    columns: elements of a row; pitch: elements between rows there and, unless turned, in memory;
-    apart: of rows whose columns lie apart, by how many elements, else 0; wide: of those, rows that
-    one access loads; start: the first element of the first row that is copied; skip: how many of
-    these come before it.
+    columns: elements of a row; pitch: elements between rows there and, unless transposed, in
+    memory; column_stride: elements between columns if the rows are contiguous, else 0; wide: of
+    those, rows that one access loads; start: the first element of the first row that is copied;
+    skip: how many of these come before it.
     """
 
     instance: Instance
     columns: int
     pitch: int
-    apart: int
+    column_stride: int
     wide: int
     start: int
     skip: int
 
     def elements(self, rows: int) -> int:
         """Return the elements of a tile, in whole copies."""
-        return _whole(rows * self.pitch + self.skip, self.instance.dtype.size, not self.apart)
+        return _whole(
+            rows * self.pitch + self.skip, self.instance.dtype.size, not self.column_stride
+        )
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,9 @@ class Tiled:
         return [*loads, *((s, s.elements(rows) * s.value.dtype.size) for s in self.stores)]
 
     @property
-    def turned(self) -> bool:
+    def is_transposed(self) -> bool:
         """Return whether columns lie apart in some load."""
-        return any(i.apart for i in self.loads)
+        return any(i.column_stride for i in self.loads)
 
 
 def tiled(problem: RowsProblem, width: int) -> Tiled | Refusal:
@@ -157,7 +159,7 @@ def tile_width(problem: RowsProblem) -> int:
     """
     width = problem.vectors[0]
     found = tiled(problem, width)
-    if width > 1 or isinstance(found, Refusal) or not found.turned:
+    if width > 1 or isinstance(found, Refusal) or not found.is_transposed:
         return width
     size = min(i.instance.dtype.size for i in found.loads)
     word = max(1, min(WORD // size, most_elements(problem.fusion)))
@@ -196,19 +198,24 @@ def _tiled_load(
     row, chunk, lane = loops
     known = dict(address.terms)
     rows, width = problem.rows.rows, lane.extent.value
-    apart = known.get(lane if width > 1 else chunk)
-    if apart is None or not apart.is_const or not rows.is_const or apart.value < rows.value:
+    column_stride = known.get(lane if width > 1 else chunk)
+    if (
+        column_stride is None
+        or not column_stride.is_const
+        or not rows.is_const
+        or column_stride.value < rows.value
+    ):
         return None
-    along = {lane: apart} if width > 1 else {}
+    along = {lane: column_stride} if width > 1 else {}
     if chunk.extent != 1:
-        along[chunk] = apart * width
+        along[chunk] = column_stride * width
     if known != {row: dim(1), **along}:
         return None
-    wide = gcd(apart.value, rows.value, start, COPY // size)
-    return TiledLoad(load, columns, columns, apart.value, wide, start, 0)
+    wide = gcd(column_stride.value, rows.value, start, COPY // size)
+    return TiledLoad(load, columns, columns, column_stride.value, wide, start, 0)
 
 
-def tile_trouble(
+def check_tile(
     problem: RowsProblem, width: int, threads_x: int, threads_y: int, rows: int, shared: int
 ) -> Refusal | None:
     """Return why no block takes so many rows through shared memory, or None.
@@ -227,7 +234,7 @@ def tile_trouble(
             rule, f"{rows} rows are not a multiple of the rows per block, {threads_x} threads each"
         )
     threads = threads_x * threads_y
-    if found.turned and threads != power_below(threads):
+    if found.is_transposed and threads != power_below(threads):
         return Refusal(rule, f"{threads} threads cannot process columns of {rows} adjacent rows")
     sizes = [i.instance.dtype.size for i in found.loads] + [
         s.value.dtype.size for s in found.stores
@@ -284,7 +291,7 @@ def _gains(problem: RowsProblem, found: Tiled, *, shifted: bool) -> bool:
     if shifted or columns * size > ROW_BYTES:
         return False
     few = bool(found.stores) and columns * size <= SHORT_BYTES
-    return found.turned or width * size < COPY or few
+    return found.is_transposed or width * size < COPY or few
 
 
 def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> TileShape | None:

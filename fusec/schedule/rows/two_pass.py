@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
 from fusec.ir.graph import Const, Fusion, Node, Operand, Type, Value
-from fusec.ir.recent import Recent
+from fusec.ir.identity_cache import IdentityCache
 from fusec.ir.roles import Combine
 from fusec.ops import TABLE
 from fusec.ops.names import fresh_name
 from fusec.options import TWO_PASS
 from fusec.passes.rewrite import Rewriter, Rule
 
-_RECENT: Recent[Fusion] = Recent()
+_CACHE: IdentityCache[Fusion] = IdentityCache()
 
 
 _MADE = ("in", "sum", "mean", "mean_wide", "center", "away", "squares", "m2", "m2_wide", "wide")
@@ -65,7 +65,7 @@ def two_pass(fusion: Fusion) -> Fusion:
     """
     if TWO_PASS in fusion.as_defined:
         return fusion
-    return _RECENT.of(fusion, None, lambda: _written_out(fusion))
+    return _CACHE.of(fusion, None, lambda: _written_out(fusion))
 
 
 def _written_out(fusion: Fusion) -> Fusion:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
@@ -15,7 +15,7 @@ from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
-from fusec.schedule.blocks import access_trouble, shape_trouble, shared_trouble
+from fusec.schedule.blocks import check_access, check_shape, check_shared
 from fusec.schedule.common import (
     access,
     dynamic_symbols,
@@ -137,11 +137,11 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         """Return the segment around its scan."""
         return one_scan(segment) or prepare(segment)
 
-    def general(self, problem: Scan) -> Scan:
+    def with_dynamic_sizes(self, problem: Scan) -> Scan:
         """Return the problem for any number of rows."""
         return _with_any_rows(problem)
 
-    def likeliest(self, problem: Scan, target: Target) -> ScanParameters:
+    def default_parameters(self, problem: Scan, target: Target) -> ScanParameters:
         """Return the parameters: a whole row in one tile where it fits, small rows side by side."""
         fusion, rows = problem.fusion, problem.rows
         width, wide = problem.vectors[0], problem.wide
@@ -175,7 +175,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         threads_y = max(threads_y, 32 // threads_x)
         return ScanParameters(False, width, threads_x, threads_y, chunks, wide)
 
-    def completed(self, problem: Scan, parameters: ScanParameters) -> ScanParameters:
+    def with_derived(self, problem: Scan, parameters: ScanParameters) -> ScanParameters:
         """Return parameters with the tiles of a row, unless a block has whole rows."""
         p = parameters
         if p.tiles == 1:
@@ -183,11 +183,13 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         tile = p.vector_width * p.threads_x * p.chunks
         return replace(p, tiles=-(-problem.rows.columns.value // tile))
 
-    def trouble(self, problem: Scan, parameters: ScanParameters, target: Target) -> Refusal | None:
+    def why_illegal(
+        self, problem: Scan, parameters: ScanParameters, target: Target
+    ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p, size = parameters, problem.node.output.dtype.compute.size
-        found = access_trouble(p.vector_width, problem.vectors[0])
-        found = found or shape_trouble(p.threads_x, p.threads_y)
+        found = check_access(p.vector_width, problem.vectors[0])
+        found = found or check_shape(p.threads_x, p.threads_y)
         if found is not None:
             return found
         if p.chunks * p.vector_width * size > 4 * MOST_THREAD_REGISTERS:
@@ -200,7 +202,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
             return Refusal("tiles", "blocks can share contiguous rows only, with warps of one row")
         if p.inner or p.threads_y == 1:
             return None
-        return shared_trouble(p.threads_x * p.threads_y * p.vector_width * size)
+        return check_shared(p.threads_x * p.threads_y * p.vector_width * size)
 
     def plan(self, problem: Scan, parameters: ScanParameters, target: Target) -> ScanPlan:
         """Return a plan of one kernel."""
@@ -226,7 +228,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
             problem=problem,
         )
 
-    def price(self, plan: ScanPlan, target: Target) -> Estimate:
+    def estimate(self, plan: ScanPlan, target: Target) -> Estimate:
         """Return a price: the inputs and the outputs once."""
         hints, parameters = plan.problem.hints, plan.parameters
         flops, sfu = work(plan.problem.fusion)
@@ -301,7 +303,7 @@ def _around(segment: Fusion, fusion: Fusion) -> Scan | Refusal:
     scan = Scan(segment, fusion, domain, node, rows, _is_inner(fusion, domain, along))
     binding, _ = scan.bind(1)
     lowering = Lowering(fusion, domain, binding)
-    return _trouble(scan, lowering) or scan
+    return _why_illegal(scan, lowering) or scan
 
 
 def _scans(fusion: Fusion) -> list[Node]:
@@ -317,7 +319,7 @@ def as_elementwise(fusion: Fusion) -> tuple[Fusion, Node]:
     return fusion.with_nodes([*fusion.nodes[:at], node, *fusion.nodes[at + 1 :]]), node
 
 
-def _trouble(scan: Scan, lowering: Lowering) -> Refusal | None:
+def _why_illegal(scan: Scan, lowering: Lowering) -> Refusal | None:
     """Return why the prefixes cannot be made and read at one point of the loops, or None."""
     made = scan.scanned(lowering)
     for output in scan.fusion.outputs:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Lowering

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.builder.build import make_node
@@ -17,8 +17,8 @@ from fusec.schedule.scatter.problem import Scatter, prepare
 from fusec.schedule.scatter.ways import (
     THREADS,
     WAYS,
+    check_vectors,
     shares_warps,
-    vectors_trouble,
     widest_vector,
     with_used_inputs,
 )
@@ -62,7 +62,7 @@ ScatterPlan = Plan[Scatter, ScatterParameters]
 
 
 class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
-    """Accepts one scatter with elementwise operations before it."""
+    """Accepts one scatter with elementwise operations before it, and after a sum."""
 
     name = "scatter"
     templates: ClassVar = {
@@ -76,36 +76,42 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
 
     def problem(self, segment: Fusion) -> Scatter | Refusal:
         """Return the segment around its scatter."""
-        return any_scatter(segment) or prepare(segment)
+        found = any_scatter(segment) or prepare(segment)
+        if isinstance(found, Refusal) or found.after is None:
+            return found
+        untouched = Pointwise().problem(found.after.untouched)
+        return untouched if isinstance(untouched, Refusal) else found
 
-    def likeliest(self, problem: Scatter, target: Target) -> ScatterParameters:
+    def default_parameters(self, problem: Scatter, target: Target) -> ScatterParameters:
         """Return the way: in the source's order where that fills the GPU, or one as exact."""
-        possible = {name for name, way in WAYS.items() if way.trouble(problem) is None}
+        possible = {name for name, way in WAYS.items() if way.why_illegal(problem) is None}
         orderly = problem.lines >= MANY_LINES or problem.length <= SHORT
+        # What is added up before it is rounded, or read, is written once.
         rounded = problem.adds and problem.node.output.dtype.is_half
+        once = rounded or problem.after is not None
         widest = widest_vector(problem)
         # Where the last one writes, the lanes of a warp that share an element compare it quickly.
         quick = not problem.adds and shares_warps(problem, widest)
         ways = {
             "elements": True,  # of integers, the order does not matter
             "compared": problem.length <= (MOST_TOGETHER if quick else MOST_COMPARED)
-            and (rounded or quick or not orderly),
+            and (once or quick or not orderly),
             "winners": not orderly,
-            "sorted": rounded or not orderly,
+            "sorted": once or not orderly,
         }
         way = next((w for w, pays in ways.items() if pays and w in possible), "lines")
-        if vectors_trouble(problem, way, widest):
+        if check_vectors(problem, way, widest):
             widest = 1
         while widest > 1 and way == "lines" and problem.lines // widest < MANY_LINES:
             widest //= 2
         return ScatterParameters(way, widest, problem.wide)
 
-    def trouble(
+    def why_illegal(
         self, problem: Scatter, parameters: ScatterParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         way, width = parameters.way, parameters.vector_width
-        return WAYS[way].trouble(problem) or vectors_trouble(problem, way, width)
+        return WAYS[way].why_illegal(problem) or check_vectors(problem, way, width)
 
     def plan(self, problem: Scatter, parameters: ScatterParameters, target: Target) -> ScatterPlan:
         """Return a plan: the copy, and the kernels that write."""
@@ -126,14 +132,16 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
             problem=problem,
         )
 
-    def price(self, plan: ScatterPlan, target: Target) -> Estimate:
+    def estimate(self, plan: ScatterPlan, target: Target) -> Estimate:
         """Return a price: the tensor copied, where that is, and the source read and written."""
         scatter, way = plan.problem, WAYS[plan.parameters.way]
         width = plan.parameters.vector_width
-        copied = 0 if scatter.in_place else 2 * scatter.elements * scatter.node.output.dtype.size
+        copied = 0 if scatter.in_place else scatter.elements * _written_again(scatter)
         flops, sfu = work(scatter.fusion)
         reach, along = (target.reach(self.name, a) for a in (access(width), "vector"))
-        copy = None if scatter.in_place else Pointwise().price(_copy_plan(scatter, target), target)
+        copy = (
+            None if scatter.in_place else Pointwise().estimate(_copy_plan(scatter, target), target)
+        )
         moved, scratch = traffic(scatter.segment), way.scratch(scatter)
         written = max(0, moved - (0 if copy is None else copy.bytes)) + copied
         seconds = written / reach + scratch / (along if way.along_scratch else reach)
@@ -158,6 +166,14 @@ def _behind_copy(whole: Estimate, copy: Estimate, target: Target) -> Estimate:
     return replace(largest, efficiency=reach)
 
 
+def _written_again(scatter: Scatter) -> int:
+    """Return the bytes that are read and written for an element that the copy has written."""
+    if scatter.after is None:
+        return 2 * scatter.node.output.dtype.size
+    fusion = scatter.after.untouched
+    return sum(each.value.dtype.size for each in (*fusion.inputs, *fusion.outputs))
+
+
 def _copy(scatter: Scatter, target: Target) -> tuple[Kernel, ...]:
     """Return the kernel that copies the tensor to the output."""
     plan = _copy_plan(scatter, target)
@@ -166,7 +182,9 @@ def _copy(scatter: Scatter, target: Target) -> tuple[Kernel, ...]:
 
 
 def _copy_plan(scatter: Scatter, target: Target) -> PointwisePlan:
-    """Return the plan of what copies the tensor to the output."""
+    """Return the plan of what copies the tensor to the output, or makes the outputs of it."""
+    if scatter.after is not None:
+        return Pointwise().build(scatter.after.untouched, target)
     node = scatter.node
     copy = replace(make_node("set", [node.operands[0]], {}, ["copied"]), outputs=(node.output,))
     at = scatter.fusion.nodes.index(node)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain
 from fusec.index.instances import Lowering
@@ -12,10 +11,13 @@ from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.schedule.common import INT32_MAX, is_empty, specialise
 from fusec.schedule.problem import Problem
+from fusec.schedule.scatter.after import TOO_EARLY, After, find_after
 from fusec.schedule.scatter.beside import Beside, beside
 from fusec.schedule.sort.parts import needed
 from fusec.segment.protocol import Refusal
 
+VECTOR_BYTES = 16
+"""Bytes of the largest access of a thread."""
 MOST_BESIDE = 8
 """Outputs that are made beside a scatter."""
 
@@ -27,6 +29,7 @@ class Scatter(Problem):
     All sizes are put in. source: the fusion of what is read at each element: the index and the
     sources. axis: the dim of
     the elements that meet; shape: of the elements. beside: the outputs that are not scattered.
+    after: what is computed of the scattered tensor, where that is no output itself.
     """
 
     nodes: tuple[Node, ...]
@@ -34,11 +37,19 @@ class Scatter(Problem):
     axis: int
     shape: tuple[int, ...]
     beside: Beside | None = None
+    after: After | None = None
 
     @property
     def node(self) -> Node:
         """Return the first scatter, which says where elements go."""
         return self.nodes[0]
+
+    @property
+    def stored(self) -> tuple[Value, ...]:
+        """Return what is written at the places of elements."""
+        if self.after is None:
+            return tuple(n.output for n in self.nodes)
+        return tuple(o.value for o in self.after.fusion.outputs)
 
     @property
     def adds(self) -> bool:
@@ -135,14 +146,23 @@ class Scatter(Problem):
         target = of_var(Var("target", self.node.output.shape[self.axis]))
         coordinates = list(self.at(element, width))
         coordinates[self.axis] = target
-        kinds: list[str] = []
         for node in self.nodes:
             source = node.operands[2]
             lowering.operand(source, self.at(element, width) if source.shape else (), ())
-            stored = linearize(coordinates, self.fusion.effects.strides(node.output))
-            kinds.append(access_class(stored, (), lane, width, facts))
-        for each in lowering.made.values():
-            if each.kind == "load" and each.address is not None:
+        loads = [i for i in lowering.made.values() if i.kind == "load"]
+        if self.after is None:
+            strides = (self.fusion.effects.strides(n.output) for n in self.nodes)
+            stores = [linearize(coordinates, s) for s in strides]
+        else:
+            at = tuple(coordinates)
+            more = self.after.loads(self.after.at(at)[0])
+            if any(width * i.dtype.size > VECTOR_BYTES for i in more):
+                return False
+            loads += more
+            stores = [self.after.address(o, at) for o in self.after.fusion.outputs]
+        kinds = [access_class(address, (), lane, width, facts) for address in stores]
+        for each in loads:
+            if each.address is not None:
                 kinds.append(access_class(each.address, each.conditions, lane, width, facts))
         return "scalar" not in kinds and not facts.assumed
 
@@ -157,10 +177,14 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     nodes = [n for n in segment.nodes if n.op.family == "scatter"]
     results = {n.output for n in nodes}
     others = tuple(o for o in segment.outputs if o.value not in results)
-    if len(segment.outputs) - len(others) != len(nodes) or (others and len(others) > MOST_BESIDE):
-        return Refusal("outputs", "the scattered tensor is read after all of it is written")
-    if (others or len(nodes) > 1) and (refusal := _apart(segment, nodes)):
-        return refusal
+    is_read = any(not results.isdisjoint(n.inputs) for n in segment.nodes)
+    if is_read and (len(nodes) != 1 or any(o.alias is not None for o in segment.outputs)):
+        return TOO_EARLY
+    if not is_read:
+        if len(segment.outputs) - len(others) != len(nodes) or len(others) > MOST_BESIDE:
+            return TOO_EARLY
+        if (others or len(nodes) > 1) and (refusal := _apart(segment, nodes)):
+            return refusal
     if is_empty(replace(segment, inputs=(), nodes=tuple(nodes))):
         return Refusal("empty", "the tensor has no elements")
     fusion, _ = specialise(segment)
@@ -184,13 +208,17 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     read = list(dict.fromkeys(o for o in read if isinstance(o, Value)))
     source = needed(fusion, tuple(Output(v) for v in read))
     made: Beside | Refusal | None = None
-    if others:
+    after = find_after(fusion, node) if is_read else None
+    if isinstance(after, Refusal):
+        return after
+    if others and after is None:
         made = beside(
             fusion, tuple(o for o in fusion.outputs if o.value not in fusion.effects.into)
         )
         if isinstance(made, Refusal):
             return made
-    scatter = Scatter(segment, fusion, nodes, source, axis, tuple(e.value for e in shape), made)
+    extents = tuple(e.value for e in shape)
+    scatter = Scatter(segment, fusion, nodes, source, axis, extents, made, after)
     if scatter.elements > INT32_MAX // 2:
         return Refusal("size", "more than 2^30 elements are scattered")
     return scatter

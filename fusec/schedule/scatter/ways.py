@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.dtype import F32, F64, I32, U8, U16, U32
 from fusec.ir.graph import Fusion, Output, Value
 from fusec.ops.builder.build import make_node
 from fusec.ops.names import fresh_name
-from fusec.schedule.blocks import access_trouble
+from fusec.schedule.blocks import check_access
 from fusec.schedule.common import INT32_MAX, tensor_arguments
 from fusec.schedule.plan import (
     Argument,
@@ -21,7 +21,7 @@ from fusec.schedule.plan import (
     Workspace,
     WorkspaceArgument,
 )
-from fusec.schedule.scatter.problem import Scatter, of_slices
+from fusec.schedule.scatter.problem import VECTOR_BYTES, Scatter, of_slices
 from fusec.schedule.sort.family import Sorts
 from fusec.schedule.sort.parts import needed
 from fusec.segment.protocol import Refusal
@@ -41,36 +41,40 @@ class Way:
     and writes workspaces along memory.
     """
 
-    trouble: Callable[[Scatter], Refusal | None]
+    why_illegal: Callable[[Scatter], Refusal | None]
     kernels: Callable[[Scatter, Target, int], Launches]
     scratch: Callable[[Scatter], int] = lambda scatter: 0
     by_lines: bool = False
     along_scratch: bool = False
 
 
-def _lines_trouble(scatter: Scatter) -> Refusal | None:
+def _check_lines(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
+    if scatter.after is not None:
+        return READ_AFTER
     if scatter.adds and dtype.is_half:
         return Refusal("dtype", f"atomic sums of {dtype} are rounded after each element")
     return None
 
 
-def _compared_trouble(scatter: Scatter) -> Refusal | None:
+def _check_compared(scatter: Scatter) -> Refusal | None:
     if not scatter.in_place:
         return Refusal("way", "the compare algorithm needs a tensor that is written in place")
     return None
 
 
-def _winners_trouble(scatter: Scatter) -> Refusal | None:
+def _check_winners(scatter: Scatter) -> Refusal | None:
     if scatter.adds:
         return Refusal("way", "a sum has no last writer")
     return Refusal("size", "more than 2^31 positions") if scatter.places > INT32_MAX else None
 
 
-def _elements_trouble(scatter: Scatter) -> Refusal | None:
+def _check_elements(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
     if not scatter.adds:
         return NOT_ADDED
+    if scatter.after is not None:
+        return READ_AFTER
     if not ((dtype.is_integer and dtype.bits >= 32) or dtype in (F32, F64)):
         return Refusal("dtype", f"{dtype} has no atomic add")
     if dtype.is_float and scatter.node.attributes["deterministic"]:
@@ -78,23 +82,24 @@ def _elements_trouble(scatter: Scatter) -> Refusal | None:
     return None
 
 
-def _sorted_trouble(scatter: Scatter) -> Refusal | None:
+def _check_sorted(scatter: Scatter) -> Refusal | None:
     dtype = scatter.node.output.dtype
     if not scatter.adds:
         return NOT_ADDED
     return None if dtype.is_float else Refusal("dtype", f"{dtype} is exact in any order")
 
 
+READ_AFTER = Refusal("way", "what is computed of a sum needs all of its elements at once")
 NOT_ADDED = Refusal("way", "not a sum: the last element must be written")
 
 
 def widest_vector(scatter: Scatter) -> int:
     """Return how many lines side by side a thread can write by one access."""
-    size = max(n.output.dtype.size for n in scatter.nodes)
-    return next(w for w in (8, 4, 2, 1) if w * size <= 16 and scatter.takes_vectors(w))
+    size = max(v.dtype.size for v in scatter.stored)
+    return next(w for w in (8, 4, 2, 1) if w * size <= VECTOR_BYTES and scatter.takes_vectors(w))
 
 
-def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
+def check_vectors(scatter: Scatter, way: str, width: int) -> Refusal | None:
     """Return why a way cannot write vectors of so many lines, or None."""
     if width == 1:
         return None
@@ -102,7 +107,7 @@ def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
         return Refusal("access", "sums in arrival order are added one by one")
     if way == "winners" and not (scatter.in_place and scatter.of_slices):
         return Refusal("access", "each line has its own claims")
-    return access_trouble(width, widest_vector(scatter))
+    return check_access(width, widest_vector(scatter))
 
 
 def shares_warps(scatter: Scatter, width: int) -> bool:
@@ -160,6 +165,8 @@ def _kernel(
     if scatter.beside is not None and outputs:
         read |= {i.value for i in scatter.beside.fusion.inputs}
         blocks = blocks + -(-scatter.beside.elements // (scatter.beside.width * THREADS))
+    if scatter.after is not None and outputs:
+        read |= {i.value for i in scatter.after.fusion.inputs}
     fusion = replace(scatter.source, outputs=outputs)
     fusion = replace(fusion, inputs=fusion.effects.inputs_for(read))
     return StepKernel(
@@ -216,9 +223,9 @@ def _sorted_bytes(scatter: Scatter) -> int:
 
 
 WAYS: Mapping[str, Way] = {
-    "lines": Way(_lines_trouble, _by_lines, by_lines=True),
-    "elements": Way(_elements_trouble, _by_elements),
-    "winners": Way(_winners_trouble, _by_claims, _claimed_bytes),
-    "sorted": Way(_sorted_trouble, _by_order, _sorted_bytes, along_scratch=True),
-    "compared": Way(_compared_trouble, _by_comparing),
+    "lines": Way(_check_lines, _by_lines, by_lines=True),
+    "elements": Way(_check_elements, _by_elements),
+    "winners": Way(_check_winners, _by_claims, _claimed_bytes),
+    "sorted": Way(_check_sorted, _by_order, _sorted_bytes, along_scratch=True),
+    "compared": Way(_check_compared, _by_comparing),
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from fusec.activity import activity
+from fusec.dataclasses import dataclass
 from fusec.ir.annotations import Setting
 from fusec.schedule.registry import find_scheduler
 from fusec.schedule.settings.overrides import set_by_user
@@ -50,9 +50,9 @@ def _space(segment: Segment, target: Target) -> Space:
     scheduler, settings = find_scheduler(segment.scheduler), set_by_user(segment)
     free = [f.name for f in scheduler.free(segment.fusion, target)]
     others = {n: {k: v for k, v in settings.items() if k != n} for n in free}
-    found = scheduler.priced(segment.fusion, target, settings)
+    found = scheduler.estimated_space(segment.fusion, target, settings)
     if segment.tuned is not None:
-        first = scheduler.priced(segment.fusion, target, segment.tuned.entry.parameters)
+        first = scheduler.estimated_space(segment.fusion, target, segment.tuned.entry.parameters)
         found = tuple(dict(first + found).items())
     return Space(
         segment.name,
@@ -61,10 +61,10 @@ def _space(segment: Segment, target: Target) -> Space:
         tuple(settings),
         {n: scheduler.allowed(segment.fusion, target, n, others[n]) for n in free},
         tuple(
-            Candidate(p.settings, price.seconds(target), None)
-            if isinstance(price, Estimate)
-            else Candidate(p.settings, None, f"{price.because} ({price.rule})")
-            for p, price in found
+            Candidate(p.settings, estimate.seconds(target), None)
+            if isinstance(estimate, Estimate)
+            else Candidate(p.settings, None, f"{estimate.because} ({estimate.rule})")
+            for p, estimate in found
         ),
     )
 
@@ -93,7 +93,7 @@ def _lines(space: Space) -> Iterator[str]:
     names = list(space.fields)
     rows = [
         ["us", *names],
-        *([_price(c), *(setting_text(c.settings[n]) for n in names)] for c in space.candidates),
+        *([_time_text(c), *(setting_text(c.settings[n]) for n in names)] for c in space.candidates),
     ]
     widths = [max(len(row[k]) for row in rows) for k in range(len(names) + 1)]
     for number, row in enumerate(rows):
@@ -102,5 +102,5 @@ def _lines(space: Space) -> Iterator[str]:
         yield f"{mark} {'  '.join(cells)}"
 
 
-def _price(candidate: Candidate) -> str:
+def _time_text(candidate: Candidate) -> str:
     return "-" if candidate.seconds is None else f"{candidate.seconds * 1e6:.2f}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fusec.codes.segments import SCHEDULE_FIELD, SCHEDULE_VALUE
 from fusec.codes.unsupported import SCHEDULE_REFUSED
+from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import whole_name
@@ -115,15 +114,17 @@ def _first_refused(segment: Segment, overrides: tuple[Override, ...], target: Ta
     raise InternalError("schedule parameters that are rejected together are rejected one by one")
 
 
-def as_stored(segment: Segment, price: Estimate) -> Estimate:
+def as_stored(segment: Segment, estimate: Estimate) -> Estimate:
     """Return the price of a plan with the bytes that the segment writes."""
-    return replace(price, written=min(bytes_written(segment.fusion), price.bytes))
+    return replace(estimate, written=min(bytes_written(segment.fusion), estimate.bytes))
 
 
 def _check(
     override: Override, segment: Segment, scheduler: PlanningScheduler, target: Target
 ) -> None:
     """Raise FusecError where no field is called so, or where its values are of another kind."""
+    import difflib
+
     free = scheduler.free(segment.fusion, target)
     field = next((f for f in free if f.name == override.name), None)
     if field is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from fusec.dataclasses import replace
 from fusec.ir.annotations import Setting
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import PlanningScheduler, find_scheduler
@@ -15,7 +15,7 @@ from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
 from fusec.tuned import Found, Store, Tuned, find, key_of
 
-MOST_APART = 4.0
+MOST_DISTANCE = 4.0
 """Doublings of extents, in all, beyond which a measured schedule says nothing of a segment."""
 DEARER = 1.05
 """How many times the predicted time of the first plan one measured at other sizes may have."""
@@ -41,16 +41,16 @@ def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment
         return segment
     scheduler = find_scheduler(segment.scheduler)
     for found in find(stores, segment.scheduler, key_of(segment.fusion)):
-        if found.apart > MOST_APART:
+        if found.doublings > MOST_DISTANCE:
             break
         if not found.entry.is_current:
             continue
         offer = _offer(segment, found, scheduler, target)
         if offer is not None:
-            plan, price = offer
-            about = found.entry, found.apart == 0, found.source
+            plan, estimate = offer
+            about = found.entry, found.doublings == 0, found.source
             tuned = Tuned(*about, _reordered(segment, plan, scheduler, target))
-            return replace(segment, tuned=tuned, estimate=as_stored(segment, price))
+            return replace(segment, tuned=tuned, estimate=as_stored(segment, estimate))
     return segment
 
 
@@ -64,8 +64,12 @@ def _offer(
     offer = scheduler.offer(segment.fusion, target, settings)
     if isinstance(offer, Refusal) or is_requested(offer[0]):
         return None
-    first, price = segment.estimate, offer[1]
-    if first is not None and found.apart and price.seconds(target) > DEARER * first.seconds(target):
+    first, estimate = segment.estimate, offer[1]
+    if (
+        first is not None
+        and found.doublings
+        and estimate.seconds(target) > DEARER * first.seconds(target)
+    ):
         return None
     return offer
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim
 from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
-from fusec.schedule.blocks import shared_trouble
+from fusec.schedule.blocks import check_shared
 from fusec.schedule.common import INT32_MAX, specialise, tensor_arguments
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Argument, Kernel, Plan, StepKernel, Workspace
@@ -18,11 +18,11 @@ from fusec.schedule.requirements import one_sort
 from fusec.schedule.sort.parts import Parts, key_bits, runs_along, split
 from fusec.schedule.sort.top import (
     TopParameters,
-    reduction_trouble,
+    check_reduction,
+    check_top,
+    default_top_parameters,
     top_estimate,
-    top_likeliest,
     top_plan,
-    top_trouble,
 )
 from fusec.schedule.space import COUNTS, POWERS, Field, Parameters, power_above
 from fusec.schedule.templates import Template
@@ -108,7 +108,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
         parts = one_sort(segment) or split(segment, "sort")
         if isinstance(parts, Refusal):
             return parts
-        if parts.reduces and (refusal := reduction_trouble(parts)):
+        if parts.reduces and (refusal := check_reduction(parts)):
             return refusal
         if parts.length > INT32_MAX // 2:
             return Refusal("row", f"a row has {parts.length} elements, more than 32-bit positions")
@@ -116,11 +116,11 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
             return Refusal("rows", "one block per row: a grid has at most 2^31 - 1 blocks")
         return parts
 
-    def likeliest(self, problem: Parts, target: Target) -> SortParameters | TopParameters:
+    def default_parameters(self, problem: Parts, target: Target) -> SortParameters | TopParameters:
         """Return the parameters: a row in one block where it fits."""
-        return top_likeliest(problem, target) or _likeliest(problem)
+        return default_top_parameters(problem, target) or _default_parameters(problem)
 
-    def completed(
+    def with_derived(
         self, problem: Parts, parameters: SortParameters | TopParameters
     ) -> SortParameters | TopParameters:
         """Return parameters with the tiles of a row, unless a block has whole rows."""
@@ -129,13 +129,13 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
         tiles = -(-problem.length // (parameters.threads * parameters.items))
         return parameters if parameters.tiles == 1 else replace(parameters, tiles=tiles)
 
-    def trouble(
+    def why_illegal(
         self, problem: Parts, parameters: SortParameters | TopParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         if isinstance(parameters, TopParameters):
-            return top_trouble(problem, parameters)
-        return _trouble(problem, parameters, target)
+            return check_top(problem, parameters)
+        return _why_illegal(problem, parameters, target)
 
     def plan(
         self, problem: Parts, parameters: SortParameters | TopParameters, target: Target
@@ -160,7 +160,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
             problem=problem,
         )
 
-    def price(self, plan: AnySortPlan, target: Target) -> Estimate:
+    def estimate(self, plan: AnySortPlan, target: Target) -> Estimate:
         """Return a price: the inputs and outputs, and what passes move through memory."""
         parts, parameters = plan.problem, plan.parameters
         if isinstance(parameters, TopParameters):
@@ -180,7 +180,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
         )
 
 
-def _trouble(parts: Parts, p: SortParameters, target: Target) -> Refusal | None:
+def _why_illegal(parts: Parts, p: SortParameters, target: Target) -> Refusal | None:
     if parts.reduces:
         return Refusal("reduction", "a fused sum needs all of a row in the lanes of a warp")
     tile = p.threads * p.items
@@ -199,10 +199,10 @@ def _trouble(parts: Parts, p: SortParameters, target: Target) -> Refusal | None:
         return Refusal("block", f"a thread handles one digit per pass: threads must be {DIGITS}")
     # SortedTile of device/sort.cuh, with places of 32 bits, and where each digit goes.
     bytes_ = tile * (p.key_bits // 8 + 4) + 4 * (DIGITS // 32 * DIGITS + 2 * DIGITS + 16)
-    return shared_trouble(bytes_, "the elements of a tile")
+    return check_shared(bytes_, "the elements of a tile")
 
 
-def _likeliest(parts: Parts) -> SortParameters:
+def _default_parameters(parts: Parts) -> SortParameters:
     """Return the parameters: a row in one block where it fits."""
     bits = key_bits(parts.node.inputs[0].dtype)
     wide, length = parts.wide, parts.length

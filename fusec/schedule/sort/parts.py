@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, product
@@ -105,7 +105,7 @@ def split(segment: Fusion, family: str) -> Parts | Refusal:
     if isinstance(results, Refusal):
         return results
     parts = Parts(segment, fusion, node, axis, before, operand, after, results)
-    return _trouble(parts) or parts
+    return _why_illegal(parts) or parts
 
 
 def needed(fusion: Fusion, outputs: tuple[Output, ...]) -> Fusion:
@@ -113,7 +113,7 @@ def needed(fusion: Fusion, outputs: tuple[Output, ...]) -> Fusion:
     return fusion.with_nodes(needed_nodes(fusion.nodes, (o.value for o in outputs)), outputs)
 
 
-def _trouble(parts: Parts) -> Refusal | None:
+def _why_illegal(parts: Parts) -> Refusal | None:
     """Return why what follows cannot be computed where the results are made, or None."""
     lowering = parts.ordered(Var("position", parts.node.output.shape[parts.axis]))
     for output in parts.after.outputs:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, access_class
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import U32, U64
 from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ops.names import fresh_name
-from fusec.schedule.blocks import access_trouble
+from fusec.schedule.blocks import check_access
 from fusec.schedule.common import specialise, tensor_arguments
 from fusec.schedule.orders import PlannedOrder, along_rows, of_all
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
@@ -94,7 +94,7 @@ def width_of(parts: Parts) -> tuple[int, tuple[Guard, ...]]:
     return 1, vector_guards(facts)
 
 
-def reduction_trouble(parts: Parts) -> Refusal | None:
+def check_reduction(parts: Parts) -> Refusal | None:
     """Return why rows that are also reduced have no kernel, or None."""
     for fusion, domain in ((parts.before, parts.operand), (parts.after, parts.results)):
         along = frozenset({domain.axes[parts.axis]})
@@ -108,7 +108,7 @@ def reduction_trouble(parts: Parts) -> Refusal | None:
     return None
 
 
-def top_trouble(parts: Parts, p: TopParameters) -> Refusal | None:
+def check_top(parts: Parts, p: TopParameters) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     own = p.items * p.vector_width
     if p.lanes:
@@ -133,10 +133,10 @@ def top_trouble(parts: Parts, p: TopParameters) -> Refusal | None:
             return Refusal("buffer", because)
         if own > 2 * OWN:
             return Refusal("items", f"a thread holds at most {2 * OWN} elements")
-    return access_trouble(p.vector_width, width_of(parts)[0])
+    return check_access(p.vector_width, width_of(parts)[0])
 
 
-def top_likeliest(parts: Parts, target: Target) -> TopParameters | None:
+def default_top_parameters(parts: Parts, target: Target) -> TopParameters | None:
     """Return the parameters, or None where ordering whole rows is as good."""
     if parts.keep > MOST_KEPT or key_bits(parts.node.inputs[0].dtype) > 32:
         return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
+from fusec.dataclasses import replace
 from fusec.index.access import Facts
 from fusec.index.domain import find_domain
 from fusec.ir.dim import Dim, ceildiv, dim, product
@@ -64,7 +64,7 @@ TransposePlan = Plan[Crossing, TransposeParameters]
 
 
 class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
-    """Accepts pointwise segments some of whose loads run along another axis than the stores."""
+    """Accepts pointwise segments with loads whose contiguous axis is not that of the stores."""
 
     name = "transpose"
     templates: ClassVar = {
@@ -92,11 +92,13 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
             return Refusal("access", because)
         return crossing
 
-    def general(self, problem: Crossing) -> Crossing:
+    def with_dynamic_sizes(self, problem: Crossing) -> Crossing:
         """Return the problem for any number of tiles side by side."""
         return _with_any_batch(problem)
 
-    def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters | Refusal:
+    def default_parameters(
+        self, problem: Crossing, target: Target
+    ) -> TransposeParameters | Refusal:
         """Return the parameters: the widest accesses, and tiles that fill the GPU."""
         read, write = widest_accesses(problem, Facts(problem.hints))
         widest = 16 // min(*problem.sizes, _least_stored(problem))
@@ -105,7 +107,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         one_side = low < WORD and shortest >= LEAST_VECTORS * widest
         shifted = high < NARROW or (low < NARROW and (one_side or 2 * shortest < COLUMNS[0]))
         tried_ones: list[TransposeParameters] = []
-        if shifted and _shift_trouble(problem) is None:
+        if shifted and _check_shift(problem) is None:
             tried_ones = _with_tiles(problem, widest, widest, shifted=True)
         tried_ones = tried_ones or _with_tiles(problem, read, write, shifted=False)
         if not tried_ones:
@@ -126,13 +128,13 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         assert found is not None
         return found
 
-    def trouble(
+    def why_illegal(
         self, problem: Crossing, parameters: TransposeParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         if parameters.shifted:
-            trouble = _shift_trouble(problem) or _lines_trouble(parameters)
-            return trouble or Tile(parameters, problem.sizes).trouble
+            why_illegal = _check_shift(problem) or _check_lines(parameters)
+            return why_illegal or Tile(parameters, problem.sizes).why_illegal
         read, write = widest_accesses(problem, Facts(problem.hints))
         for name, width, most in (
             ("read_width", parameters.read_width, read),
@@ -143,7 +145,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         if not matches(problem, parameters.read_width, parameters.write_width):
             because = f"no tile is read along {parameters.read_width} and written along"
             return Refusal("access", f"{because} {parameters.write_width} elements for this layout")
-        return Tile(parameters, problem.sizes).trouble
+        return Tile(parameters, problem.sizes).why_illegal
 
     def plan(
         self, problem: Crossing, parameters: TransposeParameters, target: Target
@@ -164,7 +166,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         about = self.name, fusion, (kernel,), parameters, (), guards, problem.specialised
         return Plan(*about, problem=problem)
 
-    def price(self, plan: TransposePlan, target: Target) -> Estimate:
+    def estimate(self, plan: TransposePlan, target: Target) -> Estimate:
         """Return a price: the inputs and outputs once, through tiles."""
         problem, parameters = plan.problem, plan.parameters
         width = min(parameters.read_width, parameters.write_width)
@@ -207,7 +209,7 @@ def _least_stored(crossing: Crossing) -> int:
     return min(o.value.dtype.size for o in crossing.fusion.outputs)
 
 
-def _shift_trouble(crossing: Crossing) -> Refusal | None:
+def _check_shift(crossing: Crossing) -> Refusal | None:
     """Return why no vectors of a crossing are shifted, or None."""
     if len(crossing.fusion.outputs) > 1:
         return Refusal("access", "the vectors of several outputs have different alignments")
@@ -225,7 +227,7 @@ def _shift_trouble(crossing: Crossing) -> Refusal | None:
     return None
 
 
-def _lines_trouble(p: TransposeParameters) -> Refusal | None:
+def _check_lines(p: TransposeParameters) -> Refusal | None:
     if min(p.read_width, p.write_width) == 1:
         return Refusal("access", "a single element cannot be unaligned")
     return None
@@ -245,7 +247,7 @@ def _with_tiles(
         TransposeParameters(lines, columns, read, write, shifted, problem.wide)
         for lines, columns in shapes(min(problem.sizes), shifted=shifted)
     )
-    return [p for p in every if Tile(p, problem.sizes).trouble is None]
+    return [p for p in every if Tile(p, problem.sizes).why_illegal is None]
 
 
 def _units(crossing: Crossing, p: TransposeParameters) -> int:

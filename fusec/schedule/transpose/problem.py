@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.domain import Domain
 from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, delinearize, of_var

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.schedule.space import WIDTHS, Field, Parameters, power_below
 from fusec.segment.protocol import Refusal
 
@@ -116,7 +116,7 @@ class Tile:
         return one * (1 if self.parameters.shifted else self.write_units // self.threads)
 
     @property
-    def trouble(self) -> Refusal | None:
+    def why_illegal(self) -> Refusal | None:
         """Return why no block moves the tile, or None."""
         p = self.parameters
         if self.shared_bytes > SHARED_LIMIT:

@@ -11,7 +11,7 @@
 #include "softmax_rows.cuh"
 #include "tma_4d.cuh"
 #include "types.cuh"
-#include "warpgroup_turns.cuh"
+#include "warpgroup_order.cuh"
 #include "wgmma_registers.cuh"
 
 namespace fusec {
@@ -31,7 +31,7 @@ __device__ __forceinline__ AttentionTile attention_tile(int index, int rows, int
 }
 
 // The keys that some of several queries see, and those that all of them see.
-struct SeenKeys {
+struct KeyRange {
   int begin;
   int end;
   int all_begin;
@@ -54,7 +54,7 @@ struct KeyTiles {
 };
 
 template <int kKeys>
-__device__ __forceinline__ KeyTiles key_tiles(SeenKeys seen) {
+__device__ __forceinline__ KeyTiles key_tiles(KeyRange seen) {
   const int first = seen.begin / kKeys;
   const int last = seen.end <= seen.begin ? first : (seen.end + kKeys - 1) / kKeys;
   return {first, last};
@@ -168,11 +168,12 @@ __device__ __forceinline__ void multiply_values(float (&sums)[Config::kValueFeat
 // are what `rows` makes of scores. score(s, key) makes scores of the products with the tile of keys
 // from `key` on, but for their positive scale.
 template <class Config, class Score>
-__device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2], SoftmaxRows& rows,
-                                       unsigned char* shared, KeyTiles tiles,
-                                       AttentionPlace<Config::kStages>& place,
-                                       WarpgroupTurns<Config::kTurns> turns, float scale,
-                                       const Score& score) {
+__device__ __forceinline__ void attention_mainloop(float (&sums)[Config::kValueFeatures / 2],
+                                                   SoftmaxRows& rows, unsigned char* shared,
+                                                   KeyTiles tiles,
+                                                   AttentionPlace<Config::kStages>& place,
+                                                   WarpgroupTurns<Config::kTurns> turns,
+                                                   float scale, const Score& score) {
   if (tiles.first >= tiles.last) return;
   Barrier* const keys_full = barriers_at(shared, Config::kKeysFull);
   Barrier* const keys_empty = barriers_at(shared, Config::kKeysEmpty);
@@ -212,9 +213,9 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
     }
   };
   for (int tile = tiles.last - 2; tile >= tiles.first; --tile) {
-    // The products of these keys run beside those of the values before, and these beside the
-    // softmax. Both are waited for in another turn of the loop than the softmax is in, or the
-    // compiler would put the wait in front of it.
+    // The GEMMs of these keys overlap those of the previous values, and these overlap the softmax.
+    // Both are waited for in another iteration than the softmax, or the compiler would put the
+    // wait before it.
     end_values();
     running = place.stage;
     values_full[running].wait(place.parity);

@@ -1,10 +1,10 @@
 // Attention of a few queries over many keys, by mma.sync on 16-bit operands. The queries of a
 // block, 16 at most, see the same keys and values. Tiles of keys are dealt to the warps of all
-// blocks that share queries, so that these read side by side what lies side by side. Each has a ring
-// of its own in shared memory that cp.async fills, and waits for nobody until the end. Then what
-// warps have come to is combined in their order, and so are the parts of blocks, by the last of
-// them. `Config` is the struct at the top of a kernel. In shared memory a row of a tile has 8
-// elements more than features, so that the rows that ldmatrix reads together lie in different banks.
+// blocks that share queries, so that they read adjacent tiles at the same time. Each warp has a
+// ring in shared memory, filled by cp.async, and does not wait for others until the end. Then the
+// results of warps are combined in order, and so are those of blocks, by the last block. `Config`
+// is the struct at the top of a kernel. In shared memory a row of a tile has 8 elements more than
+// features, so that the rows that ldmatrix reads together lie in different banks.
 #pragma once
 
 #include "async_copy.cuh"
@@ -234,8 +234,8 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
   own.rows.finish(scale_log2);
 }
 
-// What several have of the same queries, one after the other: the sums of values of each query,
-// kPitch apart, then their largest scores, then their sums of exponentials.
+// Partial results for the same queries: the sums of values of each query with a pitch of kPitch,
+// then their largest scores, then their sums of exponentials.
 template <class Config, int kPitch>
 struct DecodeParts {
   static constexpr int kFloats = (Config::kRows * (kPitch + 2) + 3) / 4 * 4;
@@ -252,7 +252,7 @@ struct DecodeParts {
 
 // A warp: what it has, as a part in shared memory.
 template <class Config, int kPitch>
-__device__ __forceinline__ void leave_part(DecodeParts<Config, kPitch> parts, int part,
+__device__ __forceinline__ void store_partial(DecodeParts<Config, kPitch> parts, int part,
                                            const DecodeSums<Config>& own) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -340,7 +340,7 @@ __device__ __forceinline__ void visit_parts(DecodeParts<Config, kPitch> parts, f
 
 // A block: a part of what several blocks have, of its own warps' parts.
 template <class Config, int kPitch>
-__device__ __forceinline__ void leave_block(DecodeParts<Config, Config::kValueFeatures> all,
+__device__ __forceinline__ void store_block_partial(DecodeParts<Config, Config::kValueFeatures> all,
                                             int part, DecodeParts<Config, kPitch> own,
                                             float scale) {
   visit_parts<Config::kWarps, 4>(own, scale, [&](int row, int column, const DecodeWhole<4>& whole) {

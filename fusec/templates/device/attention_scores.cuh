@@ -19,7 +19,7 @@ __device__ __forceinline__ float rounded_sum(float sum) {
   }
 }
 
-// An offset of queries or keys, of which there are less than 2^30: none is farther away.
+// An offset larger than any distance of queries and keys, which are less than 2^30.
 __device__ __forceinline__ int offset_of(i64 offset) {
   constexpr i64 kMost = 1 << 30;
   return static_cast<int>(offset < -kMost ? -kMost : offset > kMost ? kMost : offset);

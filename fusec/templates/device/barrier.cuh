@@ -31,8 +31,8 @@ __device__ __forceinline__ void arrive_and_wait(BarrierWords* words, const Barri
   BarrierWords& own = words[threadIdx.x];
   const u32 turn = own.turn + 1;
   store_release_system(reinterpret_cast<u32*>(there), turn);
-  Patience patience;
-  while (static_cast<i32>(load_acquire_system(&own.arrived) - turn) < 0) patience.wait();
+  SpinGuard guard;
+  while (static_cast<i32>(load_acquire_system(&own.arrived) - turn) < 0) guard.wait();
   own.turn = turn;
 }
 

@@ -1,4 +1,4 @@
-// Factors of an operand of a matrix product that vary along K.
+// Factors of a GEMM operand that vary along K.
 #pragma once
 
 #include "l2_policy.cuh"
@@ -32,7 +32,7 @@ struct BlockScales {
   __device__ __forceinline__ S value(int row, int step) const {
     return load_readonly(place(row, step))[0];
   }
-  // As it lies in memory.
+  // In the layout of global memory.
   __device__ __forceinline__ u32 bits(int row, int step) const {
     return load_bits(place(row, step));
   }
@@ -76,7 +76,7 @@ struct ZeroPointsOf {
   using Value = typename Values::Value;
   Values values;
 
-  // As it lies in memory.
+  // In the layout of global memory.
   __device__ __forceinline__ u32 bits(int row, int group) const {
     return values.bits(row, group / Policy::kGroupsOfByte);
   }

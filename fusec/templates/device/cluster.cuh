@@ -52,8 +52,8 @@ __device__ __forceinline__ float4 cluster_load(const float4* pointer, u32 rank) 
   return value;
 }
 
-// Sends words to the place of `to` in block `rank`: they are there when the phase is complete of
-// the barrier at the place of `arrived` there, which is told of four bytes for each.
+// Sends words to the address of `to` in block `rank`; they have arrived when the phase of the
+// barrier at the address of `arrived` there is complete, which expects four bytes for each.
 template <int kWords>
 __device__ __forceinline__ void cluster_send(Vec<u32, kWords>* to, const Vec<u32, kWords>& words,
                                              Barrier* arrived, u32 rank) {

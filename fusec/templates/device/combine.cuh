@@ -141,7 +141,7 @@ struct ArgMin {
   }
 };
 
-// Whether the parts of a reduction are dear to combine, and the same in any order.
+// Whether the parts of a reduction are expensive to combine, and the same in any order.
 template <class T>
 inline constexpr bool kIsIndexed = false;
 template <class T, class I>

@@ -1,6 +1,6 @@
 // Parts of results that blocks share, combined in memory by the reducing bulk copy (sm_90): sums,
-// maxima and minima. Memory holds zeros before, and after the last block has taken the results. In
-// turns sums of floats are the same from run to run; in the order of arrival they need not be. See
+// maxima and minima. Memory holds zeros before, and after the last block has taken the results.
+// Sums of floats in ticket order are bitwise reproducible; in arrival order they need not be. See
 // bulk_reduce.cuh for the rules.
 #pragma once
 
@@ -42,8 +42,8 @@ __device__ __forceinline__ T value_of_ordered(Bits bits) {
   }
 }
 
-// How memory holds parts that Op combines: as Stored, of which the instruction makes sums (of half
-// types in half precision) or maxima, and whose zero is a part of nothing.
+// The type of partial results in memory, Stored: the instruction computes sums (fp16 and bf16 in
+// 16 bits) or maxima of it, and its zero is the identity.
 template <class Op, class StoredType>
 struct InMemory {
   using Combiner = Op;
@@ -76,7 +76,7 @@ struct InMemory<Min<T>, StoredType> {
   __device__ __forceinline__ static T part(Stored stored) { return value_of_ordered<T>(~stored); }
 };
 
-// Results of a block, and what fills them up to the 16 bytes of which copies are multiples.
+// Results of a block, padded to 16 bytes, since sizes of copies are multiples of these.
 template <class Stored>
 __host__ __device__ constexpr int padded_results(int results) {
   return (results * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16 /
@@ -91,11 +91,11 @@ __device__ __forceinline__ Stored* parts_of_block(Stored* memory) {
 
 // One part, or those of a vector.
 template <class Layout, class Stored, class T>
-__device__ __forceinline__ void leave_parts(Stored* tile, T part) {
+__device__ __forceinline__ void store_partials(Stored* tile, T part) {
   *tile = Layout::stored(part);
 }
 template <class Layout, class Stored, class T, int N>
-__device__ __forceinline__ void leave_parts(Stored* tile, const Vec<T, N>& parts) {
+__device__ __forceinline__ void store_partials(Stored* tile, const Vec<T, N>& parts) {
 #pragma unroll
   for (int i = 0; i < N; ++i) tile[i] = Layout::stored(parts[i]);
 }
@@ -107,7 +107,7 @@ __device__ __forceinline__ void combine_in_bulk(Stored* memory, const Part& part
                                                 bool own) {
   constexpr int kPadded = padded_results<Stored>(kResults);
   __shared__ __align__(16) Stored tile[kPadded];
-  if (own) leave_parts<Layout>(tile + first, part);
+  if (own) store_partials<Layout>(tile + first, part);
   if constexpr (kPadded > kResults) {
     if (is_first_thread()) {
       for (int i = kResults; i < kPadded; ++i) tile[i] = Stored{};

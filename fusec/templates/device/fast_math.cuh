@@ -1,7 +1,7 @@
 // Functions of float in few instructions, for results that are then rounded to
-// a half type. Errors are relative, in units of 2^-23: those of ex2.approx.ftz
-// (2 units) and rcp.approx.ftz (1 unit) are from the PTX manual, those of what
-// is made of them hold it whatever their signs. Numbers below 2^-126 are
+// fp16 or bf16. Errors are relative, in units of 2^-23: those of ex2.approx.ftz
+// (2 units) and rcp.approx.ftz (1 unit) are from the PTX manual, those of the
+// functions below hold for both signs. Numbers below 2^-126 are
 // flushed to 0; NaN passes, infinities give what the functions tend to.
 #pragma once
 

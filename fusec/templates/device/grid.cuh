@@ -1,6 +1,6 @@
 // Agreement between the blocks of one launch: tickets, flags, the last block, and turns.
-// The counters live in global memory, are zero before the first launch, and return to zero by
-// themselves, so a launch may be replayed. They belong to one launch on one stream at a time.
+// The counters live in global memory, are zero before the first launch, and again after
+// each, so a launch may be replayed. They belong to one launch on one stream at a time.
 // Data that another block wrote is read with plain loads after the calls here, never with
 // load_readonly. No turn may wait for a block that need not be running: give out turns by ticket.
 #pragma once
@@ -75,7 +75,7 @@ __device__ __forceinline__ bool last_block(u32* counter, u32 count) {
 
 // What one thread does between two looks at a flag. In debug builds it traps after some seconds:
 // the turn that it waits for never comes.
-struct Patience {
+struct SpinGuard {
   u32 looks = 0;
   __device__ __forceinline__ void wait() {
 #ifdef FUSEC_DEBUG
@@ -87,8 +87,8 @@ struct Patience {
 
 // One thread waits until the flag holds `value`, and then sees what was written before its release.
 __device__ __forceinline__ void spin_until(const u32* flag, u32 value) {
-  Patience patience;
-  while (load_acquire(flag) != value) patience.wait();
+  SpinGuard guard;
+  while (load_acquire(flag) != value) guard.wait();
 }
 
 // The whole block waits until the semaphore shows its turn.

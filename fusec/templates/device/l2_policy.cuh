@@ -1,4 +1,4 @@
-// What L2 is to do with what a load brings, and what it is to fetch (sm_80).
+// Cache hints of loads for L2, and prefetches into L2 (sm_80).
 #pragma once
 
 #include "types.cuh"
@@ -17,7 +17,7 @@ __device__ __forceinline__ u64 l2_evict_last() {
   return policy;
 }
 
-// What L2 fetches at a time, and one thread: the sector of an address, for which nobody waits.
+// Prefetches the sector of an address into L2, by one thread and without a wait.
 inline constexpr int kSectorBytes = 32;
 __device__ __forceinline__ void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" : : "l"(address));

@@ -12,7 +12,7 @@ namespace fusec {
 
 #define FUSEC_EACH_FLOAT(FUNCTION) FUNCTION(float, f) FUNCTION(double, )
 
-// NaN wins, as in torch.maximum; max.NaN is one instruction for float.
+// Propagates NaN, as torch.maximum; max.NaN is one instruction for float.
 template <class T>
 __device__ __forceinline__ T maximum(T a, T b) {
   return max_keeping_nan(a, b);
@@ -88,8 +88,8 @@ __device__ __forceinline__ T ceil_divide(T a, T b) {
   return floor_divide(wrapping_sub(wrapping_add(a, b), T(1)), b);
 }
 
-// pow: floats as CUDA's, but squares and cubes as products, which cost nothing to tell apart where
-// the exponent is a constant; integers by squaring; a negative exponent gives 1 / base cut to an
+// pow: floats as CUDA's, but squares and cubes as products, a test that is free where the
+// exponent is a constant; integers by squaring; a negative exponent gives 1 / base cut to an
 // integer.
 __device__ __forceinline__ float pow(float base, float exponent) {
   if (exponent == 2.0f) return base * base;
@@ -195,7 +195,7 @@ __device__ __forceinline__ T right_shift(T value, T distance) {
   return static_cast<T>(within_width(distance) ? value >> distance : value >> kMost >> 1);
 }
 
-// Shifts in zeros, whatever the sign.
+// Shifts in zeros for both signs.
 template <class T>
 __device__ __forceinline__ T logical_right_shift(T value, T distance) {
   // A negative narrow integer is widened with ones, which must not be shifted in.

@@ -15,11 +15,12 @@ template <class Config, int kExtent, int kPitch, bool kKMajor, bool kAsync, clas
 __device__ __forceinline__ void fill_operand(typename Config::T* tile,
                                              const MatmulOperand<S, Index>& x, Index depth,
                                              Index depths) {
+  constexpr int kChunk = 16 / static_cast<int>(sizeof(typename Config::T));
   if constexpr (kKMajor) {
-    matmul_fill<kExtent, Config::kTileK, kPitch, Config::kThreads, kAsync>(
+    matmul_fill<kExtent, Config::kTileK, kPitch, Config::kThreads, kAsync, kChunk>(
         tile, x.data, x.position, depth, x.extent, depths, x.stride, x.depth_stride);
   } else {
-    matmul_fill<Config::kTileK, kExtent, kPitch, Config::kThreads, kAsync>(
+    matmul_fill<Config::kTileK, kExtent, kPitch, Config::kThreads, kAsync, kChunk>(
         tile, x.data, depth, x.position, depths, x.extent, x.depth_stride, x.stride);
   }
 }
@@ -60,40 +61,43 @@ __device__ __forceinline__ void load_columns(u32 (&b)[4], const T* tile, int col
   }
 }
 
-// sums += the products of one stage, for the part of the tile from `row` and `column` on.
-template <class Config>
-__device__ __forceinline__ void multiply_step(
-    float (&sums)[Config::kWarpM / 16][Config::kWarpN / 8][4], const typename Config::T* a_tile,
-    const typename Config::T* b_tile, int row, int column) {
+// How the operands of a stage are multiplied: those of 16 bits by mma_16816. sums += the products,
+// for the part of the tile from `row` and `column` on.
+struct MultiplyHalves {
+  template <class Config>
+  __device__ static __forceinline__ void multiply_step(
+      float (&sums)[Config::kWarpM / 16][Config::kWarpN / 8][4], const typename Config::T* a_tile,
+      const typename Config::T* b_tile, int row, int column) {
 #pragma unroll
-  for (int depth = 0; depth < Config::kTileK; depth += 16) {
-    u32 a[Config::kWarpM / 16][4];
-    u32 b[Config::kWarpN / 8][2];
+    for (int depth = 0; depth < Config::kTileK; depth += 16) {
+      u32 a[Config::kWarpM / 16][4];
+      u32 b[Config::kWarpN / 8][2];
 #pragma unroll
-    for (int i = 0; i < Config::kWarpM / 16; ++i) {
-      load_rows<Config::kAPitch, Config::kAKMajor>(a[i], a_tile, row + 16 * i, depth);
-    }
+      for (int i = 0; i < Config::kWarpM / 16; ++i) {
+        load_rows<Config::kAPitch, Config::kAKMajor>(a[i], a_tile, row + 16 * i, depth);
+      }
 #pragma unroll
-    for (int j = 0; j < Config::kWarpN / 16; ++j) {
-      u32 pieces[4];
-      load_columns<Config::kBPitch, Config::kBKMajor>(pieces, b_tile, column + 16 * j, depth);
+      for (int j = 0; j < Config::kWarpN / 16; ++j) {
+        u32 pieces[4];
+        load_columns<Config::kBPitch, Config::kBKMajor>(pieces, b_tile, column + 16 * j, depth);
 #pragma unroll
-      for (int p = 0; p < 4; ++p) b[2 * j + p / 2][p % 2] = pieces[p];
-    }
+        for (int p = 0; p < 4; ++p) b[2 * j + p / 2][p % 2] = pieces[p];
+      }
 #pragma unroll
-    for (int i = 0; i < Config::kWarpM / 16; ++i) {
+      for (int i = 0; i < Config::kWarpM / 16; ++i) {
 #pragma unroll
-      for (int j = 0; j < Config::kWarpN / 8; ++j) {
-        mma_16816<typename Config::T>(sums[i][j], a[i], b[j]);
+        for (int j = 0; j < Config::kWarpN / 8; ++j) {
+          mma_16816<typename Config::T>(sums[i][j], a[i], b[j]);
+        }
       }
     }
   }
-}
+};
 
 // sums += the products of all `depths` elements of K, for the part of the tile from `row` and
 // `column` on. kStages - 1 stages are in flight before the first product. Groups are committed even
-// when empty, so that waiting counts steps.
-template <class Config, class A, class B, class Index>
+// when empty, so that waiting counts steps. `Multiply` is MultiplyHalves, or that of another type.
+template <class Config, class Multiply = MultiplyHalves, class A, class B, class Index>
 __device__ __forceinline__ void multiply_steps(
     float (&sums)[Config::kWarpM / 16][Config::kWarpN / 8][4], unsigned char* shared, const A& a,
     const B& b, Index depths, int row, int column) {
@@ -112,8 +116,9 @@ __device__ __forceinline__ void multiply_steps(
     if (next < steps) fill_stage<Config>(shared, a, b, depths, next);
     copy_commit();
     const unsigned char* const stage = shared + step % Config::kStages * Config::kStageBytes;
-    multiply_step<Config>(sums, reinterpret_cast<const T*>(stage),
-                          reinterpret_cast<const T*>(stage + Config::kATileBytes), row, column);
+    Multiply::template multiply_step<Config>(
+        sums, reinterpret_cast<const T*>(stage),
+        reinterpret_cast<const T*>(stage + Config::kATileBytes), row, column);
   }
 }
 

@@ -76,7 +76,7 @@ __device__ __forceinline__ bool is_second(float4 (&share)[Config::kOwned], float
   if (threadIdx.x == 0) *slot = load_acquire(arrived);
   named_barrier_sync<Config::kMultipliers>(1);
   if (*slot == 0) {
-    leave_slice<Config>(slices + number * Config::kSlab, share);
+    store_slice<Config>(slices + number * Config::kSlab, share);
     if (!is_last_slice<Config>(arrived, slot, 2)) return false;
   } else if (threadIdx.x == 0) {
     *arrived = 0;

@@ -3,26 +3,26 @@
 // sum does not depend on who is last. `Config` is the struct at the top of the kernel.
 #pragma once
 
-#include "matmul_turns.cuh"
+#include "matmul_semaphores.cuh"
 
 namespace fusec {
 
 // All multiplying threads: the share to the slice of this cluster.
 template <class Config, class Part>
-__device__ __forceinline__ void leave_slice(Part* slice, const float4 (&share)[Config::kOwned]) {
+__device__ __forceinline__ void store_slice(Part* slice, const float4 (&share)[Config::kOwned]) {
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
-    leave_quad(slice + f * Config::kMultipliers + threadIdx.x, share[f]);
+    store_quad(slice + f * Config::kMultipliers + threadIdx.x, share[f]);
   }
 }
 
 // The same of sums as wgmma leaves them, four at a time.
 template <class Config, class Part>
-__device__ __forceinline__ void leave_fragments(Part* slice,
+__device__ __forceinline__ void store_fragments(Part* slice,
                                                 const float (&sums)[Config::kSumsOwn]) {
 #pragma unroll
   for (int f = 0; f < Config::kSumsOwn / 4; ++f) {
-    leave_quad(slice + f * Config::kMultipliers + threadIdx.x,
+    store_quad(slice + f * Config::kMultipliers + threadIdx.x,
                make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]));
   }
 }

@@ -1,10 +1,11 @@
-// The main loop of a product whose A has few rows (sm_80): a stream over B, each element of which is
-// read once. Neighbours along K are neighbours in memory, of both operands. The warps of a block
+// The main loop of a product whose A has few rows (sm_80): a stream over B, each element of which
+// is read once. Neighbours along K are neighbours in memory, of both operands. The warps of a block
 // share K in turns: each multiplies parts of kPart elements, for all kTileM rows and kTileN columns
-// of the tile, and their sums meet in shared memory. Columns of B are the rows of mma_16816, so that
-// eight rows of A fill it. Which elements of K an instruction multiplies does not matter, as long as
-// both operands have the same: a lane takes eight neighbours of each, of which the first four go
-// into one instruction and the others into the next. `Config` is the struct at the top of a kernel.
+// of the tile, and their sums meet in shared memory. Columns of B are the rows of mma_16816, so
+// that eight rows of A fill it. Which elements of K an instruction multiplies does not matter, as
+// long as both operands have the same: a lane takes eight neighbours of each, of which the first
+// four go into one instruction and the others into the next. `Config` is the struct at the top of a
+// kernel.
 #pragma once
 
 #include "matmul_tile.cuh"
@@ -48,30 +49,41 @@ __device__ __forceinline__ Vec<u32, kWords> load_words_once(const u32* words) {
   return v;
 }
 
-// What a lane holds of B and A, of kPart elements of K: of each half of them eight elements.
+// What a lane holds of B and A, of kDepth elements of K: of each of its kLoads as many pairs of
+// neighbours as both operands have in the same order.
 template <class Config>
 struct VectorPart {
-  Vec<u32, 4> b[Config::kTileN / 8][2];
-  Vec<u32, 4> a[Config::kTileM / 8][2];
+  static constexpr int kDepth = kPart;
+  static constexpr int kLoads = 2;
+  static constexpr int kPairs = 4;
+  Vec<u32, 4> b[Config::kTileN / 8][kLoads];
+  Vec<u32, 4> a[Config::kTileM / 8][kLoads];
+
+  // A pair of a lane's column of B, and of its row of A.
+  __device__ __forceinline__ u32 column_pair(int load, int pair, int column) const {
+    return b[column][load][pair];
+  }
+  __device__ __forceinline__ u32 row_pair(int load, int pair, int row) const {
+    return a[row][load][pair];
+  }
 };
 
-// sums += the products of kPart elements; sums[i][j] are those of 16 columns of B and 8 rows of A.
-template <class Config>
+// sums += the products of a part; sums[i][j] are those of 16 columns of B and 8 rows of A.
+template <class Config, class Part>
 __device__ __forceinline__ void multiply_part(
-    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const VectorPart<Config>& part) {
+    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const Part& part) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
+  for (int load = 0; load < Part::kLoads; ++load) {
 #pragma unroll
-    for (int pair = 0; pair < 4; pair += 2) {
+    for (int pair = 0; pair < Part::kPairs; pair += 2) {
 #pragma unroll
       for (int i = 0; i < Config::kTileN / 16; ++i) {
-        const Vec<u32, 4>& low = part.b[2 * i][half];
-        const Vec<u32, 4>& high = part.b[2 * i + 1][half];
-        const u32 columns[4] = {low[pair], high[pair], low[pair + 1], high[pair + 1]};
+        const u32 columns[4] = {
+            part.column_pair(load, pair, 2 * i), part.column_pair(load, pair, 2 * i + 1),
+            part.column_pair(load, pair + 1, 2 * i), part.column_pair(load, pair + 1, 2 * i + 1)};
 #pragma unroll
         for (int j = 0; j < Config::kTileM / 8; ++j) {
-          const Vec<u32, 4>& row = part.a[j][half];
-          const u32 rows[2] = {row[pair], row[pair + 1]};
+          const u32 rows[2] = {part.row_pair(load, pair, j), part.row_pair(load, pair + 1, j)};
           mma_16816<typename Config::T>(sums[i][j], columns, rows);
         }
       }
@@ -79,38 +91,70 @@ __device__ __forceinline__ void multiply_part(
   }
 }
 
-// The elements of a lane's rows from `depth` on, zeros from `last` on if it is kGuarded.
-template <class Config, bool kGuarded, class T, class Index>
-__device__ __forceinline__ void load_part(VectorPart<Config>& part,
-                                          const T* const (&a_rows)[Config::kTileM / 8],
-                                          const T* const (&b_columns)[Config::kTileN / 8],
-                                          Index depth, Index last) {
+// sums += the products of the elements of K from `first` to `last`. A warp takes kStages parts at a
+// time, all of which are on their way before the first is multiplied; neighbouring ones, as memory
+// likes. load(part, depth, is_guarded) loads a part from `depth` on, zeros from `last` on if it is
+// guarded; compute, called the same way, follows the loads of all parts.
+template <class Config, class Part, class Index, class Load, class Compute>
+__device__ __forceinline__ void multiply_stream(
+    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], Index first, Index last,
+    const Load& load, const Compute& compute) {
+  constexpr int kOwn = Config::kStages * Part::kDepth;
+  Index start = first + static_cast<Index>(threadIdx.x / 32 * kOwn);
+  for (; start + kOwn <= last; start += Config::kWarps * kOwn) {
+    Part parts[Config::kStages];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const Index at = depth + half * (kPart / 2);
-    const bool is_inside = !kGuarded || at + threadIdx.x % 4 * 8 < last;
+    for (int s = 0; s < Config::kStages; ++s) load(parts[s], start + s * Part::kDepth, false);
 #pragma unroll
-    for (int i = 0; i < Config::kTileN / 8; ++i) {
-      const u32* const words = reinterpret_cast<const u32*>(b_columns[i] + at);
-      part.b[i][half] = is_inside ? load_once(words) : splat<u32, 4>(0);
-    }
+    for (int s = 0; s < Config::kStages; ++s) compute(parts[s], start + s * Part::kDepth, false);
 #pragma unroll
-    for (int j = 0; j < Config::kTileM / 8; ++j) {
-      const u32* const words = reinterpret_cast<const u32*>(a_rows[j] + at);
-      part.a[j][half] = is_inside ? load_readonly<4>(words) : splat<u32, 4>(0);
-    }
+    for (int s = 0; s < Config::kStages; ++s) multiply_part<Config>(sums, parts[s]);
+  }
+  for (; start < last; start += Part::kDepth) {
+    Part part;
+    load(part, start, true);
+    compute(part, start, true);
+    multiply_part<Config>(sums, part);
   }
 }
 
-// sums += the products of the elements of K from `first` to `last`. A warp takes kStages parts at a
-// time, all of which are on their way before the first is multiplied; neighbouring ones, as memory
-// likes.
+// Whether the `own` elements of a lane, of a load from `at` on, lie before `last`.
+template <class Index>
+__device__ __forceinline__ bool is_lane_inside(Index at, int own, Index last) {
+  return at + threadIdx.x % 4 * own < last;
+}
+
+// The elements of a lane's columns of B of one load, of 16 bits, zeros where it is not inside.
+template <class Config, class T, class Index>
+__device__ __forceinline__ void load_lane_columns(VectorPart<Config>& part, int load,
+                                                  const T* const (&b_columns)[Config::kTileN / 8],
+                                                  Index at, bool is_inside) {
+#pragma unroll
+  for (int i = 0; i < Config::kTileN / 8; ++i) {
+    const u32* const words = reinterpret_cast<const u32*>(b_columns[i] + at);
+    part.b[i][load] = is_inside ? load_once(words) : splat<u32, 4>(0);
+  }
+}
+
+// The same of a lane's rows of A, eight elements a load.
+template <class Config, class Part, class T, class Index>
+__device__ __forceinline__ void load_lane_rows(Part& part, int load,
+                                               const T* const (&a_rows)[Config::kTileM / 8],
+                                               Index at, bool is_inside) {
+#pragma unroll
+  for (int j = 0; j < Config::kTileM / 8; ++j) {
+    const u32* const words = reinterpret_cast<const u32*>(a_rows[j] + at);
+    part.a[j][load] = is_inside ? load_readonly<4>(words) : splat<u32, 4>(0);
+  }
+}
+
+// multiply_stream of two operands of 16 bits.
 template <class Config, class A, class B, class Index>
 __device__ __forceinline__ void multiply_vectors(
     float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b, Index first,
     Index last) {
   using T = typename Config::T;
-  constexpr int kOwn = Config::kStages * kPart;
+  using Part = VectorPart<Config>;
   const int lane = threadIdx.x % 32;
   const T* a_rows[Config::kTileM / 8];
   const T* b_columns[Config::kTileN / 8];
@@ -118,27 +162,22 @@ __device__ __forceinline__ void multiply_vectors(
   for (int j = 0; j < Config::kTileM / 8; ++j) a_rows[j] = lane_row(a, 8 * j + lane / 4);
 #pragma unroll
   for (int i = 0; i < Config::kTileN / 8; ++i) b_columns[i] = lane_row(b, 8 * i + lane / 4);
-  Index start = first + static_cast<Index>(threadIdx.x / 32 * kOwn);
-  for (; start + kOwn <= last; start += Config::kWarps * kOwn) {
-    VectorPart<Config> parts[Config::kStages];
+  const auto load = [&](Part& part, Index depth, bool is_guarded) {
 #pragma unroll
-    for (int s = 0; s < Config::kStages; ++s) {
-      load_part<Config, false>(parts[s], a_rows, b_columns, start + s * kPart, last);
+    for (int half = 0; half < 2; ++half) {
+      const Index at = depth + half * (kPart / 2);
+      const bool is_inside = !is_guarded || is_lane_inside(at, 8, last);
+      load_lane_columns<Config>(part, half, b_columns, at, is_inside);
+      load_lane_rows<Config>(part, half, a_rows, at, is_inside);
     }
-#pragma unroll
-    for (int s = 0; s < Config::kStages; ++s) multiply_part<Config>(sums, parts[s]);
-  }
-  for (; start < last; start += kPart) {
-    VectorPart<Config> part;
-    load_part<Config, true>(part, a_rows, b_columns, start, last);
-    multiply_part<Config>(sums, part);
-  }
+  };
+  multiply_stream<Config, Part>(sums, first, last, load, [](Part&, Index, bool) {});
 }
 
 // The sums of a warp to shared memory, as rows of A; the pitch has the lanes in different banks.
 // kApart: columns of the tile that rows of mma_16816 8 apart are apart.
 template <class Config, int kApart = 8>
-__device__ __forceinline__ void leave_sums(
+__device__ __forceinline__ void store_accumulators(
     float (&tile)[Config::kTileM][Config::kSumsPitch],
     const float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4]) {
   const int group = threadIdx.x % 32 / 4;
@@ -156,8 +195,8 @@ __device__ __forceinline__ void leave_sums(
   }
 }
 
-// visit(row, column, piece) for the pieces of the tile that a thread owns, kWidth neighbours of a row
-// each, of those within `rows` and `columns`.
+// visit(row, column, piece) for the pieces of the tile that a thread owns, kWidth neighbours of a
+// row each, of those within `rows` and `columns`.
 template <class Config, int kWidth, class Index, class Visit>
 __device__ __forceinline__ void visit_pieces(Index rows, Index columns, const Visit& visit) {
   constexpr int kInRow = Config::kTileN / kWidth;

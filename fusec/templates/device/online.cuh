@@ -10,7 +10,7 @@
 
 namespace fusec {
 
-// Beside the term of the maximum, which is exactly 1, a term exp(x) errs by less than 3 units.
+// The term of the maximum is exactly 1; another term exp(x) errs by less than 3 units.
 __device__ __forceinline__ float exponential(float x) { return exp_approx(x); }
 __device__ __forceinline__ double exponential(double x) { return exp(x); }
 

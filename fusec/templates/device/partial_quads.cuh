@@ -7,9 +7,9 @@
 
 namespace fusec {
 
-__device__ __forceinline__ void leave_quad(float4* at, float4 sums) { *at = sums; }
+__device__ __forceinline__ void store_quad(float4* at, float4 sums) { *at = sums; }
 template <class T>
-__device__ __forceinline__ void leave_quad(Vec<T, 4>* at, float4 sums) {
+__device__ __forceinline__ void store_quad(Vec<T, 4>* at, float4 sums) {
   const Vec<T, 4> halves = {convert<T>(sums.x), convert<T>(sums.y), convert<T>(sums.z),
                             convert<T>(sums.w)};
   store(at->data, halves);

@@ -2,7 +2,7 @@
 // same numbers as the reference in fusec/ops/numerics/philox.py, whose comment gives the
 // layout. An element's number is uniform_f32(low, high, seed, offset, element),
 // and so on. Neighbouring elements share a block of four words: a kernel that
-// computes a vector of them takes drawn_words(seed, offset, first), and of
+// computes a vector of them takes random_words(seed, offset, first), and of
 // these each element's number by uniform_f32(low, high, words, lane), the same
 // to the bit.
 #pragma once
@@ -23,27 +23,27 @@ struct PhiloxBlocks {
 
 template <int kBlocks>
 __device__ __forceinline__ PhiloxBlocks<kBlocks> philox_blocks(u64 seed, u64 offset, u64 first) {
-  PhiloxBlocks<kBlocks> drawn;
+  PhiloxBlocks<kBlocks> result;
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
-    drawn.block[i] = {static_cast<u32>(first + i), static_cast<u32>((first + i) >> 32),
-                      static_cast<u32>(offset), static_cast<u32>(offset >> 32)};
+    result.block[i] = {static_cast<u32>(first + i), static_cast<u32>((first + i) >> 32),
+                       static_cast<u32>(offset), static_cast<u32>(offset >> 32)};
   }
   u32 low = static_cast<u32>(seed), high = static_cast<u32>(seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
-      const auto [a, b, c, d] = drawn.block[i].word;
+      const auto [a, b, c, d] = result.block[i].word;
       const u64 left = static_cast<u64>(0xD2511F53u) * a;
       const u64 right = static_cast<u64>(0xCD9E8D57u) * c;
-      drawn.block[i] = {static_cast<u32>(right >> 32) ^ b ^ low, static_cast<u32>(right),
-                        static_cast<u32>(left >> 32) ^ d ^ high, static_cast<u32>(left)};
+      result.block[i] = {static_cast<u32>(right >> 32) ^ b ^ low, static_cast<u32>(right),
+                         static_cast<u32>(left >> 32) ^ d ^ high, static_cast<u32>(left)};
     }
     low += 0x9E3779B9u;
     high += 0xBB67AE85u;
   }
-  return drawn;
+  return result;
 }
 
 // The four words of a block.
@@ -82,36 +82,36 @@ __device__ __forceinline__ u32 pick_word(PhiloxWords words, u32 which) {
 
 // The words of the elements of a vector, in f32.
 template <int kCount>
-struct DrawnWords {
+struct RandomWords {
   u32 word[kCount];
 };
 
 // The words of kCount elements, a power of 2, from `first` on, a multiple of
 // it.
 template <int kCount>
-__device__ __forceinline__ DrawnWords<kCount> drawn_words(u64 seed, u64 offset, u64 first) {
-  DrawnWords<kCount> drawn;
+__device__ __forceinline__ RandomWords<kCount> random_words(u64 seed, u64 offset, u64 first) {
+  RandomWords<kCount> result;
   if constexpr (kCount >= 4) {
-    const auto drawn_blocks = philox_blocks<kCount / 4>(seed, offset, first / 4);
+    const auto random_blocks = philox_blocks<kCount / 4>(seed, offset, first / 4);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) drawn.word[i] = drawn_blocks.block[i / 4].word[i % 4];
+    for (int i = 0; i < kCount; ++i) result.word[i] = random_blocks.block[i / 4].word[i % 4];
   } else {
     const PhiloxWords words = philox(seed, offset, first / 4);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) drawn.word[i] = pick_word(words, first % 4 + i);
+    for (int i = 0; i < kCount; ++i) result.word[i] = pick_word(words, first % 4 + i);
   }
-  return drawn;
+  return result;
 }
 
 template <int kCount>
-__device__ __forceinline__ float uniform_f32(float low, float high, const DrawnWords<kCount>& words,
-                                             int lane) {
+__device__ __forceinline__ float uniform_f32(float low, float high,
+                                             const RandomWords<kCount>& words, int lane) {
   return low + unit_f32(words.word[lane]) * (high - low);
 }
 // Of an even number of elements: each pair shares two words.
 template <int kCount>
 __device__ __forceinline__ float normal_f32(float mean, float deviation,
-                                            const DrawnWords<kCount>& words, int lane) {
+                                            const RandomWords<kCount>& words, int lane) {
   const float unit = unit_f32(words.word[lane & ~1], 1);
   return mean + turn_f32(unit, unit_f32(words.word[lane | 1]), lane & 1) * deviation;
 }
@@ -137,15 +137,15 @@ __device__ __forceinline__ float normal_f32(float mean, float deviation, u64 see
   const PhiloxWords words = philox(seed, offset, element / 4);
   const u32 first = element & 2;
   const float unit = unit_f32(pick_word(words, first), 1);
-  const float turned = turn_f32(unit, unit_f32(pick_word(words, first + 1)), element & 1);
-  return mean + turned * deviation;
+  const float normal = turn_f32(unit, unit_f32(pick_word(words, first + 1)), element & 1);
+  return mean + normal * deviation;
 }
 __device__ __forceinline__ double normal_f64(double mean, double deviation, u64 seed, u64 offset,
                                              u64 element) {
   const PhiloxWords words = philox(seed, offset, element / 2);
   const double unit = unit_f64(words.word[0], words.word[1], 1);
-  const double turned = turn_f64(unit, unit_f64(words.word[2], words.word[3]), element & 1);
-  return mean + turned * deviation;
+  const double normal = turn_f64(unit, unit_f64(words.word[2], words.word[3]), element & 1);
+  return mean + normal * deviation;
 }
 
 }  // namespace fusec

@@ -30,7 +30,7 @@ __device__ __forceinline__ void commit_group() {
 }
 
 // Waits until at most kPending groups are unfinished: the writes of the others have happened.
-// Needed before a turn is released or anybody is told that the result is there.
+// Needed before a ticket is released or the result is announced.
 template <int kPending>
 __device__ __forceinline__ void wait_group() {
   asm volatile("cp.async.bulk.wait_group %0;" : : "n"(kPending) : "memory");

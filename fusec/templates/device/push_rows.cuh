@@ -2,7 +2,7 @@
 // all-gather of each row, in that kernel. Each GPU adds one part of the columns of every row, in
 // order of rank index, and pushes the result to all. Mailboxes and turns are those of push_sum.cuh.
 // The places of a turn hold the sums of all rows first, which the kernel reads as a tensor, and
-// behind these the parts of rows that other ranks have pushed, by rank and row.
+// then the parts of rows that other ranks have pushed, by rank and row.
 #pragma once
 
 #include "push_sum.cuh"
@@ -36,13 +36,13 @@ struct PushedRows {
         base(sum.turn * kMostChunks) {}
 
   __device__ __forceinline__ i32 row(i32 turn) const { return block + turn * blocks; }
-  // The sums of all rows on this rank. Those of a row are there once it was brought.
+  // The sums of all rows on this rank; those of a row are valid once it was received.
   __device__ __forceinline__ const T* totals() const {
     return reinterpret_cast<const T*>(totals_of(sum.how.rank));
   }
 
-  // Brings the row of a turn; turns are taken in order.
-  __device__ __forceinline__ void bring(i32 turn) const {
+  // Receives the row of a turn, in the order of turns.
+  __device__ __forceinline__ void receive(i32 turn) const {
     if (turn == 0) {
       push(0);
       push(1);

@@ -1,8 +1,8 @@
 // Sums over the GPUs of one host as a reduce-scatter and an all-gather in one kernel: each GPU adds
-// one slice of the elements, in order of place, and pushes the result to all others. A GPU sends
-// 2 (ranks - 1) / ranks of its elements, where push_sum sends (ranks - 1) times them. The mailboxes
-// and turns are those of push_sum.cuh. A place for elements has parts of a slice in its first half
-// and results in its second; flags of results lie behind those of parts.
+// one slice of the elements, in order of rank index, and pushes the result to all others. A GPU
+// sends 2 (ranks - 1) / ranks of its elements, where push_sum sends (ranks - 1) times them. The
+// mailboxes and turns are those of push_sum.cuh. A place for elements has parts of a slice in its
+// first half and results in its second; flags of results follow those of parts.
 #pragma once
 
 #include "push_sum.cuh"

@@ -1,10 +1,10 @@
 // Sums over the GPUs of one host: each GPU writes its elements into the memory of all others and
-// adds what has arrived, in order of place. A mailbox lies in the memory of each rank: its turn, a
-// counter of blocks, two flags for each block of each rank, and for either of two turns places for
-// the elements of each other rank. Turns grow, so a launch may be replayed; all launches with one
-// mailbox come one after the other. push_few sends each 4 bytes with the number of the turn, so
-// that nothing else is to be waited for; push_sum sends elements as they are, and flags behind
-// them.
+// adds what has arrived, in order of rank index. A mailbox lies in the memory of each rank: its
+// turn, a counter of blocks, two flags for each block of each rank, and for either of two turns
+// places for the elements of each other rank. Turns grow, so a launch may be replayed; all launches
+// with one mailbox come one after the other. push_few sends each 4 bytes with the number of the
+// turn, so that nothing else is to be waited for; push_sum sends elements unchanged, and flags
+// after them.
 #pragma once
 
 #include "grid.cuh"
@@ -41,18 +41,18 @@ __device__ __forceinline__ void store_line(u32* line, u32 first, u32 second, u32
 
 __device__ __forceinline__ void load_line(u32& first, u32& second, const u32* line, u32 number) {
   u32 numbers[2];
-  Patience patience;
+  SpinGuard guard;
   for (;;) {
     asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(first), "=r"(numbers[0]), "=r"(second), "=r"(numbers[1])
                  : "l"(line)
                  : "memory");
     if (numbers[0] == number && numbers[1] == number) return;
-    patience.wait();
+    guard.wait();
   }
 }
 
-// 16 bytes of elements that may lie at any address, with zeros behind the last.
+// 16 bytes of elements that may lie at any address, with zeros after the last.
 template <class T>
 struct PushedVector {
   static constexpr int kLanes = 16 / sizeof(T);
@@ -86,7 +86,8 @@ __device__ __forceinline__ bool is_vector_aligned(const void* address) {
   return reinterpret_cast<u64>(address) % 16 == 0;
 }
 
-// What one rank does of a sum: its elements as vectors, which threads of all blocks take in turns.
+// What one rank does of a sum: its elements as vectors, distributed cyclically over the threads of
+// all blocks.
 template <class T>
 struct PushedSum {
   using Vector = PushedVector<T>;
@@ -198,8 +199,8 @@ struct PushedFlags {
   }
   __device__ __forceinline__ void wait(u64 number) const {
     if (signals) {
-      Patience patience;
-      while (load_acquire_system(here) < number) patience.wait();
+      SpinGuard guard;
+      while (load_acquire_system(here) < number) guard.wait();
     }
     __syncthreads();
   }
@@ -245,7 +246,7 @@ __device__ __forceinline__ void push_few(const T* x, T* y, const PushSum& how, i
                                          int blocks) {
   using Vector = PushedVector<T>;
   const PushedSum<T> sum(x, y, how, block, blocks);
-  // Never 0, which lines have that nobody has written.
+  // Never 0, the number of lines that were not written yet.
   const u32 number = static_cast<u32>(sum.turn % 0xffffffffu) + 1;
   const int last = blockDim.x - 1, rank = how.rank;
   for (i64 v = sum.first; v < sum.vectors; v += sum.step) {

@@ -42,8 +42,8 @@ __device__ __forceinline__ Vec<T, N> combine_each(Vec<T, N> a, const Vec<T, N>& 
   return a;
 }
 
-// What the warps of a row left, in their order; what is dear to combine and the same in any order,
-// by the lanes of each warp together.
+// What the warps of a row left, in their order; what is expensive to combine and the same in any
+// order, by the lanes of each warp together.
 template <class Op, int kWarps, class T>
 __device__ __forceinline__ T combine_warps(const T* partials) {
   constexpr bool kTogether = kIsIndexed<T> && (kWarps & (kWarps - 1)) == 0;

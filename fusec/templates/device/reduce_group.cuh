@@ -2,9 +2,9 @@
 // block have theirs, and over the same group of every block of a cluster that shares the row
 // (sm_90). Op is one of the combiners. All threads of the groups call them together and all get the
 // result. Each warp leaves its part, and the parts are combined in the order of blocks and warps:
-// 32 at a time, then in a tree. Parts lie at a `place` of the group's, one of two in turns: who
-// writes to a place again knows that all have read what was there, since they have left parts at
-// the other one.
+// 32 at a time, then in a tree. Partial results are in one of two alternating buffers of
+// the group, `place`: when a warp writes to a buffer again, all have read it, since they have
+// written to the other one.
 #pragma once
 
 #include "cluster.cuh"
@@ -51,7 +51,7 @@ __device__ __forceinline__ T group_reduce(T value, Vec<u32, kWords>* parts, int 
   return combine_parts<Op, kWarps, T>(parts + place * kWarps);
 }
 
-// Within a cluster, of which this is block `rank`: every warp sends its part to every block.
+// Within a cluster, for its block `rank`: every warp sends its partial result to every block.
 // arrived: a barrier for each place, of one arrival; parity: that of its phase, which turns with
 // every use.
 template <class Op, int kWarps, int kCluster, class T, int kWords>

@@ -1,5 +1,5 @@
-// Consecutive rows that a block brings into shared memory together, and takes from there: by whole
-// vectors, wherever in them a row begins. All threads of the block call each function together.
+// Consecutive rows that a block copies to shared memory together, and reads from there by whole
+// vectors, at any alignment of the rows. All threads of the block call each function together.
 // Tiles begin at multiples of 16 bytes; runs in memory where they like.
 #pragma once
 
@@ -12,11 +12,11 @@ __device__ __forceinline__ int thread_of_block() {
   return threadIdx.y * blockDim.x + threadIdx.x;
 }
 
-// Begins to copy `count` elements that lie side by side, and returns where the first of them lies
-// then: as far behind a multiple of 16 bytes as in memory. kElements: at most so many, and the rest
+// Begins to copy `count` contiguous elements, and returns the address of the first copy: it has the
+// same offset from a multiple of 16 bytes as in memory. kElements: at most so many, and the rest
 // of 16 bytes before them, in whole multiples.
 template <int kThreads, int kElements, class T>
-__device__ __forceinline__ T* bring_rows(T* tile, const T* run, int count) {
+__device__ __forceinline__ T* load_tile_rows(T* tile, const T* run, int count) {
   constexpr int kWide = 16 / sizeof(T);
   static_assert(kElements % kWide == 0);
   const int before = shift_of<kWide>(run);
@@ -36,17 +36,17 @@ __device__ __forceinline__ T* bring_rows(T* tile, const T* run, int count) {
   return tile + before;
 }
 
-// Copies rows whose columns lie apart by `pitch`: of each, kWide rows at a time side by side.
+// Copies rows whose columns have a stride of `pitch`: kWide adjacent rows at a time of each.
 // count: of rows, at most kRows, a multiple of kWide; kPitch: elements between rows of the tile.
 // Each thread has rows of its own, so that it steps from column to column, and leaves two columns
 // of halves at a time where these are a word.
 template <int kThreads, int kRows, int kColumns, int kPitch, int kWide, class T>
-__device__ __forceinline__ void bring_turned(T* tile, const T* run, i64 pitch, int count) {
+__device__ __forceinline__ void load_tile_transposed(T* tile, const T* run, i64 pitch, int count) {
   constexpr int kPair = sizeof(T) == 2 && kPitch % 2 == 0 && kColumns % 2 == 0 ? 2 : 1;
   constexpr int kAcross = kRows / kWide < kThreads ? kRows / kWide : kThreads;
   constexpr int kLines = kThreads / kAcross * kPair;
   static_assert(kRows % (kAcross * kWide) == 0 && kThreads % kAcross == 0);
-  // A thread's loads are on their way in turns of up to 16.
+  // A thread has up to 16 loads in flight.
   constexpr int kSteps = (kColumns + kLines - 1) / kLines;
   constexpr int kTurns = (kSteps * kPair + 15) / 16;
   constexpr int kFlight = (kSteps + kTurns - 1) / kTurns;
@@ -85,17 +85,17 @@ __device__ __forceinline__ void bring_turned(T* tile, const T* run, i64 pitch, i
   }
 }
 
-// Waits until what the block brings is there.
+// Waits for the copies of the block.
 __device__ __forceinline__ void rows_arrived() {
   copy_commit();
   copy_wait<0>();
   __syncthreads();
 }
 
-// Stores `count` elements side by side, once all threads have left theirs: from where they lie as
-// far behind a multiple of 16 bytes as in memory.
+// Stores `count` contiguous elements, once all threads have written theirs to shared memory, at the
+// same offset from a multiple of 16 bytes.
 template <int kThreads, int kElements, class T>
-__device__ __forceinline__ void leave_rows(T* run, const T* rows, int count) {
+__device__ __forceinline__ void store_tile_rows(T* run, const T* rows, int count) {
   constexpr int kWide = 16 / sizeof(T);
   static_assert(kElements % kWide == 0);
   const int before = shift_of<kWide>(run);

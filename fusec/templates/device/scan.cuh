@@ -23,7 +23,7 @@ __device__ __forceinline__ T warp_scan(T value) {
   return value;
 }
 
-// Prefixes in the span of kLanes adjacent lanes: their vectors of chunk 0 side by side, then those
+// Prefixes in the span of kLanes adjacent lanes: their adjacent vectors of chunk 0, then those
 // of chunk 1, and so on. Every element becomes its inclusive prefix; all lanes get the total.
 template <class Op, int kLanes, class T, int kVec, int kChunks>
 __device__ __forceinline__ T scan_span(Vec<T, kVec> (&part)[kChunks]) {

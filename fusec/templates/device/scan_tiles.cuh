@@ -19,7 +19,7 @@ __host__ __device__ constexpr int totals_of_row(int tiles) {
 
 // One lane leaves a total for the blocks of higher tiles.
 template <class T>
-__device__ __forceinline__ void leave_total(T* totals, u32* flags, int place, T total) {
+__device__ __forceinline__ void store_total(T* totals, u32* flags, int place, T total) {
   if (threadIdx.x % 32 != 0) return;
   totals[place] = total;
   store_release(flags + place, 1);
@@ -46,15 +46,15 @@ __device__ __forceinline__ T before_tile(T* totals, u32* flags, int tiles, int t
   const int above = group / kGroup;
   const int groups_start = tiles;
   const int above_start = tiles + (tiles + kGroup - 1) / kGroup;
-  leave_total(totals, flags, tile, total);
+  store_total(totals, flags, tile, total);
   const T in_group = combine_totals<Op>(totals, flags, group * kGroup, tile % kGroup);
   const bool ends_group = tile % kGroup == kGroup - 1;
   const T group_total = Op::combine(in_group, total);
-  if (ends_group) leave_total(totals, flags, groups_start + group, group_total);
+  if (ends_group) store_total(totals, flags, groups_start + group, group_total);
   const T in_above =
       combine_totals<Op>(totals, flags, groups_start + above * kGroup, group % kGroup);
   if (ends_group && group % kGroup == kGroup - 1) {
-    leave_total(totals, flags, above_start + above, Op::combine(in_above, group_total));
+    store_total(totals, flags, above_start + above, Op::combine(in_above, group_total));
   }
   T before = Op::identity();
   for (int first = 0; first < above; first += kGroup) {

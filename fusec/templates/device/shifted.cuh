@@ -8,7 +8,7 @@
 
 namespace fusec {
 
-// How many elements a run begins behind the place of its first vector.
+// The offset of the start of a run in its first vector, in elements.
 template <int N, class T>
 __device__ __forceinline__ int shift_of(const T* run) {
   return static_cast<int>(static_cast<u32>(reinterpret_cast<u64>(run)) / sizeof(T) % N);
@@ -22,7 +22,7 @@ __device__ __forceinline__ Vec<T, N> load_whole(const T* source) {
   return load_readonly<N>(source);
 }
 
-// A vector of which the elements from `low` to before `end` are the run's, zeros beside them; all
+// A vector with the run's elements from `low` to before `end`, and zeros elsewhere; all
 // of them where kPart says so beforehand: a test would have the thread wait for each vector.
 template <int N, bool kPart = true, bool kStreams = false, class T>
 __device__ __forceinline__ Vec<T, N> load_part(const T* source, int low, int end) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ Vec<T, N> load_part(const T* source, int low, int end
 template <class T, int N>
 __device__ __forceinline__ void store_part(T* target, const Vec<T, N>& value, int low, int end) {
   if (low <= 0 && end >= N) {
-    // By name, which keeps it one access: beside those below, `store` would become one for a word.
+    // By name, which keeps it one access: with those below, `store` would become one for a word.
     store_streaming(target, value);
     return;
   }
@@ -61,7 +61,7 @@ __device__ __forceinline__ bool is_whole(I at, Size size) {
   return at >= 0 && at <= size - N;
 }
 
-// N elements of two neighbouring vectors, the first of them `shift` elements behind the first one's.
+// N elements of two neighbouring vectors, beginning at element `shift` of the first.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, N>& high, int shift) {
   constexpr int kWords = static_cast<int>(sizeof(T)) * N / 4;
@@ -89,7 +89,7 @@ __device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, 
 }
 
 // N elements of a tensor from place `at` on, wherever that is, by the two vectors that hold them.
-// kPart: these may reach beyond the tensor, where each element is asked for by itself.
+// kPart: these may exceed the tensor; then each element is tested.
 template <int N, bool kPart = true, bool kStreams = false, class T, class I, class Size>
 __device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, Size size) {
   if (!kPart || is_inside<N>(tensor, at, size)) {

@@ -1,7 +1,7 @@
 // What the epilogue of a tensor-core tile writes to rows that begin anywhere (staged_rows.cuh, for
-// rows at multiples of 16 bytes). In shared memory such a row begins as far behind a multiple of 16
-// bytes as in memory, so that vectors are whole in both. `Config` is the struct at the top of the
-// kernel: kStagedPitch leaves room for a vector behind kStagedColumns elements.
+// rows at multiples of 16 bytes). In shared memory such a row has the same offset from a multiple
+// of 16 bytes as in memory, so that vectors are whole in both. `Config` is the struct at the top of
+// the kernel: kStagedPitch leaves room for a vector after kStagedColumns elements.
 #pragma once
 
 #include "shifted.cuh"
@@ -10,8 +10,8 @@
 namespace fusec {
 
 // One warp: stores 16 rows to where at(row, column) points: first the vectors that are a row's from
-// end to end, then the elements before the first of them and behind the last. A barrier of the warp
-// stands before.
+// end to end, then the elements before the first and after the last of them, following a barrier of
+// the warp.
 template <class Config, class T, class At>
 __device__ __forceinline__ void store_shifted_rows(const T* staged, const At& at, int rows,
                                                    int columns) {

@@ -6,7 +6,7 @@
 // softmax", 2018). Until a score above minus infinity comes, sums are 0.
 //
 // Where the largest score is far from 0, as that of keys which a mask fills with the lowest number,
-// the rounding of its product with the scale is no small part of a power of two. There it is taken
+// the rounding of its product with the scale is a large part of a power of two. There it is taken
 // off scores before these are scaled, and `shift` is minus infinity.
 #pragma once
 

@@ -197,7 +197,7 @@ __device__ __forceinline__ Key differing_bits(const Key (&key)[kItems], int coun
 }
 
 // Orders a tile's keys, and `from` with them. Elements past the first `count` have the largest key
-// and stay behind; digits that are the same everywhere need no pass.
+// and stay last; digits that are the same everywhere need no pass.
 template <int kThreads, class Key, class From, int kItems>
 __device__ __forceinline__ void sort_tile(SortedTile<Key, From, kThreads, kItems>& tile,
                                           Key (&key)[kItems], int (&from)[kItems], int count) {

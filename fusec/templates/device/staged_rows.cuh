@@ -98,36 +98,48 @@ __device__ __forceinline__ void store_rows(const T* staged, const At& at, int ro
   }
 }
 
-// One warp: visit(row, column, place, acc) for all pairs of its sums, the first 16 rows of every 64
-// of a tile; `place` is the pair's in staged rows. After every 16 rows of kStagedColumns columns
-// leave(row, column, place) is called for these.
-template <class Config, class Visit, class Leave>
-__device__ __forceinline__ void visit_pairs(const float (&sums)[Config::kSumsOwn],
-                                            const Visit& visit, const Leave& leave) {
+// One warp: visit(i, half, row, column, place) for all pairs of its sums, the first 16 rows of
+// every 64 of a tile, of kColumns columns: numbers i and i + 1 of a thread's sums; `half` says
+// which of two rows, eight apart, `place` is the pair's in staged rows. after(row, column) follows
+// eight columns, leave(row, column, place) 16 rows of kStagedColumns columns.
+template <class Config, int kColumns, class Visit, class After, class Leave>
+__device__ __forceinline__ void visit_places(const Visit& visit, const After& after,
+                                             const Leave& leave) {
   constexpr int kBlocks = Config::kSumsOwn / (Config::kTileN / 2);
   const int lane = own_lane();
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     const int line = Config::kStagedRows == 16 ? 0 : 16 * block;
 #pragma unroll
-    for (int first = 0; first < Config::kTileN; first += Config::kStagedColumns) {
+    for (int first = 0; first < kColumns; first += Config::kStagedColumns) {
 #pragma unroll
       for (int column = 0; column < Config::kStagedColumns; column += 8) {
-        if (first + column >= Config::kTileN) break;
+        if (first + column >= kColumns) break;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = lane / 4 + 8 * half;
           const int i = block * (Config::kTileN / 2) + (first + column) / 2 + 2 * half;
-          const Vec<float, 2> acc = {sums[i], sums[i + 1]};
           const int own = column + lane % 4 * 2;
-          visit(64 * block + row, first + own, (line + row) * Config::kStagedPitch + own, acc);
+          visit(i, half, 64 * block + row, first + own, (line + row) * Config::kStagedPitch + own);
         }
+        after(64 * block, first + column);
       }
       __syncwarp();
       leave(64 * block, first, line * Config::kStagedPitch);
       __syncwarp();
     }
   }
+}
+
+// One warp: visit(row, column, place, acc) for the same pairs; leave as there.
+template <class Config, class Visit, class Leave>
+__device__ __forceinline__ void visit_pairs(const float (&sums)[Config::kSumsOwn],
+                                            const Visit& visit, const Leave& leave) {
+  const auto of_pair = [&](int i, int, int row, int column, int place) {
+    const Vec<float, 2> acc = {sums[i], sums[i + 1]};
+    visit(row, column, place, acc);
+  };
+  visit_places<Config, Config::kTileN>(of_pair, [](int, int) {}, leave);
 }
 
 }  // namespace fusec

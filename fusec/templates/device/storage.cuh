@@ -4,7 +4,7 @@
 // conversions.
 #pragma once
 
-// The two macros of <math.h> that NVRTC does not define by itself.
+// The two macros of <math.h> that NVRTC does not define.
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif

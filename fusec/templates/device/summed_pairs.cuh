@@ -75,33 +75,15 @@ template <class Config, class Visit, class Reduced, class Leave>
 __device__ __forceinline__ void visit_summed_pairs(const float (&sums)[Config::kSumsOwn],
                                                    const Visit& visit, const Reduced& reduced,
                                                    const Leave& leave) {
-  constexpr int kBlocks = Config::kSumsOwn / (Config::kTileN / 2);
   static_assert(Config::kTileN % 32 == 0);
-  const int lane = own_lane();
-#pragma unroll
-  for (int block = 0; block < kBlocks; ++block) {
-    const int line = Config::kStagedRows == 16 ? 0 : 16 * block;
-#pragma unroll
-    for (int first = 0; first < Config::kTileN; first += Config::kStagedColumns) {
-#pragma unroll
-      for (int column = 0; column < Config::kStagedColumns; column += 8) {
-        if (first + column >= Config::kTileN) break;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = lane / 4 + 8 * half;
-          const int i = block * (Config::kTileN / 2) + (first + column) / 2 + 2 * half;
-          const Vec<float, 2> acc = {sums[i], sums[i + 1]};
-          const int own = column + lane % 4 * 2;
-          visit((first + column) / 8 % 4, half, 64 * block + row, first + own,
-                (line + row) * Config::kStagedPitch + own, acc);
-        }
-        if ((first + column) % 32 == 24) reduced(64 * block, first + column - 24);
-      }
-      __syncwarp();
-      leave(64 * block, first, line * Config::kStagedPitch);
-      __syncwarp();
-    }
-  }
+  const auto of_pair = [&](int i, int half, int row, int column, int place) {
+    const Vec<float, 2> acc = {sums[i], sums[i + 1]};
+    visit(i % (Config::kTileN / 2) / 4 % 4, half, row, column, place, acc);
+  };
+  const auto after = [&](int row, int column) {
+    if (column % 32 == 24) reduced(row, column - 24);
+  };
+  visit_places<Config, Config::kTileN>(of_pair, after, leave);
 }
 
 }  // namespace fusec

@@ -1,8 +1,8 @@
-// The bulk copy engine (sm_90). One thread issues each copy. Loads complete on a Barrier that was
-// told the bytes (arrive_expect_tx); stores complete in bulk groups (proxy.cuh). Shared addresses
-// of tensor copies are multiples of 128 (1024 for the 128-byte swizzle), plain bulk copies need 16
-// for both addresses and the size. Coordinates count elements, innermost first. A TensorMap comes
-// as a `const __grid_constant__ TensorMap` parameter and is encoded by the host.
+// The bulk copy engine (sm_90). One thread issues each copy. Loads complete on a Barrier that
+// expects their bytes (arrive_expect_tx); stores complete in bulk groups (proxy.cuh). Shared
+// addresses of tensor copies are multiples of 128 (1024 for the 128-byte swizzle), plain bulk
+// copies need 16 for both addresses and the size. Coordinates count elements, innermost first. A
+// TensorMap comes as a `const __grid_constant__ TensorMap` parameter and is encoded by the host.
 #pragma once
 
 #include "l2_policy.cuh"

@@ -64,7 +64,7 @@ __device__ __forceinline__ void sort_entries(u64* entries, int size) {
   }
 }
 
-// Starts anew from the smallest key that each thread has: at least kKeep entries are not larger
+// Starts again from the smallest key that each thread has: at least kKeep entries are not larger
 // than the limit, below which every warp has its share of them.
 template <int kThreads, int kKeep, int kBuffer>
 __device__ __forceinline__ void begin_selection(Selection<kKeep, kBuffer>& selection,
@@ -138,8 +138,8 @@ __device__ __forceinline__ void offer(Selection<kKeep, kBuffer>& selection, u64 
 
 // Offers what each thread has of a tile: entry(i) for i below kCount.
 template <int kThreads, int kCount, int kKeep, int kBuffer, class Entry>
-__device__ __forceinline__ void offer_tile(Selection<kKeep, kBuffer>& selection,
-                                           const Entry& entry) {
+__device__ __forceinline__ void push_tile(Selection<kKeep, kBuffer>& selection,
+                                          const Entry& entry) {
   static_assert(kKeep + kThreads <= kBuffer);
   const u64 limit = selection.limit;
   const int before = selection.count;
@@ -172,12 +172,12 @@ __device__ __forceinline__ void offer_tile(Selection<kKeep, kBuffer>& selection,
 
 // Lowers the limit before the next tile, where many entries were below it.
 template <int kThreads, int kKeep, int kBuffer>
-__device__ __forceinline__ void tighten(Selection<kKeep, kBuffer>& selection) {
+__device__ __forceinline__ void prune(Selection<kKeep, kBuffer>& selection) {
   const bool is_many = selection.count >= kKeep + kKeep / 2;
   if (is_many) end_selection<kThreads>(selection);
 }
 
-// Puts a thread's keys in ascending order; equal ones stay in the order of their places.
+// Puts a thread's keys in ascending order; equal ones stay in the order of their indices.
 template <int kCount>
 __device__ __forceinline__ void sort_own(u32 (&keys)[kCount], int (&places)[kCount]) {
 #pragma unroll

@@ -107,7 +107,7 @@ static int nccl(ncclResult_t result) {
                                : SEQUENCE_PARALLEL_MLP_ERROR_NCCL + (int)result;
 }
 
-// Find where this rank stands among those along an axis.
+// Find the index of this rank among those along an axis.
 static int find_place(ncclComm_t ranks, int expected, int64_t* place) {
   int count = 0, rank = 0;
   if (ranks == NULL) return SEQUENCE_PARALLEL_MLP_ERROR_RANKS;

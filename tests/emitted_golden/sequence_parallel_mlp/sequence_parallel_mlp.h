@@ -28,7 +28,7 @@ extern "C" {
 
 enum sequence_parallel_mlp_error {
   SEQUENCE_PARALLEL_MLP_OK = 0,
-  SEQUENCE_PARALLEL_MLP_ERROR_MEMORY = 1,       // no memory of the host is left
+  SEQUENCE_PARALLEL_MLP_ERROR_MEMORY = 1,       // no host memory is left
   SEQUENCE_PARALLEL_MLP_ERROR_CONTEXT = 2,      // no context is current
   SEQUENCE_PARALLEL_MLP_ERROR_OLD_DRIVER = 3,   // the driver is older than CUDA 13.0
   SEQUENCE_PARALLEL_MLP_ERROR_GPU = 4,          // the kernels are for other GPUs: sm_90a
@@ -49,7 +49,7 @@ typedef struct sequence_parallel_mlp_sizes {
   int64_t F;  // extent, 7168 in these kernels
 } sequence_parallel_mlp_sizes;
 
-// The ranks along each axis of the mesh, in order of place; for one thread and stream at a time.
+// The ranks along each axis of the mesh, by rank index; for one thread and stream at a time.
 typedef struct sequence_parallel_mlp_ranks {
   ncclComm_t tp;  // 4 ranks
 } sequence_parallel_mlp_ranks;
@@ -79,7 +79,7 @@ int sequence_parallel_mlp_create(sequence_parallel_mlp_program** program);
 // Unload the kernels, which must have ended.
 int sequence_parallel_mlp_destroy(sequence_parallel_mlp_program* program);
 
-// Connect the ranks, each of which calls this with the same id of ncclGetUniqueId. Communicators
+// Connect the ranks; all call this with the same id of ncclGetUniqueId. Communicators
 // that were made otherwise will do as well.
 // rank: from 0 to 3, the place along tp
 int sequence_parallel_mlp_connect(sequence_parallel_mlp_ranks* ranks, const ncclUniqueId* id,

@@ -123,7 +123,7 @@ struct stream_rows_streams {
   CUevent turn;
 };
 
-// Return a stream beside the caller's, to be given work.
+// Return a stream other than the caller's.
 static CUstream use(Streams* streams, int64_t number) {
   streams->progress[number] = kBusy;
   return streams->all[number];

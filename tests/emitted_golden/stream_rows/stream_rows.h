@@ -23,7 +23,7 @@ extern "C" {
 
 enum stream_rows_error {
   STREAM_ROWS_OK = 0,
-  STREAM_ROWS_ERROR_MEMORY = 1,       // no memory of the host is left
+  STREAM_ROWS_ERROR_MEMORY = 1,       // no host memory is left
   STREAM_ROWS_ERROR_CONTEXT = 2,      // no context is current
   STREAM_ROWS_ERROR_OLD_DRIVER = 3,   // the driver is older than CUDA 13.0
   STREAM_ROWS_ERROR_GPU = 4,          // the kernels are for other GPUs: sm_90a
@@ -51,7 +51,7 @@ typedef struct stream_rows_arguments {
   void* y;           // bf16[M, K], at a multiple of 16 bytes
 } stream_rows_arguments;
 
-// The streams and events on which a run works beside the caller's stream.
+// The streams and events that a run uses in addition to the caller's stream.
 typedef struct stream_rows_streams stream_rows_streams;
 
 // Scratch memory: as many bytes as stream_rows_workspace_bytes says,

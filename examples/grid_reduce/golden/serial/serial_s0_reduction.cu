@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 
   auto* var_reduced_value_parts =
       reinterpret_cast<fusec::Welford<float>*>(var_reduced_partials) + row;
-  // In turns the blocks combine their own parts with what those before have left.
+  // Blocks combine their partial results with those of earlier blocks, in ticket order.
   fusec::u32* turn = arrived + gridDim.x + blockIdx.x;
   fusec::wait_turn(turn, split);
   if (threadIdx.x == 0 && is_row) {

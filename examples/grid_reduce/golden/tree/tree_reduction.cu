@@ -45,8 +45,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 8)
   const int width = gridDim.x * static_cast<int>(kThreadsX);
   auto* var_value_parts = reinterpret_cast<fusec::Vec<fusec::Welford<float>, kVec>*>(var_partials) +
                           blockIdx.x * kThreadsX + threadIdx.x;
-  // Of kFan blocks, the last to arrive combines the parts that they leave, in their order, and has
-  // what these come to in the place of the first one; the last of those blocks combines that.
+  // Of kFan blocks, the last to arrive combines their partial results in order, and stores the
+  // result where the first one was; the last of those blocks combines these.
 #pragma unroll 1
   for (int step = 1; step < kSplits; step *= kFan) {
     const int first = blockIdx.y / (kFan * step) * (kFan * step);

@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
   sum_1_part = fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_1_part);
 
   float* sum_1_value_parts = fusec::parts_of_block<kResults>(sum_1_partials);
-  // In turns the blocks combine their parts in memory; the last one combines its own with them.
+  // Blocks combine their partial results in memory, in ticket order; the last one adds its own.
   fusec::u32* turn = arrived + gridDim.x + blockIdx.x;
   fusec::wait_turn(turn, split);
   if (split + 1 < kSplits) {

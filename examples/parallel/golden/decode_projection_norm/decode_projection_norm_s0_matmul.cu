@@ -5,9 +5,9 @@
 // Schedule: B x 8192 x 2048 in tiles of 16 x 128, bulk copies into wgmma, K split over 2 CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -114,7 +114,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   fusec::cluster_sync();
   float4 share[Config::kOwned];
   if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
-  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  fusec::cluster_sync();  // no CTA reads another's shared memory from here on
   if (!is_consumer) return;
 
   // The epilogue of neighbouring sums of row m, from column n on.

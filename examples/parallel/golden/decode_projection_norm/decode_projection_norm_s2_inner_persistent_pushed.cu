@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2)
       const int column = (c * kThreadsX + threadIdx.x) * kVec;
       residual_row[c] = fusec::load_readonly<kVec>(residual + row * kColumns + column);
     }
-    sums.bring(turn);
+    sums.receive(turn);
     // The row stays in registers between the phases.
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {

@@ -108,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       }
       fusec::store(h_rows + place, h_vec);
     };
-    // Warpgroups take turns at tiles: the stages of the other's tile are skipped, and the
-    // epilogue of one runs under the products of the other.
+    // Warpgroups alternate between tiles (ping-pong): the stages of the other's tile are skipped,
+    // and the epilogue of one overlaps the main loop of the other.
     const int warpgroup = fusec::warpgroup_number();
     const int warp_m = threadIdx.x / 32 % 4 * 16;
     int stage = 0;
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
-        // Beyond the result its last elements are computed again, which nobody stores.
+        // Past the end of the result its last elements are recomputed, and not stored.
         const Index m = min(tile_m + warp_m + row, M - 1);
         const Index n = min(tile_n + column, N - kWidth);
         finish(m, n, place, acc);

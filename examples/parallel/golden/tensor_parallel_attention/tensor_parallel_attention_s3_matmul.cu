@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       float sums[Config::kSumsOwn];
       fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
-        // Beyond the result its last elements are computed again, which nobody stores.
+        // Past the end of the result its last elements are recomputed, and not stored.
         const Index m = min(tile_m + warp_m + row, M - 1);
         const Index n = min(tile_n + column, N - kWidth);
         finish(m, n, place, acc);

@@ -5,9 +5,9 @@
 //   CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -114,7 +114,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   fusec::cluster_sync();
   float4 share[Config::kOwned];
   if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
-  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  fusec::cluster_sync();  // no CTA reads another's shared memory from here on
   if (!is_consumer) return;
 
   // The epilogue of neighbouring sums of row m, from column n on.

@@ -6,9 +6,9 @@
 #include "cluster.cuh"
 #include "grid.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -79,8 +79,8 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
     fusec::prefetch_tensormap(&a_map);
     fusec::prefetch_tensormap(&b_map);
   }
-  // CUDA promises no order of CTAs, so a cluster draws its work: whoever holds an earlier ticket
-  // runs already, and waiting for it ends. The counter wraps to zero with the last ticket.
+  // CUDA promises no order of CTAs, so a cluster takes a ticket for its work: those with earlier
+  // tickets run already, and waiting for them ends. The counter wraps to zero with the last ticket.
   fusec::u32* const ticket_slot = reinterpret_cast<fusec::u32*>(shared + Config::kTicket);
   if (threadIdx.x == 0) {
     fusec::init_stages<Config>(shared);
@@ -128,17 +128,18 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   fusec::cluster_sync();
   float4 share[Config::kOwned];
   if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
-  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  fusec::cluster_sync();  // no CTA reads another's shared memory from here on
   if (!is_consumer) return;
 
   const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * Config::kCluster + rank;
   float4* const slab = reinterpret_cast<float4*>(partials) + owner * Config::kSlab;
   fusec::u32* const semaphore = turns + owner;
   if (turn < splits - 1) {
-    fusec::pass_turn<Config>(slab, reinterpret_cast<float4*>(shared), semaphore, turn, share);
+    fusec::semaphore_release<Config>(slab, reinterpret_cast<float4*>(shared), semaphore, turn,
+                                     share);
     return;
   }
-  fusec::take_last_turn<Config>(share, slab, semaphore, turn);
+  fusec::semaphore_wait<Config>(share, slab, semaphore, turn);
 
   // The epilogue of neighbouring sums of row m, from column n on.
   const auto finish = [&](Index m, Index n, const Sums& acc) {

@@ -5,10 +5,10 @@
 //   slices of 4 CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_slices.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -119,12 +119,12 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   fusec::cluster_sync();
   float4 share[Config::kOwned];
   if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
-  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  fusec::cluster_sync();  // no CTA reads another's shared memory from here on
   if (!is_consumer) return;
 
   const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * Config::kCluster + rank;
   float4* const slices = reinterpret_cast<float4*>(partials) + owner * splits * Config::kSlab;
-  fusec::leave_slice<Config>(slices + turn * Config::kSlab, share);
+  fusec::store_slice<Config>(slices + turn * Config::kSlab, share);
   fusec::u32* const slot = reinterpret_cast<fusec::u32*>(shared + Config::kArrived);
   if (!fusec::is_last_slice<Config>(arrivals + owner, slot, splits)) return;
   fusec::sum_slices<Config>(share, slices, splits);

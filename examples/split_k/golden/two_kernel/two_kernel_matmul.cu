@@ -5,10 +5,10 @@
 //   slices of 4 CTAs.
 #include "cluster.cuh"
 #include "matmul_hopper.cuh"
+#include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
 #include "matmul_slices.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_turns.cuh"
 #include "named_barrier.cuh"
 #include "overlap.cuh"
 #include "tma.cuh"
@@ -114,11 +114,11 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   fusec::cluster_sync();
   float4 share[Config::kOwned];
   if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
-  fusec::cluster_sync();  // nobody reads another's shared memory from here on
+  fusec::cluster_sync();  // no CTA reads another's shared memory from here on
   if (!is_consumer) return;
 
   const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * Config::kCluster + rank;
   float4* const slices = reinterpret_cast<float4*>(partials) + owner * splits * Config::kSlab;
   fusec::let_next_kernel_start();  // which waits for this one's end
-  fusec::leave_slice<Config>(slices + turn * Config::kSlab, share);
+  fusec::store_slice<Config>(slices + turn * Config::kSlab, share);
 }

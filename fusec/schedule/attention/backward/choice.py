@@ -6,9 +6,9 @@ other side come through a ring of stages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.sizes import Constants, Listing
 from fusec.schedule.attention.backward.problem import Backward
 from fusec.schedule.attention.forward.choice import (
@@ -180,7 +180,7 @@ def held_words(p: BackwardParameters, features: int, value_features: int, walk: 
     return walk.sums(features, value_features) // 2 + p.others(of_keys=walk.of_keys)
 
 
-def trouble(
+def why_illegal(
     p: BackwardParameters, backward: Backward, query_values: int, target: Target, *, reads: bool
 ) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""

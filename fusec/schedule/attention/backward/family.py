@@ -8,10 +8,10 @@ keys, values have a kernel of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Setting
@@ -24,14 +24,14 @@ from fusec.schedule.attention.backward.choice import (
     Walk,
     WalkKernel,
     held_words,
-    trouble,
     walk_layout,
+    why_illegal,
 )
+from fusec.schedule.attention.backward.cost import seconds
 from fusec.schedule.attention.backward.maps import tensor_maps
-from fusec.schedule.attention.backward.price import seconds
 from fusec.schedule.attention.backward.problem import Backward, find_backward
 from fusec.schedule.attention.backward.values import find_query_values
-from fusec.schedule.attention.common import copy_trouble, recognised, row_guards
+from fusec.schedule.attention.common import check_copies, recognised, row_guards
 from fusec.schedule.attention.kernel.names import BACKWARD
 from fusec.schedule.attention.maps import is_readable
 from fusec.schedule.attention.masks import visible
@@ -86,8 +86,8 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
 
     def problem(self, segment: Fusion) -> BackwardProblem | Refusal:
         """Return the backward that a segment is, or why it is none."""
-        trouble = five_gemms(segment)
-        found = trouble or recognised(segment, find_backward, FAMILIES, "tiles")
+        why_illegal = five_gemms(segment)
+        found = why_illegal or recognised(segment, find_backward, FAMILIES, "tiles")
         if isinstance(found, Refusal):
             return found
         fusion, backward = found
@@ -116,20 +116,20 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
             return Refusal("target", f"{target.arch} has no wgmma")
         return Refusal("shared memory", "no tile sizes fit in shared memory and registers")
 
-    def completed(
+    def with_derived(
         self, problem: BackwardProblem, parameters: BackwardParameters
     ) -> BackwardParameters:
         """Return parameters with their addresses."""
         return replace(parameters, wide_index=problem.wide)
 
-    def trouble(
+    def why_illegal(
         self, problem: BackwardProblem, parameters: BackwardParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         values, reads = problem.query_values, problem.reads
-        return trouble(parameters, problem.backward, values, target, reads=reads)
+        return why_illegal(parameters, problem.backward, values, target, reads=reads)
 
-    def price(self, plan: BackwardPlan, target: Target) -> Estimate:
+    def estimate(self, plan: BackwardPlan, target: Target) -> Estimate:
         """Return a price: the kernels' predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
         taken = self.seconds(problem, parameters, target)
@@ -210,7 +210,7 @@ def _unreadable(backward: Backward, fusion: Fusion) -> Refusal | None:
     """Return why the kernels cannot run a backward, whatever their parameters."""
     features = (backward.features, backward.value_features)
     sides = ((operand, True) for operand in _all(backward))
-    return copy_trouble(fusion, features, FEATURES, sides, _extents(backward))
+    return check_copies(fusion, features, FEATURES, sides, _extents(backward))
 
 
 def _extents(backward: Backward) -> tuple[Dim, ...]:

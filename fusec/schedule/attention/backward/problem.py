@@ -7,8 +7,8 @@ keys (of queries), pulls^T queries (of keys) and shares^T gradients (of values).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import Dim, product
@@ -18,7 +18,7 @@ from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ops.acts import Act
 from fusec.schedule.attention.forward.problem import unrounded
 from fusec.schedule.attention.masks import Bound, does, masks_of
-from fusec.schedule.attention.part import ON_CHIP, Part, behind, find_part
+from fusec.schedule.attention.part import ON_CHIP, Part, dependents, find_part
 from fusec.schedule.matmul.epilogue import find_epilogue
 from fusec.schedule.matmul.operands.located import coordinates_of, located
 from fusec.schedule.matmul.operands.operand import Operand, operand_of
@@ -121,7 +121,9 @@ def find_backward(fusion: Fusion) -> Backward | Refusal:
     for node in products:
         if node.op.product is None or node.op.lookup is not None or len(node.operands) > 2:
             return Refusal("operation", f"`{node.op.name}` with a bias or groups is not attention")
-    later = {n for p in products for n in products if n is not p and n.output in behind(fusion, p)}
+    later = {
+        n for p in products for n in products if n is not p and n.output in dependents(fusion, p)
+    }
     inner = [n for n in products if n not in later]
     if len(products) != BACKWARD_GEMMS or len(inner) != 2:
         because = (
@@ -136,7 +138,9 @@ def find_backward(fusion: Fusion) -> Backward | Refusal:
             "contraction", "a GEMM on the result of another must take it as its left operand"
         )
     # Shares are made of the first product alone, pulls of both.
-    second, first = sorted(inner, key=lambda n: sum(o.output in behind(fusion, n) for o in outer))
+    second, first = sorted(
+        inner, key=lambda n: sum(o.output in dependents(fusion, n) for o in outer)
+    )
     between = _between(fusion, first, second, outer)
     if isinstance(between, Refusal):
         return between
@@ -186,7 +190,7 @@ def _between(
     weights = between.weights(lowering)
     if {weights.shares.dtype, weights.pulls.dtype} != {F32}:
         return Refusal("dtype", "weights are not computed in f32")
-    others = _apart(weights.pulls, weights.shares)
+    others = _producers_until(weights.pulls, weights.shares)
     if any(i.kind == "load" and i.value is epilogue.sums for i in others):
         because = f"`{first.output.name}` is read again where `{second.output.name}` is weighted"
         return Refusal("softmax", because)
@@ -222,7 +226,7 @@ def _read_at_home(
     return frozenset(found) if sums in found else None
 
 
-def _apart(root: Instance, end: Instance) -> Iterable[Instance]:
+def _producers_until(root: Instance, end: Instance) -> Iterable[Instance]:
     """Yield what an instance is made of, but not what `end` is made of."""
     seen, stack = {end}, [root]
     while stack:
@@ -303,7 +307,7 @@ def _result(
     if columns != 1 or same != (right.buffer, right.batch, right.depth, right.row):
         because = f"`{node.output.name}` is not a GEMM with `{right.buffer.name}`"
         return Refusal("operand", because)
-    outputs = tuple(o for o in fusion.outputs if o.value in behind(fusion, node))
+    outputs = tuple(o for o in fusion.outputs if o.value in dependents(fusion, node))
     part = find_part(replace(fusion, outputs=outputs), node)
     if isinstance(part, Refusal):
         return part

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dtype import F32
 from fusec.ir.expression import Var

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.sizes import Constants, Listing, Quantity
 from fusec.schedule.attention.decode.problem import CHUNK, MOST_ROWS, Decode
 from fusec.schedule.plan import Kernel
@@ -108,7 +108,7 @@ def part_floats(decode: Decode, padding: int = 0) -> int:
     return -(-decode.rows * (decode.graph.value_features.value + padding + 2) // 4) * 4
 
 
-def trouble(p: DecodeParameters, decode: Decode, target: Target) -> Refusal | None:
+def why_illegal(p: DecodeParameters, decode: Decode, target: Target) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     extents = (decode.graph.n, decode.graph.value_features)
     if any(c % p.vector_width for e in extents for _, c in e.terms):

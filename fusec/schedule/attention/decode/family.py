@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, instances_under
@@ -20,9 +20,9 @@ from fusec.schedule.attention.decode.choice import (
     DecodeParameters,
     part_floats,
     shared_layout,
-    trouble,
+    why_illegal,
 )
-from fusec.schedule.attention.decode.price import best_splits, held, seconds, streaming
+from fusec.schedule.attention.decode.cost import best_splits, held, seconds, streaming
 from fusec.schedule.attention.decode.problem import Decode, find_decode, start_of
 from fusec.schedule.attention.kernel.names import DECODE
 from fusec.schedule.attention.masks import visible
@@ -70,8 +70,8 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
 
     def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""
-        trouble = two_gemms_or_sums(segment)
-        found = trouble or recognised(segment, find_decode, FAMILIES, "blocks")
+        why_illegal = two_gemms_or_sums(segment)
+        found = why_illegal or recognised(segment, find_decode, FAMILIES, "blocks")
         if isinstance(found, Refusal):
             return found
         fusion, decode = found
@@ -80,13 +80,15 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             return Refusal("extents", "a tensor without elements")
         return DecodeProblem(segment, fusion, decode)
 
-    def likeliest(self, problem: DecodeProblem, target: Target) -> DecodeParameters | Refusal:
+    def default_parameters(
+        self, problem: DecodeProblem, target: Target
+    ) -> DecodeParameters | Refusal:
         """Return tiles by what shared memory holds, and splits that fill the GPU."""
         width = 2 if all(c % 2 == 0 for _, c in problem.decode.graph.n.terms) else 1
         once = traffic(problem.segment) <= STREAMED * target.l2
         once = once and not problem.decode.shares_more
         for keys, warps, stages in LIKELY:
-            found = self.completed(
+            found = self.with_derived(
                 problem,
                 DecodeParameters(keys, warps, stages, streaming=once, vector_width=width),
             )
@@ -99,17 +101,19 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
     def _seconds(self, problem: DecodeProblem, p: DecodeParameters, target: Target) -> float:
         return seconds(p, problem.decode, traffic(problem.segment), problem.hints, target)
 
-    def completed(self, problem: DecodeProblem, parameters: DecodeParameters) -> DecodeParameters:
+    def with_derived(
+        self, problem: DecodeProblem, parameters: DecodeParameters
+    ) -> DecodeParameters:
         """Return parameters with their addresses."""
         return replace(parameters, wide_index=problem.wide)
 
-    def trouble(
+    def why_illegal(
         self, problem: DecodeProblem, parameters: DecodeParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(parameters, problem.decode, target)
+        return why_illegal(parameters, problem.decode, target)
 
-    def price(self, plan: DecodePlan, target: Target) -> Estimate:
+    def estimate(self, plan: DecodePlan, target: Target) -> Estimate:
         """Return a price: the bytes of the keys and values, and how far their readers fill SMs."""
         problem, p = plan.problem, plan.parameters
         graph = problem.decode.graph

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, lane_zero
 from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, Lowering
@@ -197,7 +197,7 @@ def find_decode(fusion: Fusion) -> Decode | Refusal:
         decode = Decode(fusion, graph, group)
         refusal = _shared(decode)
         if refusal is None:
-            return _not_halves(decode) or decode
+            return _check_half_operands(decode) or decode
         if refusal.rule != "heads":
             return refusal
     return Refusal("heads", "no query heads share keys")
@@ -225,7 +225,7 @@ def _shared(decode: Decode) -> Refusal | None:
     return None
 
 
-def _not_halves(decode: Decode) -> Refusal | None:
+def _check_half_operands(decode: Decode) -> Refusal | None:
     """Return why operands are not rows of halves that cp.async copies."""
     kinds: set[DType] = set()
     for source in decode.graph.sources:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field
 from fusec.kernel.sizes import Constants, Listing, Quantity
 from fusec.schedule.attention.forward.problem import Attention
 from fusec.schedule.plan import Kernel
@@ -143,7 +143,7 @@ def _lay_out(p: AttentionParameters, features: int, value_features: int, listing
     return int(at)
 
 
-def trouble(p: AttentionParameters, attention: Attention, target: Target) -> Refusal | None:
+def why_illegal(p: AttentionParameters, attention: Attention, target: Target) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     features, values = attention.features.value, attention.value_features.value
     held = values // 2 + p.tile_keys // 2 + p.tile_keys // 4

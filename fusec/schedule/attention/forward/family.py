@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.index.domain import Refusal
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
-from fusec.schedule.attention.common import copy_trouble, recognised, row_guards
+from fusec.schedule.attention.common import check_copies, recognised, row_guards
 from fusec.schedule.attention.forward.choice import (
     FEATURES,
     LIKELY_KEYS,
     AttentionKernel,
     AttentionParameters,
     shared_layout,
-    trouble,
+    why_illegal,
 )
-from fusec.schedule.attention.forward.price import seconds
+from fusec.schedule.attention.forward.cost import seconds
 from fusec.schedule.attention.forward.problem import Attention, find_attention
 from fusec.schedule.attention.kernel.names import FORWARD
 from fusec.schedule.attention.maps import is_readable, tensor_maps
@@ -71,8 +71,8 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
 
     def problem(self, segment: Fusion) -> AttentionProblem | Refusal:
         """Return the attention that a segment is, or why it is none."""
-        trouble = two_gemms(segment)
-        found = trouble or recognised(segment, find_attention, FAMILIES, "tiles")
+        why_illegal = two_gemms(segment)
+        found = why_illegal or recognised(segment, find_attention, FAMILIES, "tiles")
         if isinstance(found, Refusal):
             return found
         fusion, attention = found
@@ -99,19 +99,19 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
             return Refusal("target", f"{target.arch} has no wgmma")
         return Refusal("shared memory", "no tile of keys fits in shared memory and registers")
 
-    def completed(
+    def with_derived(
         self, problem: AttentionProblem, parameters: AttentionParameters
     ) -> AttentionParameters:
         """Return parameters with their addresses."""
         return replace(parameters, wide_index=problem.wide)
 
-    def trouble(
+    def why_illegal(
         self, problem: AttentionProblem, parameters: AttentionParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(parameters, problem.attention, target)
+        return why_illegal(parameters, problem.attention, target)
 
-    def price(self, plan: AttentionPlan, target: Target) -> Estimate:
+    def estimate(self, plan: AttentionPlan, target: Target) -> Estimate:
         """Return a price: the kernel's predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
         taken = self.seconds(problem, parameters, target)
@@ -178,7 +178,7 @@ def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:
     operands = (attention.queries, attention.keys, attention.values)
     features = (attention.features, attention.value_features)
     sides = zip(operands, (True, True, False), strict=True)
-    return copy_trouble(fusion, features, FEATURES, sides, _extents(attention))
+    return check_copies(fusion, features, FEATURES, sides, _extents(attention))
 
 
 def _extents(attention: Attention) -> tuple[Dim, ...]:

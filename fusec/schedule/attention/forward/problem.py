@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from math import inf
 
+from fusec.dataclasses import dataclass, fields, replace
 from fusec.index.domain import Refusal
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Coordinates
@@ -19,7 +19,7 @@ from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ir.roles import Combine
 from fusec.ops.acts import Act
 from fusec.schedule.attention.masks import Bound, does, masks_of
-from fusec.schedule.attention.part import Part, behind, find_part
+from fusec.schedule.attention.part import Part, dependents, find_part
 from fusec.schedule.matmul.operands.located import coordinates_of, located
 from fusec.schedule.matmul.operands.operand import Operand, operand_of
 
@@ -156,7 +156,7 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
         return Refusal(
             "contraction", f"`{second.output.name}` is not a GEMM on the result of the first"
         )
-    later = behind(fusion, second)
+    later = dependents(fusion, second)
     rows = tuple(o for o in fusion.outputs if o.value not in later)
     scores = find_part(replace(fusion, outputs=(Output(weights), *rows)), first, reduces=True)
     if isinstance(scores, Refusal):
@@ -166,9 +166,9 @@ def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     )
     if isinstance(outputs, Refusal):
         return outputs
-    trouble = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
-    if trouble is not None:
-        return trouble
+    why_illegal = _not_rows(scores, rows) or _not_aligned(scores, outputs, weights)
+    if why_illegal is not None:
+        return why_illegal
     if any(o.rank < 2 for n in products for o in n.inputs):
         return Refusal("operation", "a matrix-vector product is not attention")
     softmax = find_softmax(scores, weights, scores.lowering(1))
@@ -226,12 +226,13 @@ def _operands(fusion: Fusion, graph: AttentionGraph) -> tuple[Operand, Operand, 
 
 def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | Refusal:
     """Return the softmax that makes the weights, in the instances of a lowering of the scores."""
-    for powers, factor, divides in _factors(unrounded(lowering.at_home(weights))):
+    shares = unrounded(lowering.at_home(weights))
+    for powers, factor, divides in _factors(shares):
         found = _softmax(scores, lowering, powers, factor, divides)
         if found is not None:
             return found
     wide = next((n.output for n in scores.epilogue.fusion.nodes if n.output.dtype == F64), None)
-    if wide is not None:
+    if wide is not None and shares.dtype == F64:
         because = (
             f"`{wide.name}` is f64, and so is the softmax; the kernels compute it in f32 (`where` "
             "of two literals is f64: cast it to f32)"

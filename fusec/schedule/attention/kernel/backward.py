@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
 from fusec.kernel.ctext import compute_type, storage_type

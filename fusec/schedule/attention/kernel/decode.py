@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim
 from fusec.kernel.ctext import storage_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 FORWARD = frozenset([
     "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
     "e", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
-    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "own", "place", "row",
+    "kWidth", "key", "key_range", "lane_row", "last", "lower", "m", "n", "own", "place", "row",
     "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
     "tile_m", "tile_rows", "tiles", "top", "total", "turns", "upper", "visit", "warp_m",
     "warpgroup",

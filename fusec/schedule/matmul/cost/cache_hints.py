@@ -22,7 +22,7 @@ def read_once(
     (decision 107). widths: bytes of an element of A, and of B.
     """
     moved = (sizes.m * widths[0] + p.products * sizes.n * widths[1]) * sizes.k
-    if p.kernel != "split_k" or sizes.batches != 1:
+    if not p.has_l2_hints or sizes.batches != 1:
         return False, False
     if not target.l2 < moved <= MOST_TIMES * target.l2:
         return False, False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.hopper import SplitKParameters
 from fusec.schedule.pressure import RESERVED
-from fusec.target import Target
 
 SM_BYTES = 233472
 """Shared memory of an SM that has wgmma: 228 KiB."""
@@ -15,12 +14,7 @@ _TILE_K = 64
 _THREADS = 256
 
 
-def clusters(p: MatmulParameters, target: Target) -> int:
-    """Return the clusters of a kernel with one CTA per SM that run at once."""
-    return max(1, min(target.resident_clusters(p.ctas), target.sms // p.ctas))
-
-
-def beside(p: MatmulParameters, bytes_: int) -> int:
+def beside(p: SplitKParameters, bytes_: int) -> int:
     """Return the CTAs of an SM, by registers and by the bytes of shared memory of one."""
     held = p.tile_m * p.tile_n // _THREADS * (3 if p.tile_k > _TILE_K else 1)
     fitting = SM_BYTES // (bytes_ + RESERVED)

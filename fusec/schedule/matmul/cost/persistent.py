@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from math import gcd
 
-from fusec.schedule.matmul.choice import MULTIPLIERS, MatmulParameters
 from fusec.schedule.matmul.cost.cache_hints import displaced_bytes
-from fusec.schedule.matmul.cost.occupancy import clusters
 from fusec.schedule.matmul.cost.work import ProductWork, line_cost, part_of_rate
+from fusec.schedule.matmul.hopper import MULTIPLIERS, PersistentParameters
 from fusec.schedule.matmul.staged import LINE, staged_columns
 from fusec.target import Target
 from fusec.target.costs import MatmulWgmmaCost
 
 
-def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+def persistent_seconds(p: PersistentParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of all tiles: what follows a tile's products adds to them.
 
     With ping-pong it runs under the products of the next tile, but for the last one's, and where it
     takes longer than these.
     """
     sizes, cost = needed.sizes, target.cost.matmul_wgmma
-    places = clusters(p, target)
+    places = p.resident_clusters(target)
     waves, left = divmod(sizes.clusters(p), places)
     steps = -(-sizes.k // p.tile_k)
     after = _stored_seconds(p, cost) + epilogue_seconds(p, needed, target)
@@ -42,13 +41,13 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     return cost.start_seconds + (taken**norm + stores**norm) ** (1 / norm)
 
 
-def _stored_seconds(p: MatmulParameters, cost: MatmulWgmmaCost) -> float:
+def _stored_seconds(p: PersistentParameters, cost: MatmulWgmmaCost) -> float:
     """Return the seconds after a tile's products that it takes to store its sums."""
     by = cost.staged_sum_seconds if p.staged else cost.exchanged_sum_seconds
     return by[p.vector_width] * p.sums
 
 
-def _lines_stored(p: MatmulParameters, needed: ProductWork) -> float:
+def _lines_stored(p: PersistentParameters, needed: ProductWork) -> float:
     """Return the bytes of memory's lines that are touched, once by each piece of a row."""
     stored = needed.stored
     columns = min(p.tile_n, MULTIPLIERS // 8)
@@ -66,7 +65,7 @@ class _Stage:
     It is that of its products, or of what brings the next one.
     """
 
-    def __init__(self, p: MatmulParameters, needed: ProductWork, target: Target) -> None:
+    def __init__(self, p: PersistentParameters, needed: ProductWork, target: Target) -> None:
         """Add up the bytes of a stage and what their lines cost."""
         self.target, sizes, depth = target, needed.sizes, p.tile_k
         self.cost = cost = target.cost.matmul_wgmma
@@ -83,7 +82,7 @@ class _Stage:
             for n, rows, width in zip(products, within, needed.widths, strict=True)
         ]
         asked = [each / by for each, by in zip(bytes_, shared, strict=True)]
-        wanted = _rows_at_once(p, needed, clusters(p, target) * p.ctas)
+        wanted = _rows_at_once(p, needed, p.resident_clusters(target) * p.ctas)
         dearer = (1.0, cost.shared_a_penalty[needed.blocks[1] > 1] if p.multicast == "a" else 1.0)
         self.taken = sum(
             part * line_cost(needed, side, cost.line_penalties, extents[side])
@@ -126,7 +125,9 @@ class _Stage:
         return taken * self.part
 
 
-def _rows_at_once(p: MatmulParameters, needed: ProductWork, running: int) -> tuple[float, float]:
+def _rows_at_once(
+    p: PersistentParameters, needed: ProductWork, running: int
+) -> tuple[float, float]:
     """Return the rows of A, and of B, that so many CTAs ask for at once."""
     sizes = needed.sizes
     down, across = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
@@ -135,13 +136,13 @@ def _rows_at_once(p: MatmulParameters, needed: ProductWork, running: int) -> tup
     return min(sizes.m, rows * p.tile_m), p.products * min(sizes.n, columns * p.columns)
 
 
-def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+def epilogue_seconds(p: PersistentParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of a warpgroup's epilogue of a tile beyond a plain one's.
 
     Rows that are staged are there when the products end; others are waited for.
     """
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul_wgmma
-    threads = 128 * (1 if p.ping_pong else p.consumers)
+    threads = 128 * p.tile_warpgroups
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
     flops, sfu = epilogue.operations(target)
     issued = flops / (target.flops / 2 * cost.epilogue_issue)

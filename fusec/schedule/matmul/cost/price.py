@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from fusec.schedule.matmul.choice import COMPARED_METHODS, MULTIPLIERS, TURNS, MatmulParameters
+from fusec.dataclasses import replace
+from fusec.schedule.matmul.choice import COMPARED_METHODS, TURNS, MatmulParameters
 from fusec.schedule.matmul.cost.cache_hints import displaced_bytes
+from fusec.schedule.matmul.cost.gemv import gemv_seconds
 from fusec.schedule.matmul.cost.occupancy import beside
 from fusec.schedule.matmul.cost.persistent import persistent_seconds
-from fusec.schedule.matmul.cost.vector import vector_seconds
 from fusec.schedule.matmul.cost.work import ProductWork, computing_seconds, line_cost, part_of_rate
+from fusec.schedule.matmul.gemv import GemvParameters
+from fusec.schedule.matmul.hopper import (
+    MULTIPLIERS,
+    PersistentParameters,
+    SplitKParameters,
+    StreamKParameters,
+)
 from fusec.schedule.matmul.operands.computed import WRITERS
+from fusec.schedule.matmul.portable import SimtParameters
 from fusec.schedule.matmul.ranges import ranges
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
@@ -24,16 +31,24 @@ _BARRIER, _SLOT = 8, 16
 
 def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the predicted time without the launch: waves of tiles, then the hand-offs."""
-    tiles = needed.sizes.tiles(p)
-    if p.kernel == "wgmma":
-        return persistent_seconds(p, needed, target)
-    if p.kernel == "vector":
-        return vector_seconds(p, needed, target)
-    ctas = needed.sizes.clusters(p) * p.ctas * p.splits  # the last of a pair may be alone
-    if p.kernel != "split_k":
-        return _plain_seconds(p, needed, ctas, target)
-    if p.in_ranges:
-        return _range_seconds(p, needed, target)
+    match p:
+        case PersistentParameters():
+            return persistent_seconds(p, needed, target)
+        case GemvParameters():
+            return gemv_seconds(p, needed, target)
+        case StreamKParameters():
+            return _range_seconds(p, needed, target)
+        case SplitKParameters():
+            return _split_seconds(p, needed, target)
+        case SimtParameters():
+            return _plain_seconds(p, needed, _simt_seconds(p, needed, target), target)
+        case _:
+            return _plain_seconds(p, needed, _mma_seconds(p, needed, target), target)
+
+
+def _split_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of clusters that each have a part of K of a tile."""
+    tiles, ctas = needed.sizes.tiles(p), _ctas(p, needed)
     cost = target.cost.matmul
     filled = target.sms * cost.cluster_fill.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
     resident = max(1, int(filled) // p.ctas * p.ctas)
@@ -54,7 +69,12 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     return taken
 
 
-def _range_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+def _ctas(p: MatmulParameters, needed: ProductWork) -> int:
+    """Return the CTAs of all parts of all tiles; the last of a pair may be alone."""
+    return needed.sizes.clusters(p) * p.ctas * p.splits
+
+
+def _range_seconds(p: StreamKParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of CTAs that have as many steps each, of the end of a tile and further ones.
 
     At the end a CTA adds what another has left at its beginning.
@@ -69,39 +89,44 @@ def _range_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> 
     return own * step + (own / steps + 1) * tile + met
 
 
-def _ring_bytes(p: MatmulParameters, needed: ProductWork) -> int:
+def _ring_bytes(p: SplitKParameters, needed: ProductWork) -> int:
     """Return the shared memory of a CTA of a split product."""
     a, b = needed.widths
     operands = int((p.tile_m * a + p.tile_n * b) * p.tile_k)
     return p.stages * (operands + 2 * _BARRIER) + _SLOT
 
 
-def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
-    """Return the time of a kernel with a CTA for each tile, whose steps do not wait for memory."""
-    cost = target.cost.matmul
-    if p.kernel == "simt":
-        resident = target.sms * _SIMT_RESIDENT
-        computed = _simt_seconds(p, needed, ctas, target)
-    else:
-        resident = target.sms
-        part = cost.mma_reach_hopper if target.capability >= 90 else cost.mma_reach
-        across = sum(b > 1 for b in needed.blocks)
-        part *= cost.mma_tf32_reach[across] if needed.is_tf32 else 1.0
-        rate = target.half_flops * part * cost.unaligned_reach[needed.loose]
-        per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms)
-        per_tile += cost.plain_tile_seconds
-        if p.vector_width == 1:
-            stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
-            share = max(cost.lone_store_share, min(1.0, ctas / resident))
-            per_tile += stored * cost.element_store_seconds * share
-        computed = -(-ctas // resident) * per_tile
+def _plain_seconds(
+    p: MatmulParameters, needed: ProductWork, computed: float, target: Target
+) -> float:
+    """Return the time of a kernel with a CTA for each tile, whose steps do not wait for memory.
+
+    computed: the seconds of the operations.
+    """
     # About half of the SMs saturate the memory.
-    filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
-    moved = needed.bytes / (target.bandwidth * filled) + cost.plain_start_seconds
+    resident = target.sms * (1 if p.on_tensor_cores else _SIMT_RESIDENT)
+    filled = min(1.0, 2 * max(1, min(_ctas(p, needed), resident)) / target.sms)
+    moved = needed.bytes / (target.bandwidth * filled) + target.cost.matmul.plain_start_seconds
     return max(computed, moved)
 
 
-def _simt_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
+def _mma_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of mma.sync and of the epilogue, of waves of a CTA on each SM."""
+    cost, ctas = target.cost.matmul, _ctas(p, needed)
+    part = cost.mma_reach_hopper if target.capability >= 90 else cost.mma_reach
+    across = sum(b > 1 for b in needed.blocks)
+    part *= cost.mma_tf32_reach[across] if needed.is_tf32 else 1.0
+    rate = target.half_flops * part * cost.unaligned_reach[needed.loose]
+    per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms)
+    per_tile += cost.plain_tile_seconds
+    if p.vector_width == 1:
+        stored = min(p.tile_m, needed.sizes.m) * min(p.tile_n, needed.sizes.n)
+        share = max(cost.lone_store_share, min(1.0, ctas / target.sms))
+        per_tile += stored * cost.element_store_seconds * share
+    return -(-ctas // target.sms) * per_tile
+
+
+def _simt_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of multiply-adds, a stage at a time: CTAs of an SM share its rate.
 
     A CTA alone waits for its loads. Words of 64 bits take twice as long.
@@ -110,7 +135,7 @@ def _simt_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: T
     words = 2 if max(needed.widths) >= 8 else 1
     steps = -(-max(1, needed.sizes.k) // p.tile_k)
     work = 2.0 * p.tile_m * p.tile_n * p.tile_k * target.sms / (target.flops * cost.simt_reach)
-    waves, rest = divmod(ctas, target.sms * _SIMT_RESIDENT)
+    waves, rest = divmod(_ctas(p, needed), target.sms * _SIMT_RESIDENT)
     taken = 0.0
     for count, of_sm in ((waves, _SIMT_RESIDENT), (1, -(-rest // target.sms))):
         if count and of_sm:
@@ -120,7 +145,7 @@ def _simt_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: T
 
 
 def _step_seconds(
-    p: MatmulParameters, needed: ProductWork, running: int, steps: int, target: Target
+    p: SplitKParameters, needed: ProductWork, running: int, steps: int, target: Target
 ) -> float:
     """Return the time of a stage: of its products, its loads, or what all CTAs load together.
 
@@ -157,7 +182,7 @@ def _step_seconds(
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 
 
-def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+def _epilogue_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster
@@ -168,12 +193,12 @@ def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) 
     return count * max(issued, special) * target.sms + turns * cost.epilogue_load_seconds
 
 
-def hand_off_seconds(p: MatmulParameters, tiles: int, cost: MatmulCost) -> float:
+def hand_off_seconds(p: SplitKParameters, tiles: int, cost: MatmulCost) -> float:
     """Return the time that the clusters of each of so many tiles spend on each other's sums."""
     return 0.0 if p.splits == 1 else _waiting_seconds(p, p.split_method, tiles, cost)
 
 
-def _waiting_seconds(p: MatmulParameters, method: str, tiles: int, cost: MatmulCost) -> float:
+def _waiting_seconds(p: SplitKParameters, method: str, tiles: int, cost: MatmulCost) -> float:
     each = 2 if p.leaves_halves else 4
     if method == "two_kernel":
         stored = tiles * p.splits * p.tile_m * p.tile_n * each
@@ -184,7 +209,7 @@ def _waiting_seconds(p: MatmulParameters, method: str, tiles: int, cost: MatmulC
     return cost.slice_arrival_seconds + slices / cost.slice_rate
 
 
-def best_method(p: MatmulParameters, tiles: int, cost: MatmulCost) -> MatmulParameters:
+def best_method(p: SplitKParameters, tiles: int, cost: MatmulCost) -> SplitKParameters:
     """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.ir.dtype import F32
 from fusec.schedule.matmul.choice import Sizes, sizes_of

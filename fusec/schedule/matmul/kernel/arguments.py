@@ -5,8 +5,11 @@ from __future__ import annotations
 from fusec.ir.dtype import F32
 from fusec.kernel.lowering.products import boolean, integer
 from fusec.kernel.nodes import Braced, Listed, Name, Operand, Statement, operand
-from fusec.schedule.matmul.choice import TILES, MatmulParameters
+from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.gemv import GemvParameters
+from fusec.schedule.matmul.hopper import TILE_K, HopperParameters
 from fusec.schedule.matmul.kernel.scales import UNSCALED
+from fusec.schedule.matmul.portable import MmaParameters
 from fusec.schedule.matmul.problem import Product
 
 CONFIG_ROWS, CONFIG_COLUMNS = Name("Config::kPairRows"), Name("Config::kPairColumns")
@@ -29,20 +32,22 @@ def pipeline(
 
     once: whether A, and B, are read once.
     """
-    is_split, reads_a = p.kernel == "split_k", problem.computed is None
-    panels = p.tile_k // TILES["split_k"]["tile_k"] if p.converted else 1
+    if not isinstance(p, HopperParameters):
+        return ()
+    reads_a, in_turn = problem.computed is None, p.tile_warpgroups == 1
+    panels = p.tile_k // TILE_K if p.converted else 1
     depth, row = (2 if problem.b.packed == axis else 1 for axis in ("depth", "row"))
     across = row if p.converted and not problem.b.k_major else 0
     last = "is read once: it is the first to leave L2"
     members = (
         (p.pair_rows > 1, integer("kRows", CONFIG_ROWS, "tiles of a cluster that share B")),
         (p.pair_columns > 1, integer("kColumns", CONFIG_COLUMNS, "tiles of it that share A")),
-        (p.ping_pong, boolean("kPingPong", True, "warpgroups have tiles of their own, in turn")),
+        (in_turn, boolean("kPingPong", True, "warpgroups have tiles of their own, in turn")),
         (p.joined, boolean("kJoined", True, "half of B's columns are a second operand's")),
         (panels > 1, integer("kPanels", panels, "A's tile is so many times 64 elements deep")),
-        (is_split and reads_a and once[0], boolean("kOnceA", True, f"A {last}")),
-        (is_split and once[1], boolean("kOnceB", True, f"B {last}")),
-        (is_split and depth > 1, integer("kPacked", depth, "elements of K in one of B's bytes")),
+        (reads_a and once[0], boolean("kOnceA", True, f"A {last}")),
+        (once[1], boolean("kOnceB", True, f"B {last}")),
+        (depth > 1, integer("kPacked", depth, "elements of K in one of B's bytes")),
         (across > 0, integer("kAcross", across, "columns in one of B's bytes, which lie across K")),
     )
     return tuple(member for differs, member in members if differs)
@@ -50,15 +55,16 @@ def pipeline(
 
 def loop(problem: Product, p: MatmulParameters) -> str:
     """Return the function that multiplies the stages of a tile."""
-    if p.kernel == "vector":
-        weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
-        rows = "multiply_vectors" if problem.computed is None else "multiply_computed_vectors"
-        return weights if p.converted else rows
-    if p.kernel == "mma":
-        return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
-    if p.converted:
-        return "multiply_converted"
-    return "multiply_stages" if problem.narrow is None else "multiply_promoted"
+    match p:
+        case GemvParameters():
+            weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"
+            rows = "multiply_vectors" if problem.computed is None else "multiply_computed_vectors"
+            return weights if p.converted else rows
+        case MmaParameters():
+            return "multiply_tf32_steps" if problem.dtype == F32 else "multiply_steps"
+        case _:
+            plain = "multiply_stages" if problem.narrow is None else "multiply_promoted"
+            return "multiply_converted" if p.converted else plain
 
 
 def scaled_by(problem: Product, p: MatmulParameters) -> Listed:

@@ -7,19 +7,25 @@ from fusec.ir.dtype import F32, DType
 from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.lowering.products import THREADS, boolean, integer, shared_memory, using
 from fusec.kernel.nodes import Grouped, Integer, Name, Statement, Type, operand, vector_of
-from fusec.schedule.matmul.choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul.choice import BAND, MatmulParameters
 from fusec.schedule.matmul.cost.occupancy import beside
 from fusec.schedule.matmul.epilogue import sums_dtype
+from fusec.schedule.matmul.gemv import GemvParameters
+from fusec.schedule.matmul.hopper import (
+    HopperParameters,
+    PersistentParameters,
+    SplitKParameters,
+)
 from fusec.schedule.matmul.kernel.scales import lift
 from fusec.schedule.matmul.limits import WARPS
 from fusec.schedule.matmul.operands.access import is_chunked
 from fusec.schedule.matmul.operands.computed import WRITERS
 from fusec.schedule.matmul.operands.operand import Operand
 from fusec.schedule.matmul.operands.weights import STAGE
+from fusec.schedule.matmul.portable import MmaParameters
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.shared import MatmulKernel, spelled_layout
 from fusec.schedule.matmul.sums import SUM_SLICES, partials_dtype, slice_groups, slices_each
-from fusec.schedule.matmul.vector import resident
 
 TILE_M, TILE_N = Name("kTileM"), Name("kTileN")
 _WEIGHED = (40, 232)
@@ -30,29 +36,35 @@ def config(
     p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
 ) -> tuple[Statement, ...]:
     """Return the members of the struct, each with what it means."""
-    roles = {
-        "simt": _simt, "mma": _mma, "wgmma": _wgmma, "split_k": _split_k, "vector": _vector,
-    }  # fmt: skip
+    band = p.band if isinstance(p, PersistentParameters) else BAND
     return (
         *_tile(p, problem),
-        *roles[p.kernel](p, problem, facts),
-        *_resident(p, kernel),
-        *_summers(p, kernel),
-        integer("kBand", p.band, "tile rows walked together, for the L2"),
+        *_roles(p, problem, kernel, facts),
+        integer("kBand", band, "tile rows walked together, for the L2"),
         boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
         *(shared_memory(spelled_layout(p, problem)) if kernel.layout.constants else ()),
     )
 
 
-def _resident(p: MatmulParameters, kernel: MatmulKernel) -> list[Statement]:
-    """Return for how many CTAs an SM is to have registers."""
-    if p.kernel != "split_k":
-        return []
-    return [integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for")]
+def _roles(
+    p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
+) -> list[Statement]:
+    """Return what is a kernel's own: who loads, who multiplies, and how sums are shared."""
+    match p:
+        case PersistentParameters():
+            return _wgmma(p)
+        case SplitKParameters():
+            return [*_split_k(p, problem, kernel), *_summers(p, kernel)]
+        case GemvParameters():
+            return _gemv(p, problem)
+        case MmaParameters():
+            return _mma(p, problem, facts)
+        case _:
+            return _simt()
 
 
-def _summers(p: MatmulParameters, kernel: MatmulKernel) -> list[Statement]:
+def _summers(p: SplitKParameters, kernel: MatmulKernel) -> list[Statement]:
     """Return how the threads of the kernel that adds slices up share them."""
     if kernel.template != SUM_SLICES:
         return []
@@ -76,13 +88,13 @@ def part_type(problem: Product, p: MatmulParameters) -> Type:
 
 
 def _tile(p: MatmulParameters, problem: Product) -> list[Statement]:
-    if p.kernel in HOPPER and problem.narrow is not None:
+    if p.uses_tma and problem.narrow is not None:
         a, b = (storage_type(dtype) for dtype in problem.narrow)
         kinds = [using("TA", a, "of A's elements"), using("TB", b, "of B's")]
-    elif p.kernel in HOPPER and problem.dtype == F32:
+    elif p.uses_tma and problem.dtype == F32:
         rounded = "10 bits of the operands, to which copies round them"
         kinds = [using("T", Type("fusec::Tf32"), rounded)]
-    elif isinstance(problem.dtype, DType) and p.kernel != "simt":
+    elif isinstance(problem.dtype, DType) and p.on_tensor_cores:
         kinds = [using("T", storage_type(problem.dtype), "of the operands in shared memory")]
     else:
         kinds = [using("Acc", sums_type(problem), "operands are widened to it")]
@@ -92,27 +104,27 @@ def _tile(p: MatmulParameters, problem: Product) -> list[Statement]:
         integer(
             "kTileN",
             p.tile_n,
-            "columns of two output tiles" if p.joined else "columns of an output tile",
+            "columns of two output tiles" if p.products > 1 else "columns of an output tile",
         ),
-        *([integer("kColumns", p.columns, "of each of two products")] if p.joined else []),
+        *([integer("kColumns", p.columns, "of each of two products")] if p.products > 1 else []),
         integer("kTileK", p.tile_k, "depth of a stage"),
     ]
 
 
-def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+def _simt() -> list[Statement]:
     return [
         integer("kMicro", 4, "a thread computes kMicro x kMicro outputs"),
         integer("kThreads", Grouped(TILE_M / "kMicro") * (TILE_N / "kMicro")),
     ]
 
 
-def _vector(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+def _gemv(p: GemvParameters, problem: Product) -> list[Statement]:
     return [
         *_weights(p, problem),
         integer("kStages", p.stages, "parts of a warp in flight"),
         integer("kWarps", WARPS, "warps that share K"),
         integer("kThreads", operand(32) * "kWarps"),
-        integer("kResident", resident(p), "blocks that an SM has room for"),
+        integer("kResident", p.resident, "blocks that an SM has room for"),
         integer("kSumsPitch", TILE_N + 4, "floats from row to row of a warp's sums"),
     ]
 
@@ -140,7 +152,7 @@ def _weights(p: MatmulParameters, problem: Product) -> list[Statement]:
     ]
 
 
-def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+def _mma(p: MmaParameters, problem: Product, facts: Facts) -> list[Statement]:
     def copied(operand: Operand) -> bool:
         return is_chunked(problem, operand, facts)
 
@@ -154,8 +166,8 @@ def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]
     ]
 
 
-def _hopper(p: MatmulParameters, consumers: str) -> list[Statement]:
-    threads = 128 * (1 if p.ping_pong else p.consumers)
+def _hopper(p: HopperParameters, consumers: str) -> list[Statement]:
+    threads = 128 * p.tile_warpgroups
     return [
         integer("kStages", p.stages, "stages in flight"),
         integer("kConsumers", p.consumers, consumers),
@@ -165,7 +177,7 @@ def _hopper(p: MatmulParameters, consumers: str) -> list[Statement]:
     ]
 
 
-def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+def _wgmma(p: PersistentParameters) -> list[Statement]:
     rows = 64 * p.row_blocks
     own = f"{rows} {'columns' if p.swapped else 'rows'}"
     how = f"with tiles of {own}" if p.ping_pong else f"that multiply {own} each"
@@ -181,7 +193,7 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statemen
         ]
     if p.splits > 1:
         members.append(integer("kSplits", p.splits, "parts of K of a tile of the last wave"))
-    readers = 4 * p.readers * (1 if p.ping_pong else p.consumers)
+    readers = 4 * p.readers * p.tile_warpgroups
     return [
         *members,
         integer("kReaders", readers, "warps that read a stage"),
@@ -197,14 +209,14 @@ def _moved(producer: int, consumer: int) -> list[Statement]:
     ]
 
 
-def _registers(p: MatmulParameters) -> tuple[int, int]:
+def _registers(p: PersistentParameters) -> tuple[int, int]:
     """Return the registers of a thread that loads, and of one that multiplies."""
     if p.consumers == 3:
         return 32, 160
     return (24, 240) if p.sums > 128 or p.ping_pong else (40, 232)
 
 
-def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statement]:
+def _split_k(p: SplitKParameters, problem: Product, kernel: MatmulKernel) -> list[Statement]:
     pairs, registers = list[Statement](), list[Statement]()
     if p.moves_registers:
         registers = _moved(*_WEIGHED)
@@ -229,4 +241,5 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[Statem
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
         integer("kOwned", Name("kSumsOwn") / 4 / "kCluster", "quads of a CTA's share, of a thread"),
         integer("kSlab", Name("kOwned") * "kMultipliers", "of a CTA's share"),
+        integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for"),
     ]

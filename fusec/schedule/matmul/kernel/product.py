@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, dim
@@ -44,9 +44,11 @@ from fusec.kernel.nodes import (
     item,
     operand,
 )
-from fusec.schedule.matmul.choice import HOPPER, MatmulParameters
+from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul.family import MatmulPlan
+from fusec.schedule.matmul.gemv import GemvParameters
+from fusec.schedule.matmul.hopper import PersistentParameters
 from fusec.schedule.matmul.joined import find_products
 from fusec.schedule.matmul.kernel.arguments import apart, further, loop, pipeline, scaled_by
 from fusec.schedule.matmul.kernel.computed import computed_nodes
@@ -83,7 +85,8 @@ def context_of(plan: MatmulPlan, kernel: MatmulKernel) -> Context:
     gathered = GATHERED if plan.problem.product.totals else frozenset[str]()
     computes = plan.problem.product.computed is not None
     reserved = RESERVED | gathered
-    reserved |= STREAMED if plan.parameters.kernel == "vector" else frozenset[str]()
+    streams = isinstance(plan.parameters, GemvParameters)
+    reserved |= STREAMED if streams else frozenset[str]()
     names = c_names(kernel, reserved | (COMPUTED if computes else frozenset[str]()))
     fusion = renamed(plan.fusion, names)
     problem = find_products(fusion)
@@ -135,10 +138,10 @@ class MatmulNodes:
 def nodes_of(context: Context, kernel: MatmulKernel) -> MatmulNodes:
     """Return the statements of a matrix product kernel."""
     problem, p = context.problem, context.parameters
-    hopper, multiplies = p.kernel in HOPPER, kernel.template != SUM_SLICES
-    maps = [context.names[m] for m in kernel.map_names] if hopper else ["", ""]
+    multiplies = kernel.template != SUM_SLICES
+    maps = [context.names[m] for m in kernel.map_names] if p.uses_tma else ["", ""]
     maps = maps if problem.computed is None else ["", *maps]
-    stages = pipeline(problem, p, kernel.once) if hopper and multiplies else ()
+    stages = pipeline(problem, p, kernel.once) if multiplies else ()
     return MatmulNodes(
         loop=loop(problem, p),
         pipeline=stages,
@@ -147,10 +150,10 @@ def nodes_of(context: Context, kernel: MatmulKernel) -> MatmulNodes:
         scales=scales_of(problem),
         scaled=scaled_by(problem, p),
         apart=apart(problem, p),
-        columns="kColumns" if p.joined else "kTileN",
+        columns="kColumns" if p.products > 1 else "kTileN",
         config=config(p, problem, kernel, context.facts),
-        constants=_constants(context, hopper=hopper, multiplies=multiplies),
-        offsets=() if hopper else _offsets(context),
+        constants=_constants(context, multiplies=multiplies),
+        offsets=() if p.uses_tma else _offsets(context),
         computed=computed_nodes(problem, p, context.facts, context.names.values()),
         sums_type=sums_type(problem),
         a=_operand(problem, problem.a, maps[0]),
@@ -189,7 +192,7 @@ def _batch(problem: Product) -> Expression:
     return GROUP_INDEX if problem.cuts == "rows" else TILE_BATCH
 
 
-def _constants(context: Context, *, hopper: bool, multiplies: bool) -> tuple[Statement, ...]:
+def _constants(context: Context, *, multiplies: bool) -> tuple[Statement, ...]:
     problem, p = context.problem, context.parameters
     kind = index_type(wide=p.wide_index)
     m = "all_rows" if problem.cuts == "rows" else "M"
@@ -201,13 +204,12 @@ def _constants(context: Context, *, hopper: bool, multiplies: bool) -> tuple[Sta
     ]
     if problem.groups is not None and problem.cuts == "rows":
         lines.append(constant(INT, "groups", problem.groups.count))
-    if p.kernel == "wgmma":
+    if isinstance(p, PersistentParameters):
         lines.append(constant(INT, "batches", problem.batches))
-    if p.kernel == "split_k" and not p.in_ranges:
-        lines.append(_splits(p, "clusters"))
-    if p.kernel == "vector" and p.splits > 1:
-        lines.append(_splits(p, "blocks"))
-    if not hopper:
+    if p.splitters:
+        splits = Constexpr(INT, "splits", operand(p.splits))
+        lines.append(Noted(splits, f"{p.splitters} that sum a tile"))
+    if not p.uses_tma:
         lines += [
             _stride(kind, name, dim(0) if value is None else value, across)
             for name, value, across in (
@@ -227,10 +229,6 @@ def _stride(kind: Type, name: str, value: Dim, across: tuple[str, Dim]) -> State
     if value.is_const and value.value in spelled:
         return Constexpr(kind, name, Name(spelled[value.value]))
     return constant(kind, name, value)
-
-
-def _splits(p: MatmulParameters, what: str) -> Statement:
-    return Noted(Constexpr(INT, "splits", operand(p.splits)), f"{what} that sum a tile")
 
 
 def _emitter(context: Context, chunk: Var, lane: Var) -> Emitter:
@@ -284,7 +282,7 @@ def _epilogue(context: Context) -> EpilogueNodes:
     sums = dict(zip((s.name for s in problem.epilogue.all_sums), (SUMS, SECOND_SUMS), strict=False))
     lowering = Lowering(fusion, problem.domain, binding)
     emitter = _emitter(context, chunk, lane)
-    tensors = problem.staged(context.facts) if context.parameters.staged else ()
+    tensors = context.parameters.staged_tensors(problem, context.facts)
     in_rows = {t.output: StoreKind.STAGED for t in tensors if t.output is not None}
     plans = plan_stores(
         lowering, fusion.outputs, lambda output: in_rows.get(output, emitter.store_kind)

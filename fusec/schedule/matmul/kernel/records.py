@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.kernel.lowering.nest import StoreKind
 from fusec.kernel.nodes import Closure, Element, Expression, Listed, Pointer, Statement, Type
 from fusec.schedule.matmul.epilogue import SUMS

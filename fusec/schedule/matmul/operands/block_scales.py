@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import I8, U8

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.index.domain import Refusal
 from fusec.index.movement import pull, pull_elementwise
 from fusec.ir.access import Coordinates

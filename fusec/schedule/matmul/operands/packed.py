@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.domain import Refusal
 from fusec.index.movement import pull, pull_elementwise
 from fusec.ir.access import Coordinates

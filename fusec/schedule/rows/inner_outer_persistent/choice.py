@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.ir.graph import Node
 from fusec.schedule.common import needs_wide_index
@@ -139,7 +139,7 @@ class _Shape:
         return self.threads_x * self.threads_y
 
 
-def likeliest(split: Split, target: Target) -> InnerOuterParameters | Refusal:
+def default_parameters(split: Split, target: Target) -> InnerOuterParameters | Refusal:
     """Return the parameters of the main kernel, or why no shape of it fits into the registers."""
     width = widest(split)
     work = work_of(split, lowered(split.main, split.domain, split.bands, width)[0], width)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
-from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
+from fusec.schedule.blocks import check_access, check_shape, check_shared, column_sums
 from fusec.schedule.common import (
     access,
     tensor_arguments,
@@ -27,8 +27,8 @@ from fusec.schedule.rows.inner_outer_persistent.choice import (
     OVERLAPPING,
     FinishParameters,
     InnerOuterParameters,
+    default_parameters,
     finish_of,
-    likeliest,
     register_limit,
     registers,
     widest,
@@ -70,11 +70,13 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         """Return a segment split; sizes are put in, variances and unit reductions written out."""
         return columns_of_rows(segment) or split_of(segment)
 
-    def likeliest(self, problem: Split, target: Target) -> InnerOuterParameters | Refusal:
+    def default_parameters(self, problem: Split, target: Target) -> InnerOuterParameters | Refusal:
         """Return the parameters by registers and bytes in flight."""
-        return likeliest(problem, target)
+        return default_parameters(problem, target)
 
-    def completed(self, problem: Split, parameters: InnerOuterParameters) -> InnerOuterParameters:
+    def with_derived(
+        self, problem: Split, parameters: InnerOuterParameters
+    ) -> InnerOuterParameters:
         """Return parameters with the vectors of a thread, the blocks of a row, ranges of rows."""
         p = parameters
         vectors = -(-problem.bands.columns.value // p.vector_width)
@@ -85,13 +87,13 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         ranges = -(-height // rows)
         return replace(p, chunks=chunks, tiles=tiles, ranges=ranges, range_rows=rows)
 
-    def trouble(
+    def why_illegal(
         self, problem: Split, parameters: InnerOuterParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p = parameters
-        found = access_trouble(p.vector_width, widest(problem))
-        found = found or shape_trouble(p.threads_x, p.threads_y)
+        found = check_access(p.vector_width, widest(problem))
+        found = found or check_shape(p.threads_x, p.threads_y)
         if found is not None:
             return found
         if problem.row_sums and p.threads_x > 32 and p.threads_y > 1:
@@ -130,7 +132,7 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         if (p.stages > 0 or p.row == "ring") and not slots:
             return Refusal("stages", "no row is loaded by bulk copies: the ring has no stages")
         sums = (n for s in problem.sets for n in s.nodes)
-        return shared_trouble(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
+        return check_shared(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
 
     def plan(
         self, problem: Split, parameters: InnerOuterParameters, target: Target
@@ -163,7 +165,7 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             work=work,
         )
 
-    def price(self, plan: InnerOuterPlan, target: Target) -> Estimate:
+    def estimate(self, plan: InnerOuterPlan, target: Target) -> Estimate:
         """Return a price: one reading of the inputs, and the partial sums written and read."""
         split, parameters = plan.problem, plan.parameters
         _, phases = lowered(split.main, split.domain, split.bands, 1)

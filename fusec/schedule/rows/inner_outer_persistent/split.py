@@ -7,8 +7,8 @@ fusion of its own, whose inputs are the column sums.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain
 from fusec.index.instances import Lowering, instances_under
@@ -121,7 +121,7 @@ def split_of(segment: Fusion) -> Split | Refusal:
         sets.append(made)
     inner = tuple(n for n in main.nodes if domain.reduced.get(n) == frozenset(columns))
     split = Split(segment, fusion, domain, every[0], main, inner, tuple(sets))
-    return _trouble(split, columns) or split
+    return _why_illegal(split, columns) or split
 
 
 def _bands(
@@ -199,15 +199,15 @@ def _total(node: Node, taken: set[str]) -> tuple[Value, list[Node]]:
     return total, [Node(TABLE["cast"], (total,), {"dtype": result.dtype}, (result,), node.span)]
 
 
-def _trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
+def _why_illegal(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
     """Return what keeps a split segment from being one reading of its rows and a finish per set."""
     try:
-        return _row_trouble(split, columns) or _finish_trouble(split) or _alias_trouble(split)
+        return _check_rows(split, columns) or _check_finish(split) or _check_aliases(split)
     except Unsupported as error:
         return Refusal("index_map", error.diagnostic.message)
 
 
-def _row_trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
+def _check_rows(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
     domain, main = split.domain, split.main
     lowering, phases = lowered(main, domain, split.bands, 1)
     rows = frozenset(split.bands.kept)
@@ -226,7 +226,7 @@ def _row_trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
     return in_place_hazard(main, lowering, phases=phases)
 
 
-def _finish_trouble(split: Split) -> Refusal | None:
+def _check_finish(split: Split) -> Refusal | None:
     for each in split.sets:
         lowering = each.lowering(split.domain)
         _, chunk, _ = each.bands.variables(1)
@@ -254,7 +254,7 @@ def _finish_trouble(split: Split) -> Refusal | None:
     return None
 
 
-def _alias_trouble(split: Split) -> Refusal | None:
+def _check_aliases(split: Split) -> Refusal | None:
     """Return a refusal if what is written in place is read later, or meanwhile by another set."""
     stages = [split.main, *(s.finish for s in split.sets)]
     for stage in stages:

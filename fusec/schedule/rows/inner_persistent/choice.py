@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
-from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
+from fusec.schedule.registers import MOST_EXPENSIVE_DOUBLES, double_words, fits, part, words
 from fusec.schedule.rows.domain import Phases, lowered, phases_of
 from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.rows.tiles import TILE_ROWS, shape_of, tile_width
@@ -182,7 +182,7 @@ def held_with(problem: RowsProblem, width: int) -> Held:
         row=again + _most_kept(phases, width),
         again=again + _most_kept(keeping, width) if keeping.kept else 0,
         passing=max(passing),
-        doubles=double_words(fusion, domain, rows.reduced) * width // MOST_DEAR_DOUBLES,
+        doubles=double_words(fusion, domain, rows.reduced) * width // MOST_EXPENSIVE_DOUBLES,
     )
 
 
@@ -198,7 +198,7 @@ def _most_kept(phases: Phases, width: int) -> int:
     return most
 
 
-def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
+def default_parameters(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     """Return the parameters for a row length and a target: by tiles of rows if these are short."""
     whole = by_rows(problem, target)
     shifted, registers = whole.shifted, whole.storage == "registers"
@@ -262,13 +262,13 @@ def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     shifted &= width > 1
     threads = max(threads, 2 * width) if shifted else threads
     chunks = -(-(columns // width if shifted else -(-columns // width)) // threads)
-    rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
-    rows_at_once = max(power_below(rows_at_once), 32 // threads)  # whole warps
+    unrolled_rows = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
+    unrolled_rows = max(power_below(unrolled_rows), 32 // threads)  # whole warps
     return InnerPersistentParameters(
         storage,
         width,
         threads,
-        rows_at_once,
+        unrolled_rows,
         chunks,
         problem.wide,
         keep,

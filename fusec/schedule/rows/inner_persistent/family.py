@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
+from fusec.dataclasses import replace
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.expression import Index
@@ -31,15 +31,15 @@ from fusec.schedule.rows.inner_persistent.choice import (
     InnerPersistentParameters,
     by_rows,
     by_tiles,
+    default_parameters,
     held_with,
-    likeliest,
     row_bytes,
 )
 from fusec.schedule.rows.inner_persistent.resident import reach_of_resident
 from fusec.schedule.rows.inner_persistent.strides import bytes_across, is_strided
 from fusec.schedule.rows.pressure import Loops, phased_pressure
 from fusec.schedule.rows.problem import RowsProblem, as_rows, with_any_rows, with_columns
-from fusec.schedule.rows.tiles import Tiled, tile_bytes, tile_trouble, tile_width, tiled_in
+from fusec.schedule.rows.tiles import Tiled, check_tile, tile_bytes, tile_width, tiled_in
 from fusec.schedule.rows.two_pass import two_pass
 from fusec.schedule.strides import WARP, reach_by_lines
 from fusec.schedule.templates import Template
@@ -77,47 +77,56 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             return problem
         if is_empty(problem.fusion):
             return Refusal("empty", "a tensor has no elements")
-        return problem.reuse_trouble() or problem
+        return problem.check_reuse() or problem
 
-    def general(self, problem: RowsProblem) -> RowsProblem:
+    def with_dynamic_sizes(self, problem: RowsProblem) -> RowsProblem:
         """Return the problem for any number of rows."""
         return with_any_rows(problem, lambda f: _by_rows(problem.segment, f))
 
-    def likeliest(self, problem: RowsProblem, target: Target) -> InnerPersistentParameters:
+    def default_parameters(self, problem: RowsProblem, target: Target) -> InnerPersistentParameters:
         """Return the parameters: threads that keep the row in registers, if that goes."""
-        return ring.likeliest(problem, target) or likeliest(problem, target)
+        return ring.default_parameters(problem, target) or default_parameters(problem, target)
 
     def candidates(
         self,
         problem: RowsProblem,
-        likeliest: InnerPersistentParameters,
+        default_parameters: InnerPersistentParameters,
         target: Target,
         settings: Mapping[str, Setting],
     ) -> Iterator[InnerPersistentParameters]:
         """Yield parameters that may be legal, near to the likeliest with a storage that is set."""
-        storage = settings.get("storage", likeliest.storage)
-        if "ring" in (storage, likeliest.storage) and storage != likeliest.storage:
-            other = _likeliest_by(storage, problem, target)
-            likeliest = replace(likeliest, **settings) if other is None else other
-        elif likeliest.storage != "ring":
-            likeliest = self._beside_tiles(problem, likeliest, target, settings)
-        yield from super().candidates(problem, likeliest, target, settings)
+        storage = settings.get("storage", default_parameters.storage)
+        if (
+            "ring" in (storage, default_parameters.storage)
+            and storage != default_parameters.storage
+        ):
+            other = _default_parameters_by(storage, problem, target)
+            default_parameters = replace(default_parameters, **settings) if other is None else other
+        elif default_parameters.storage != "ring":
+            default_parameters = self._with_set_tiles(problem, default_parameters, target, settings)
+        yield from super().candidates(problem, default_parameters, target, settings)
 
-    def _beside_tiles(
+    def _with_set_tiles(
         self,
         problem: RowsProblem,
-        likeliest: InnerPersistentParameters,
+        default_parameters: InnerPersistentParameters,
         target: Target,
         settings: Mapping[str, Setting],
     ) -> InnerPersistentParameters:
         """Return what settings are put into: tiles where they are set, none where these refuse."""
         if settings.get("tile_rows", 0):
-            return likeliest if likeliest.tile_rows else by_tiles(problem, target) or likeliest
-        tried = self.completed(problem, replace(likeliest, **settings))
-        stay = not likeliest.tile_rows or self.legal(problem, tried, target) is None
-        return likeliest if stay and "tile_rows" not in settings else by_rows(problem, target)
+            return (
+                default_parameters
+                if default_parameters.tile_rows
+                else by_tiles(problem, target) or default_parameters
+            )
+        tried = self.with_derived(problem, replace(default_parameters, **settings))
+        stay = not default_parameters.tile_rows or self.legal(problem, tried, target) is None
+        return (
+            default_parameters if stay and "tile_rows" not in settings else by_rows(problem, target)
+        )
 
-    def completed(
+    def with_derived(
         self, problem: RowsProblem, parameters: InnerPersistentParameters
     ) -> InnerPersistentParameters:
         """Return parameters with the vectors of a row that each thread has."""
@@ -127,14 +136,14 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             columns -= columns % parameters.vector_width
         return replace(parameters, chunks=-(-columns // each))
 
-    def trouble(
+    def why_illegal(
         self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p = parameters
         widest = tile_width(problem) if p.tile_rows else 0
         shape = p.vector_width, p.threads_x, p.threads_y, p.shifted
-        found = problem.block_trouble(*shape, widest)
+        found = problem.check_block(*shape, widest)
         if found is not None:
             return found
         if p.online and problem.online is None:
@@ -146,7 +155,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             if p.shifted:
                 return Refusal("ring", "bulk copies need rows aligned to 16 bytes")
             kept = "keep_values requires rows in registers"
-            found = ring.trouble(problem, p, target)
+            found = ring.why_illegal(problem, p, target)
             return found or (Refusal("keep_values", kept) if p.keep_values else None)
         if (p.slots, p.groups, p.cluster, p.keep_columns) != (0, 1, 1, False):
             return Refusal(
@@ -160,7 +169,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             if needed > MOST_THREAD_REGISTERS:
                 because = f"{needed} words of a row do not fit in the registers of a thread"
                 return Refusal("registers", because)
-            return _tile_trouble(problem, p, target) if p.tile_rows else None
+            return _check_tile(problem, p, target) if p.tile_rows else None
         if p.keep_values:
             return Refusal("keep_values", "keep_values requires rows in registers")
         if p.storage == "none":
@@ -212,13 +221,13 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             staged=staged,
         )
 
-    def price(self, plan: InnerPersistentPlan, target: Target) -> Proposal:
+    def estimate(self, plan: InnerPersistentPlan, target: Target) -> Proposal:
         """Return a price: one reading of the inputs where a row fits on chip."""
         problem, parameters = plan.problem, plan.parameters
         fusion, domain, rows = problem.fusion, problem.domain, problem.rows
         lowering, phases = lowered(fusion, domain, rows, 1)
         kept = parameters.storage != "none"
-        refusal = problem.rereading_trouble(on_chip=kept)
+        refusal = problem.check_rereading(on_chip=kept)
         if refusal is not None:
             return refusal
         again = 0 if kept else sum(len(p) > 0 for p in phases.loads[1:])
@@ -289,23 +298,23 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         return not isinstance(chosen, Refusal) and chosen.online
 
 
-def _tile_trouble(
+def _check_tile(
     problem: RowsProblem, p: InnerPersistentParameters, target: Target
 ) -> Refusal | None:
     """Return why no block has such tiles of rows, or None."""
     if p.shifted:
         return Refusal("tile_rows", "tiled rows do not support unaligned vectors")
     about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
-    return tile_trouble(problem, *about, target.shared)
+    return check_tile(problem, *about, target.shared)
 
 
-def _likeliest_by(
+def _default_parameters_by(
     storage: Setting, problem: RowsProblem, target: Target
 ) -> InnerPersistentParameters | None:
     """Return the likeliest parameters with a ring, or without."""
     if storage == "ring":
-        return ring.likeliest(problem, target, least=0, piece=0)
-    return replace(likeliest(problem, target), storage=str(storage))
+        return ring.default_parameters(problem, target, least=0, piece=0)
+    return replace(default_parameters(problem, target), storage=str(storage))
 
 
 def _kernel(

@@ -6,10 +6,10 @@ A group of warps takes a row; a cluster of blocks may share rows, each block wit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import product
 from math import gcd, inf
 
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance, reading_order
 from fusec.ir.dim import ceildiv
 from fusec.ir.expression import Var, index
@@ -114,7 +114,7 @@ def _stays_near(problem: RowsProblem, load: Instance, row: Var) -> bool:
     )
 
 
-def columns_at_once(problem: RowsProblem, p: InnerPersistentParameters) -> int:
+def columns_per_copy(problem: RowsProblem, p: InnerPersistentParameters) -> int:
     """Return the columns that each bulk copy brings: they lie side by side, and in one block."""
     loads = rows_in_ring(problem, p.vector_width)
     assert not isinstance(loads, Refusal), loads
@@ -160,7 +160,9 @@ def parts_of(
     return tuple(found), at
 
 
-def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) -> Refusal | None:
+def why_illegal(
+    problem: RowsProblem, p: InnerPersistentParameters, target: Target
+) -> Refusal | None:
     """Return why no kernel has a ring with some parameters, or None."""
     if target.capability < BULK_COPIES:
         return Refusal("ring", f"{target.arch} has no bulk copies")
@@ -186,7 +188,7 @@ def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) 
     return None
 
 
-def likeliest(
+def default_parameters(
     problem: RowsProblem, target: Target, least: int = LARGE_ROW, piece: int = LEAST_PIECE
 ) -> InnerPersistentParameters | None:
     """Return parameters for rows of more than `least` bytes, None where there can be no ring.
@@ -210,7 +212,7 @@ def likeliest(
             alone = rows <= target.resident_clusters(cluster)
             if cluster in found or not (p.slots > 1 or alone):
                 continue
-            if trouble(problem, p, target) is None and _brings(problem, p) >= piece:
+            if why_illegal(problem, p, target) is None and _brings(problem, p) >= piece:
                 found[cluster] = p
         if found:
             first, *more = found
@@ -227,7 +229,7 @@ def _least_waiting(clusters: tuple[int, ...], rows: int, target: Target) -> int:
 
 def _brings(problem: RowsProblem, p: InnerPersistentParameters) -> float:
     """Return the bytes of the smallest copy, where a block's part of a row is more than one."""
-    columns = columns_at_once(problem, p)
+    columns = columns_per_copy(problem, p)
     if columns == problem.rows.columns.value // p.cluster:
         return inf
     loads = rows_in_ring(problem, p.vector_width)

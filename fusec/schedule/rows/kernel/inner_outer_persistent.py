@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.graph import Node

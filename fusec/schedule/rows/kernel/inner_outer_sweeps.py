@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance
 from fusec.kernel.arrays import RegisterArray, SharedArray
 from fusec.kernel.lowering.accumulators import Accumulator

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.kernel.arrays import RegisterArray, SharedArray, shared_array
 from fusec.kernel.ctext import compute_type, dim_text, storage_type
 from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.edges import emit_edges, first_column, load_edges
 from fusec.kernel.lowering.emit import Emitter
-from fusec.kernel.lowering.ends import emit_ends, first_column, hold_ends
 from fusec.kernel.lowering.nest import FILL, Alias, Scope, named
 from fusec.kernel.lowering.phases import (
     COLUMN,
@@ -135,7 +134,7 @@ def _phases(
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
     held = _held(emitter, plan)
     first = None if start is None else first_column(emitter, start, chunk)
-    ends = _hold_ends(emitter, plan, plans) if first else ()
+    ends = _load_edges(emitter, plan, plans) if first else ()
     loads: list[tuple[Statement, ...]] = []
     kept: list[RegisterArray] = []
     accumulators: list[tuple[Accumulator, ...]] = []
@@ -150,7 +149,7 @@ def _phases(
         if first:
             summed = zip(phases.reductions[number], accumulators[number], strict=True)
             stored = (p for p in due if p.variables & {chunk, lane})
-            emit_ends(emitter, lowering, summed, stored, number)
+            emit_edges(emitter, lowering, summed, stored, number)
     once = once_per_row(emitter, THREAD_X)
     # Only now: a later phase may have asked for a row's value that an earlier one computes.
     made = tuple(
@@ -165,7 +164,7 @@ def _is_bound(p: InnerPersistentParameters) -> bool:
     return p.threads_y > 1 or p.tile_rows > 0
 
 
-def _hold_ends(
+def _load_edges(
     emitter: Emitter, plan: InnerPersistentPlan, stores: tuple[StorePlan, ...]
 ) -> tuple[Statement, ...]:
     """Emit what loads the elements beside the vectors, and return what holds them."""
@@ -175,7 +174,7 @@ def _hold_ends(
     ]
     nodes = tuple(n for group in phases.reductions for n in group)
     roots = [*(p.instance for p in stores), *reduction_roots(plan.lowering, nodes)]
-    return hold_ends(emitter, loads, roots)
+    return load_edges(emitter, loads, roots)
 
 
 def _first_phase(loads: tuple[frozenset[Instance], ...], instance: Instance) -> int:
@@ -222,7 +221,7 @@ def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
             element = item(name, C, lane)
             emitter.add(number, "lane", Assign(element, emitter.ref(instance, number)))
-            emitter.given_after[instance] = (number, element)
+            emitter.precomputed_after[instance] = (number, element)
             kept.append(RegisterArray(name, compute_type(instance.dtype)))
     return kept
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
@@ -13,8 +12,8 @@ from fusec.kernel.arrays import SharedArray
 from fusec.kernel.ctext import dim_text, identifier, storage_type
 from fusec.kernel.lowering.accumulators import Accumulator, accumulate
 from fusec.kernel.lowering.across import RIGHT, load_across, place_of
+from fusec.kernel.lowering.edges import emit_edges, first_column, load_edges
 from fusec.kernel.lowering.emit import Emitter
-from fusec.kernel.lowering.ends import emit_ends, first_column, hold_ends
 from fusec.kernel.lowering.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.kernel.lowering.phases import COLUMN, Phase, emit_outputs, phase_of, reduction_roots
 from fusec.kernel.lowering.stores import plan_stores
@@ -296,6 +295,6 @@ def _ends(
     """Emit what is done with the elements beside the vectors, and return what holds them."""
     whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
     loads = [(0, i) for i in sorted(whole, key=reading_order)]
-    held = hold_ends(emitter, loads, reduction_roots(plan.lowering, nodes))
-    emit_ends(emitter, plan.lowering, zip(nodes, accumulators, strict=True), (), 0)
+    held = load_edges(emitter, loads, reduction_roots(plan.lowering, nodes))
+    emit_edges(emitter, plan.lowering, zip(nodes, accumulators, strict=True), (), 0)
     return held

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.dim import dim
@@ -44,7 +43,7 @@ from fusec.schedule.rows.inner_persistent.family import (
     InnerPersistentParameters,
     InnerPersistentPlan,
 )
-from fusec.schedule.rows.inner_persistent.ring import columns_at_once, parts_of
+from fusec.schedule.rows.inner_persistent.ring import columns_per_copy, parts_of
 
 RANK = Var("rank", dim(16))
 """Which part of its rows a block has."""
@@ -136,7 +135,7 @@ def nodes_of(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingNo
     p, rows = plan.parameters, plan.problem.rows
     names = parameter_names(kernel.argument_names)
     emitter = _workers(plan, names)
-    piece = columns_at_once(plan.problem, p)
+    piece = columns_per_copy(plan.problem, p)
     pieces = rows.columns.value // p.cluster // piece
     brought, producer, places, arrays = _copies(plan, names, piece, pieces)
     row = plan.loops[0]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
+from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var, of_var
 from fusec.kernel.arrays import SharedArray
@@ -70,7 +70,7 @@ def tile_of(
         offset += size
         at = of_var(slot_of(rows)) * each.pitch + column
         if loaded:
-            brought.append(_bring(each, name, rows))
+            brought.append(_load(each, name, rows))
             emitter.tiles[each.instance] = (name, at + each.skip)
         else:
             lies, leave = _leave(each, name, found, rows)
@@ -83,18 +83,20 @@ def tile_of(
     return RowTile(rows, tuple(brought), tuple(left), tuple(shared)), found
 
 
-def _bring(load: TiledLoad, tile: str, rows: int) -> Statement:
+def _load(load: TiledLoad, tile: str, rows: int) -> Statement:
     """Return the statement that brings a tile."""
-    first = FIRST if load.apart else FIRST * load.pitch
+    first = FIRST if load.column_stride else FIRST * load.pitch
     run = Pointer(Name(identifier(load.instance.name)), first + load.start if load.start else first)
-    if load.apart:
+    if load.column_stride:
         about = "kThreads", "kTileRows", load.columns, load.pitch, load.wide
-        return Evaluate(call("fusec::bring_turned", tile, run, load.apart, ROWS, about=about))
+        return Evaluate(
+            call("fusec::load_tile_transposed", tile, run, load.column_stride, ROWS, about=about)
+        )
     count, spare = ROWS * load.pitch, load.pitch - load.columns - load.skip
     if spare:
         count = count - spare if spare > 0 else count + -spare
     about = "kThreads", load.elements(rows)
-    return Assign(Name(tile), call("fusec::bring_rows", tile, run, count, about=about))
+    return Assign(Name(tile), call("fusec::load_tile_rows", tile, run, count, about=about))
 
 
 def _leave(
@@ -105,5 +107,5 @@ def _leave(
     run = Pointer(Name(identifier(plan.buffer)), FIRST * store.pitch)
     shift = call("fusec::shift_of", run, about=(COPY // store.value.dtype.size,))
     about = "kThreads", store.elements(rows)
-    leave = call("fusec::leave_rows", run, tile, ROWS * store.pitch, about=about)
+    leave = call("fusec::store_tile_rows", run, tile, ROWS * store.pitch, about=about)
     return Assign(Name(tile), shift, "+="), Evaluate(leave)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from fusec.dataclasses import dataclass, field, replace
 from fusec.ir.dim import Dim, ceildiv
 from fusec.ir.roles import Combine
 from fusec.schedule.common import access
 from fusec.schedule.grid_methods import BULK, PARTIALS, REDUCTION_METHODS, GridMethod
 from fusec.schedule.registers import partial_words
 from fusec.schedule.rows.problem import RowsProblem
-from fusec.schedule.rows.reduction.grid import Sharing, fan_of, quickest
-from fusec.schedule.rows.reduction.rows import UNROLLED, rows_at_once, threads_of_row
+from fusec.schedule.rows.reduction.grid import GridReduction, fan_of, quickest
+from fusec.schedule.rows.reduction.rows import UNROLLED, threads_of_row, unrolled_rows
 from fusec.schedule.rows.tiles import TILE_ROWS, shape_of
 from fusec.schedule.space import (
     COUNTS,
@@ -159,7 +159,7 @@ class ReductionParameters(Parameters):
         return self.threads_x if self.inner else self.threads_y
 
 
-def likeliest(
+def default_parameters(
     problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
 ) -> ReductionParameters:
     """Return the parameters of a reduction kernel.
@@ -191,7 +191,7 @@ def by_rows(
     for threads in LARGER_BLOCKS:
         larger = replace(whole, threads_y=threads // whole.threads_x)
         block = larger.vector_width, larger.threads_x, larger.threads_y
-        fits = problem.block_trouble(*block, larger.shifted)
+        fits = problem.check_block(*block, larger.shifted)
         if fits is None and _most(problem, larger) > 1:
             found, seconds = _shared(problem, larger, target, resident(larger), alone=alone)
             if seconds < least * (1 - LARGER):
@@ -250,7 +250,7 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     each = width * _row(problem)
     wide = min(BLOCK, RUN // each)
     busy = wide * THREADS_PER_SM // BLOCK * target.sms
-    if wide > threads and vectors >= busy and rows_at_once(problem.rows, BLOCK // wide, each):
+    if wide > threads and vectors >= busy and unrolled_rows(problem.rows, BLOCK // wide, each):
         threads = wide
     unrolled = _unrolled(problem, width)
     about = False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled
@@ -287,7 +287,7 @@ def _shared(
     rows = whole.threads_x * whole.vector_width if problem.inner else whole.threads_y
     vain = rows if problem.inner else rows + _partial_rows(problem)
     cost, step = target.cost.grid_reduce, step_of(problem, whole, target)
-    sharing = Sharing(
+    sharing = GridReduction(
         blocks=max(1, blocks_of(problem, whole).evaluate(problem.hints)),
         busy=min(resident, _busy(problem, whole)),
         resident=resident,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import ClassVar
 
+from fusec.dataclasses import replace
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import dim, product
@@ -24,7 +24,7 @@ from fusec.schedule.orders import of_all
 from fusec.schedule.plan import Guard, Kernel
 from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, sums_of_few, variances_read_twice
-from fusec.schedule.registers import blocks_beside_doubles
+from fusec.schedule.registers import blocks_with_doubles
 from fusec.schedule.requirements import memory_bound
 from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows.in_steps import outside_first, reach_of_pieces, shared_first
@@ -37,14 +37,14 @@ from fusec.schedule.rows.reduction.choice import (
     ReductionParameters,
     blocks_of,
     by_rows,
-    likeliest,
+    default_parameters,
     of_tiles,
     step_of,
 )
 from fusec.schedule.rows.reduction.grid import seconds
-from fusec.schedule.rows.reduction.rows import UNROLLED, is_at_once, rows_at_once
-from fusec.schedule.rows.reduction.shared import method_trouble, order_of, workspaces_of
-from fusec.schedule.rows.tiles import tile_bytes, tile_trouble
+from fusec.schedule.rows.reduction.rows import UNROLLED, is_unrolled, unrolled_rows
+from fusec.schedule.rows.reduction.shared import check_method, order_of, workspaces_of
+from fusec.schedule.rows.tiles import check_tile, tile_bytes
 from fusec.schedule.templates import Template
 from fusec.segment.price import SECTOR, traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
@@ -74,9 +74,9 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         """Return the segment along the axis that runs along memory in its largest input."""
         fusion = memory_bound(segment) or with_columns(segment)
         found = fusion if isinstance(fusion, Refusal) else as_rows(segment, in_one_phase(fusion))
-        return found if isinstance(found, Refusal) else _trouble(found) or found
+        return found if isinstance(found, Refusal) else _why_illegal(found) or found
 
-    def general(self, problem: RowsProblem) -> RowsProblem:
+    def with_dynamic_sizes(self, problem: RowsProblem) -> RowsProblem:
         """Return the problem for any number of rows.
 
         All of a tensor, or its outer axes, are summed in a loop of any length.
@@ -86,13 +86,13 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
 
         def made(fusion: Fusion) -> RowsProblem | Refusal:
             found = as_rows(segment, in_one_phase(fusion), inner=inner)
-            return found if isinstance(found, Refusal) else _trouble(found) or found
+            return found if isinstance(found, Refusal) else _why_illegal(found) or found
 
         return with_any_rows(problem, made, any_length=not (inner or few) or not problem.rows.kept)
 
-    def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
+    def default_parameters(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters: threads by row length, splits that fill the SMs."""
-        return likeliest(problem, target, self._resident_with(problem, target))
+        return default_parameters(problem, target, self._resident_with(problem, target))
 
     def _resident_with(
         self, problem: RowsProblem, target: Target
@@ -107,36 +107,38 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def candidates(
         self,
         problem: RowsProblem,
-        likeliest: ReductionParameters,
+        default_parameters: ReductionParameters,
         target: Target,
         settings: Mapping[str, Setting],
     ) -> Iterator[ReductionParameters]:
         """Yield parameters that may be legal: of tiles where they are set, else beside them."""
         if settings.get("tile_rows", 0):
-            tiles = likeliest if likeliest.tile_rows else of_tiles(problem, target)
-            likeliest = tiles or likeliest
-        elif likeliest.tile_rows:
-            tried = replace(likeliest, **settings)
+            tiles = (
+                default_parameters if default_parameters.tile_rows else of_tiles(problem, target)
+            )
+            default_parameters = tiles or default_parameters
+        elif default_parameters.tile_rows:
+            tried = replace(default_parameters, **settings)
             if "tile_rows" in settings or self.legal(problem, tried, target) is not None:
-                likeliest = by_rows(problem, target, self._resident_with(problem, target))
-        yield from super().candidates(problem, likeliest, target, settings)
+                default_parameters = by_rows(problem, target, self._resident_with(problem, target))
+        yield from super().candidates(problem, default_parameters, target, settings)
 
     def _resident(self, plan: ReductionPlan, target: Target) -> int:
         """Return how many blocks of a plan's kernel an SM holds, as far as the plan tells."""
         (kernel,) = plan.kernels
         return max(1, occupancy(kernel, self.pressure(plan, kernel), target).blocks)
 
-    def trouble(
+    def why_illegal(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p = parameters
         if p.inner and p.unrolled != UNROLLED:
             return Refusal("unrolled", "rows_at_once applies to column reductions only")
-        found = method_trouble(problem, p, target)
+        found = check_method(problem, p, target)
         if found is not None:
             return found
-        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
+        found = problem.check_block(p.vector_width, p.threads_x, p.threads_y, p.shifted)
         if found is not None or not p.tile_rows:
             return found
         if p.splits > 1 or p.shifted:
@@ -144,7 +146,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         if p.streaming:
             return Refusal("streaming", "tiled rows use bulk copies, not loads")
         about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
-        return tile_trouble(problem, *about, target.shared)
+        return check_tile(problem, *about, target.shared)
 
     def plan(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
@@ -159,7 +161,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion, workspaces),
             shared_bytes=tile_bytes(problem, parameters.vector_width, parameters.tile_rows),
-            least_blocks=blocks_beside_doubles(
+            least_blocks=blocks_with_doubles(
                 fusion,
                 problem.domain,
                 problem.rows.reduced,
@@ -198,7 +200,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             return plan
         return replace(plan, kernels=(bound,))
 
-    def price(self, plan: ReductionPlan, target: Target) -> Estimate:
+    def estimate(self, plan: ReductionPlan, target: Target) -> Estimate:
         """Return a price: the inputs once, and partial results where blocks share a result."""
         problem, parameters = plan.problem, plan.parameters
         fusion, rows = problem.fusion, problem.rows
@@ -216,7 +218,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         elif parameters.inner:
             efficiency = reach_of_pieces(problem, efficiency, target)
         return Estimate(
-            bytes=traffic(problem.segment) + _apart(plan),
+            bytes=traffic(problem.segment) + _split_sectors(plan),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
             flops=flops,
             sfu=sfu,
@@ -241,7 +243,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of the vectors that its loop takes at a time."""
         p = plan.parameters
-        together = max(p.unrolled, at_once(plan))
+        together = max(p.unrolled, unrolled_vectors(plan))
         loops = Loops(p.vector_width, together, outer=not p.inner, shifted=p.shifted)
         found = phased_pressure(plan, loops)
         return replace(found, own=found.own + TURN_REGISTERS) if p.turns else found
@@ -259,7 +261,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         return (*online, *two, *added, *(outside or shared_first(segment, fusion)))
 
 
-def _apart(plan: ReductionPlan) -> int:
+def _split_sectors(plan: ReductionPlan) -> int:
     """Return the bytes of sectors that results fill in part, whose neighbours are stored apart."""
     row, chunk, lane = plan.loops
     inner = plan.parameters.inner
@@ -288,19 +290,19 @@ def loaded_once(plan: ReductionPlan) -> frozenset[Instance]:
     )
 
 
-def at_once(plan: ReductionPlan) -> int:
+def unrolled_vectors(plan: ReductionPlan) -> int:
     """Return how many vectors a thread loads together that has no loop, 0 where it has one."""
     p, rows = plan.parameters, plan.problem.rows
     if p.splits > 1 or (p.shifted and not p.inner):
         return 0
     if not p.inner:
         size = sum(i.dtype.size * p.vector_width for i in plan.phases.loads[0])
-        return rows_at_once(rows, p.threads_y, size)
+        return unrolled_rows(rows, p.threads_y, size)
     step = p.vector_width * p.threads_x
-    return -(-rows.columns.value // step) if p.tile_rows or is_at_once(rows, step) else 0
+    return -(-rows.columns.value // step) if p.tile_rows or is_unrolled(rows, step) else 0
 
 
-def _trouble(problem: RowsProblem) -> Refusal | None:
+def _why_illegal(problem: RowsProblem) -> Refusal | None:
     """Return why one sweep over the columns does not do, or None."""
     fusion, rows = problem.fusion, problem.rows
     lowering, phases = lowered(fusion, problem.domain, rows, 1)

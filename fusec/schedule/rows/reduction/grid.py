@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 
+from fusec.dataclasses import dataclass
 from fusec.schedule.grid_methods import REDUCTION_METHODS
 from fusec.schedule.space import power_above
 from fusec.target.costs import GridReduceCost
@@ -14,7 +14,7 @@ MOST_WAVES = 8
 
 
 @dataclass(frozen=True)
-class Sharing:
+class GridReduction:
     """Blocks that may share their results with others.
 
     blocks: those that have results of their own; busy, resident: blocks that keep an SM busy, and

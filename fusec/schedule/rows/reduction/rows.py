@@ -7,14 +7,14 @@ from fusec.schedule.space import power_above
 
 UNROLLED = 4
 """Vectors of a thread that are on their way together."""
-AT_ONCE = 8
+UNROLLED_VECTORS = 8
 """Vectors of a thread that are loaded together where it has no more than these."""
 MOST_THREADS = 512
 SIDE_BY_SIDE = 8
 """Threads that rather have two vectors than four: their widest ones are a line of the caches."""
 
 WORD = 4
-WORDS_AT_ONCE = 48
+UNROLLED_WORDS = 48
 """Registers of what a thread that takes columns loads together."""
 
 
@@ -24,20 +24,20 @@ def threads_of_row(vectors: int) -> int:
     return min(MOST_THREADS, max(wide, power_above(-(-vectors // UNROLLED))))
 
 
-def is_at_once(rows: Rows, step: int) -> bool:
+def is_unrolled(rows: Rows, step: int) -> bool:
     """Return whether a thread's vectors are so few that all of them are loaded together.
 
     A loop over as few would load them one after the other: some threads have one less than others,
     so that no turn of an unrolled loop is taken. step: elements that threads take side by side.
     """
-    return rows.columns.is_const and -(-rows.columns.value // step) <= AT_ONCE
+    return rows.columns.is_const and -(-rows.columns.value // step) <= UNROLLED_VECTORS
 
 
-def rows_at_once(rows: Rows, threads: int, size: int) -> int:
+def unrolled_rows(rows: Rows, threads: int, size: int) -> int:
     """Return how many rows a thread that takes columns loads together, 0 where it is a loop's.
 
     A loop would load what is left beside its whole turns one after the other, and first. threads:
     that share a column's rows; size: bytes of a row's loads.
     """
     taken = -(-rows.columns.value // threads) if rows.columns.is_const else 0
-    return taken if taken * -(-size // WORD) <= WORDS_AT_ONCE else 0
+    return taken if taken * -(-size // WORD) <= UNROLLED_WORDS else 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from fusec.dataclasses import replace
 from fusec.ir.dtype import U32, U64, DType
 from fusec.ir.graph import Node
 from fusec.ir.roles import Combine
@@ -28,7 +27,7 @@ BULK_BYTES = 16
 """What the addresses and sizes of bulk copies are multiples of."""
 
 
-def method_trouble(problem: RowsProblem, p: ReductionParameters, target: Target) -> Refusal | None:
+def check_method(problem: RowsProblem, p: ReductionParameters, target: Target) -> Refusal | None:
     """Return why blocks cannot combine their partial results by the method that is set, or None."""
     rule, method = "grid_reduce", p.method
     if p.splits == 1 and p.grid_reduce != FIRST_METHOD:

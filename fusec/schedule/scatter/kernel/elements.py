@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
+from fusec.ir.access import Coordinates
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64, DType
 from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_var
@@ -14,6 +15,7 @@ from fusec.ir.graph import Node
 from fusec.kernel.ctext import compute_type, identifier, storage_type
 from fusec.kernel.lowering.emit import Emitter, convert
 from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.stores import StorePlan, emit_store
 from fusec.kernel.names import parameter_names
 from fusec.kernel.nodes import (
     AUTO,
@@ -38,6 +40,7 @@ from fusec.kernel.nodes import (
     vector_of,
 )
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
+from fusec.schedule.scatter.after import After
 from fusec.schedule.scatter.family import ScatterPlan
 from fusec.schedule.scatter.kernel.beside import BesideBody, beside_body
 
@@ -85,7 +88,10 @@ def nodes_of(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterNodes:
         source_text = making.source(node)
         if in_order:
             making.add(source_text)
-        making.write(node, making.sum if in_order else source_text)
+        if scatter.after is not None:
+            making.write_after(scatter.after)
+        else:
+            making.write(node, making.sum if in_order else source_text)
     if not writes:
         making.claim()
     order = making.order() if way == "sorted" else None
@@ -206,13 +212,29 @@ class _Making:
         lost = Binary("!=", Element(self._workspace(), self._claim()), CLAIM)
         self.emitter.add(TARGET, "won", If(lost, (Leave("return"),), braces=False))
 
+    def _target(self) -> Coordinates:
+        """Return the coordinates of an element's place."""
+        coordinates = list(self.scatter.at(of_var(self.element), self.width))
+        coordinates[self.scatter.axis] = of_var(self.place)
+        return tuple(coordinates)
+
+    def write_after(self, after: After) -> None:
+        """Emit the statements that compute the outputs of a sum, and write them at its place."""
+        emitter, at = self.emitter, self._target()
+        lowering, instances = after.at(at)
+        sums = lowering.at(after.sums, at, ())
+        emitter.given[sums] = self.sum
+        emitter.count(instances)
+        for output, instance in zip(after.fusion.outputs, instances, strict=True):
+            buffer, to = after.fusion.effects.buffer(output.value), after.address(output, at)
+            plan = StorePlan(output, instance, to, (), buffer, False, emitter.store_kind)
+            emit_store(emitter, plan, WRITE + 1)
+
     def write(self, node: Node, value: Expression) -> None:
         """Emit the statement that writes a value at its place."""
         emitter, scatter = self.emitter, self.scatter
         output = node.output
-        coordinates = list(scatter.at(of_var(self.element), self.width))
-        coordinates[scatter.axis] = of_var(self.place)
-        to = linearize(coordinates, scatter.fusion.effects.strides(output))
+        to = linearize(self._target(), scatter.fusion.effects.strides(output))
         kind = storage_type(output.dtype)
         buffer = scatter.fusion.effects.buffer(output)
         sums = self.scatter.adds and self.way != "elements"
@@ -255,7 +277,5 @@ class _Making:
         scatter = self.scatter
         if scatter.in_place and scatter.of_slices:
             return self.emitter.index(of_var(self.place), WRITE + 1)
-        coordinates = list(scatter.at(of_var(self.element), self.width))
-        coordinates[scatter.axis] = of_var(self.place)
         dense = contiguous_strides(scatter.node.output.shape)
-        return self.emitter.index(linearize(coordinates, dense), WRITE + 1)
+        return self.emitter.index(linearize(self._target(), dense), WRITE + 1)

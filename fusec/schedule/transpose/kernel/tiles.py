@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var

@@ -1,0 +1,1 @@
+"""Fits the coefficients of the cost model to recorded times."""

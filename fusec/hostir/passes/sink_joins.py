@@ -1,0 +1,39 @@
+"""Loops over streams whose iterations do not wait for one another."""
+
+from __future__ import annotations
+
+from fusec.dataclasses import replace
+from fusec.hostir.instructions import For, Instruction, Synchronize, loop_name
+from fusec.hostir.passes.known import Known
+from fusec.hostir.program import HostProgram
+from fusec.ir.dim import minimum, symbol
+
+
+def sink_joins(program: HostProgram, _: Known) -> HostProgram:
+    """Let the caller's stream wait for those of a loop once, behind the loop.
+
+    A stream that is waited for within an iteration is one that the next iteration waits for, too.
+    """
+    if not any(_joins_within(i) for i in program.instructions):
+        return program
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        if isinstance(instruction, For) and _joins_within(instruction):
+            name = f"{loop_name(instruction)}.join"
+            stream = 1 + symbol(name, extent=False)
+            streams = minimum(instruction.count, instruction.streams)
+            instructions += [
+                replace(instruction, body=instruction.body[:-1]),
+                For(name, streams, (Synchronize(stream),)),
+            ]
+        else:
+            instructions.append(instruction)
+    return replace(program, instructions=tuple(instructions))
+
+
+def _joins_within(instruction: Instruction) -> bool:
+    return (
+        isinstance(instruction, For)
+        and instruction.streams > 0
+        and isinstance(instruction.body[-1], Synchronize)
+    )

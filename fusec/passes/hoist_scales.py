@@ -1,0 +1,92 @@
+"""Multiply the result of a GEMM by the literals that its operands are multiplied by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import frexp, isfinite
+
+from fusec.ir.dtype import BF16, F32, F64
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ops.acts import Act, act_of
+from fusec.passes.rewrite import Rewriter, rewrite
+
+EXACT = (BF16, F32)
+"""Types of 8 bits of exponent: a power of two scales them without rounding, and casts between them
+keep it so."""
+Found = tuple[Value, list[Node], float]
+"""What is multiplied by a literal, the nodes from the product with it to the GEMM, the literal."""
+
+
+def hoist_scales(fusion: Fusion) -> Fusion:
+    """Turn `(x * c) @ y` into `(x @ y) * c` where c is a power of two, or x is f32.
+
+    Powers of two round nothing in either place; other literals round the sums in f32 instead of
+    each element of x. An operand that is only moved is read from memory, as attention needs it.
+    """
+    return rewrite(fusion, _rule)
+
+
+def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+    if node.op.product is None or node.op.lookup is not None or len(node.operands) != 2:
+        return None
+    if node.output.dtype not in (*EXACT, F64):
+        return None
+    sides: list[Operand] = []
+    factor = 1.0
+    for operand in node.operands:
+        found = _scaled(operand, work)
+        if found is None:
+            sides.append(operand)
+            continue
+        source, way, scale = found
+        sides.append(_moved(source, way, node, work))
+        factor *= scale
+    if factor == 1.0 or not isfinite(factor) or factor == 0.0:
+        return None
+    result = work.add(node, node.op.name, sides, node.attributes)
+    return work.become(node, "mul", [result, Const(factor, F64)])
+
+
+def _scaled(operand: Operand, work: Rewriter) -> Found | None:
+    """Return an operand of a GEMM before it is multiplied by a literal, None where it is not."""
+    way: list[Node] = []
+    while isinstance(operand, Value) and operand.dtype in EXACT:
+        node = work.producer.get(operand)
+        if node is None:
+            return None
+        if act_of(node.op) is Act.MULTIPLY:
+            scale = _literal(node)
+            if scale is None or (not _is_power_of_two(scale[1]) and not _stays_f32(node, way)):
+                return None
+            return scale[0], way[::-1], scale[1]
+        moves = node.op.family == "movement" and node.op.access is not None and node.op.access.view
+        if not (moves or node.op.converts):
+            return None
+        way.append(node)
+        operand = node.operands[0]
+    return None
+
+
+def _literal(node: Node) -> tuple[Value, float] | None:
+    """Return the tensor and the number that a node multiplies."""
+    for value, other in (node.operands, node.operands[::-1]):
+        number = other.value if isinstance(other, Const) else None
+        if isinstance(value, Value) and isinstance(number, (int, float)) and number:
+            same = value.dtype == node.output.dtype and value.shape == node.output.shape
+            return (value, float(number)) if same and isfinite(number) else None
+    return None
+
+
+def _is_power_of_two(number: float) -> bool:
+    return abs(frexp(number)[0]) == 0.5
+
+
+def _stays_f32(node: Node, way: Sequence[Node]) -> bool:
+    return node.output.dtype == F32 and not any(n.op.converts for n in way)
+
+
+def _moved(source: Value, way: Sequence[Node], near: Node, work: Rewriter) -> Value:
+    """Return a value after some movements and casts."""
+    for each in way:
+        source = work.add(near, each.op.name, [source], each.attributes)
+    return source

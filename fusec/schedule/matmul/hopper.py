@@ -1,0 +1,326 @@
+"""The records of the Hopper kernel, bulk tensor copies into wgmma: one for each tile scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from fusec.dataclasses import dataclass, field
+from fusec.index.access import Facts
+from fusec.ir.dim import Dim, dim, minimum
+from fusec.ir.dtype import F32
+from fusec.schedule.grid_methods import BULK, MATMUL_METHODS, PARTIALS
+from fusec.schedule.matmul.choice import (
+    BAND,
+    CLUSTERS,
+    MULTICASTS,
+    OCTETS,
+    QUADS,
+    SPLIT_METHODS,
+    SWAPPED_ROWS,
+    TILE_COLUMNS,
+    TURNED_ROWS,
+    TURNS,
+    UNORDERED,
+    Factors,
+    MatmulParameters,
+    divides,
+)
+from fusec.schedule.matmul.limits import RANGES
+from fusec.schedule.matmul.problem import Product
+from fusec.schedule.matmul.staged import StagedSlots, StagedTensor
+from fusec.schedule.space import COUNTS
+from fusec.target import Target
+
+TILE_K = 64
+"""Elements of K of a stage of 16 bits."""
+TILE_K_BYTES = 128
+"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted. Of f32
+there are as many bytes."""
+MOST_DEEP_ROWS = 128
+"""Rows of A beside which a stage of weights is as deep: of more, two would fill an SM."""
+MULTIPLIERS = 256
+"""Threads that multiply: two warpgroups, 64 rows of a tile each."""
+MOST_PARTS = 16
+"""Parts along K of a tile of `wgmma` in the last wave."""
+THREE_TIMES = 192
+"""Rows of a tile of `wgmma` that three warpgroups multiply, 64 each."""
+
+
+@dataclass(frozen=True)
+class HopperParameters(MatmulParameters):
+    """What the tile schedulers of the Hopper kernel have in common.
+
+    multicast: the operand that the CTAs of a cluster load together; joined: whether half of a
+    tile's columns are those of a second product.
+    """
+
+    multicast: str = MULTICASTS[0]
+    joined: bool = False
+    tile: ClassVar[Mapping[str, int]] = {"tile_k": TILE_K}
+    uses_tma: ClassVar[bool] = True
+
+    @classmethod
+    def depth(cls, problem: Factors, rows: int) -> int:
+        """Return the elements of K of a stage."""
+        if problem.has_converted_weights and rows > MOST_DEEP_ROWS:
+            return TILE_K
+        if problem.is_narrow or problem.has_converted_weights:
+            return TILE_K_BYTES
+        return TILE_K_BYTES // F32.size if problem.dtype == F32 else TILE_K
+
+    @classmethod
+    def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
+        """Return the fields that follow from what is multiplied and from a tile's rows."""
+        return {**super().tile_of(problem, rows), "joined": problem.is_joined}
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a CTA: one warpgroup loads."""
+        return 128 * (self.consumers + 1)
+
+    @property
+    def across(self) -> int:
+        """Return the columns of one wgmma: those of a tile, or with swapped operands its rows."""
+        return self.tile_m if self.swapped else self.tile_n
+
+    @property
+    def products(self) -> int:
+        """Return the products whose columns share a tile."""
+        return 2 if self.joined else 1
+
+    @property
+    def pair_rows(self) -> int:
+        """Return the tile rows of a cluster whose CTAs share an operand, else 1."""
+        return CLUSTERS[self.multicast][0]
+
+    @property
+    def pair_columns(self) -> int:
+        """Return the tile columns of such a cluster, else 1."""
+        return CLUSTERS[self.multicast][1]
+
+    @property
+    def readers(self) -> int:
+        """Return the CTAs of a cluster that read what one of them loads, of either operand."""
+        return self.pair_rows + self.pair_columns - 1
+
+    @property
+    def consumers(self) -> int:
+        """Return the warpgroups that multiply."""
+        return 2
+
+    @property
+    def tile_warpgroups(self) -> int:
+        """Return how many of them multiply the same tile."""
+        return self.consumers
+
+    @property
+    def row_blocks(self) -> int:
+        """Return how many times 64 rows, or swapped columns, a warpgroup multiplies."""
+        return (self.tile_n if self.swapped else self.tile_m) // (64 * self.tile_warpgroups)
+
+    @property
+    def sums(self) -> int:
+        """Return the sums of a tile that a thread holds."""
+        return self.row_blocks * self.across // 2
+
+    def slots(self, own: StagedSlots) -> StagedSlots:
+        """Return which of a product's staged tensors have places in shared memory."""
+        del own
+        return StagedSlots()
+
+
+@dataclass(frozen=True)
+class PersistentParameters(HopperParameters):
+    """The persistent tile scheduler: one CTA per SM over all tiles, `wgmma` in files.
+
+    With splits it is stream-K of the last wave, whose tiles have as many parts along K. ping_pong:
+    whether each of two warpgroups has tiles of its own; staged: whether the epilogue's tensors go
+    through shared memory; band: tile rows that are walked together.
+    """
+
+    ping_pong: bool = False
+    staged: bool = False
+    band: int = BAND
+    kernel: ClassVar[str] = "wgmma"
+    tile_columns: ClassVar[tuple[int, ...]] = TILE_COLUMNS
+    most_splits: ClassVar[int] = MOST_PARTS
+
+    @property
+    def swapped(self) -> bool:
+        """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
+        return self.tile_m in TURNED_ROWS
+
+    @property
+    def consumers(self) -> int:
+        """Return the warpgroups that multiply."""
+        return 3 if self.tile_m == THREE_TIMES else 2
+
+    @property
+    def tile_warpgroups(self) -> int:
+        """Return how many of them multiply the same tile."""
+        return 1 if self.ping_pong else self.consumers
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Return how many neighbouring columns a thread may have."""
+        return QUADS if self.swapped else OCTETS
+
+    def epilogue_width(self, product: Product) -> int:
+        """Return how many neighbouring columns a thread has: pairs where rows are staged."""
+        if self.swapped:
+            return next(w for w in self.widths if divides(product.n, w))
+        return product.staged_width if self.staged else self.vector_width
+
+    def staged_tensors(self, product: Product, facts: Facts) -> tuple[StagedTensor, ...]:
+        """Return the epilogue's tensors that go through shared memory by rows."""
+        return product.staged(facts) if self.staged else ()
+
+    def slots(self, own: StagedSlots) -> StagedSlots:
+        """Return which of a product's staged tensors have places in shared memory."""
+        return own if self.staged else StagedSlots()
+
+    def resident_clusters(self, target: Target) -> int:
+        """Return the clusters that run at once."""
+        return max(1, min(target.resident_clusters(self.ctas), target.sms // self.ctas))
+
+    def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
+        """Return the CTAs along each axis: no more than run at once."""
+        clusters = minimum(tiles * self.splits, self.resident_clusters(target))
+        return clusters * self.ctas, dim(1), dim(1)
+
+    @property
+    def keeps_partials_in_l2(self) -> bool:
+        """Return whether so few tiles are summed of parts that these never leave L2."""
+        return True
+
+    def summed_tiles(self, tiles: Dim, target: Target) -> Dim:
+        """Return how many tiles are summed of parts: no more than a wave has places."""
+        return dim(target.sms // self.splits)
+
+
+@dataclass(frozen=True)
+class SplitKParameters(HopperParameters):
+    """The split-K tile scheduler: a cluster for each part of K of a tile, `split_k` in files.
+
+    cluster: CTAs of a cluster that split its K and add in shared memory; split_method: how the
+    clusters of a tile add; partials: the type in which they leave their sums.
+    """
+
+    cluster: int = 1
+    split_method: str = SPLIT_METHODS[0]
+    partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
+    kernel: ClassVar[str] = "split_k"
+    tile_columns: ClassVar[tuple[int, ...]] = (64, 128, 256)
+    most_splits: ClassVar[int] = COUNTS[-1]
+    has_l2_hints: ClassVar[bool] = True
+
+    @classmethod
+    def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
+        """Return the fields that follow from what is multiplied and from a tile's rows."""
+        return {**super().tile_of(problem, rows), "converted": problem.has_converted_weights}
+
+    @property
+    def swapped(self) -> bool:
+        """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
+        return self.converted or self.tile_m in SWAPPED_ROWS
+
+    @property
+    def cluster_k(self) -> int:
+        """Return the CTAs of a cluster that split K."""
+        return self.cluster
+
+    def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
+        """Return the CTAs along each axis: those of all parts of a tile side by side."""
+        return tiles * (self.ctas * self.splits), dim(1), dim(1)
+
+    @property
+    def moves_registers(self) -> bool:
+        """Return whether who multiplies takes registers of who loads."""
+        return self.converted and self.tile_m > 128
+
+    @property
+    def takes_turns(self) -> bool:
+        """Return whether the clusters of a tile wait for each other."""
+        return self.splits > 1 and self.split_method in TURNS
+
+    @property
+    def in_bulk(self) -> bool:
+        """Return whether they add their sums by reducing bulk copies."""
+        return self.splits > 1 and MATMUL_METHODS[self.split_method].instruction == BULK
+
+    @property
+    def has_second(self) -> bool:
+        """Return whether a kernel of its own adds up what the clusters of a tile have left."""
+        return self.splits > 1 and self.split_method == "two_kernel"
+
+    @property
+    def leaves_halves(self) -> bool:
+        """Return whether the clusters of a tile round their sums to the result's 16-bit type."""
+        return self.partials == "half"
+
+    @property
+    def leaves_fragments(self) -> bool:
+        """Return whether the second kernel takes sums from registers as wgmma leaves them."""
+        return self.has_second and self.cluster == 1 and not self.swapped
+
+    @property
+    def in_arrival_order(self) -> bool:
+        """Return whether the clusters of a tile add to its sums whenever they are done."""
+        return self.splits > 1 and self.split_method in UNORDERED
+
+    @property
+    def requested(self) -> frozenset[str]:
+        """Return the fields whose values only a schedule of the user's selects."""
+        method = self.in_arrival_order or (self.leaves_halves and self.takes_turns)
+        fields = [("split_method", method), ("partials", self.leaves_halves)]
+        return frozenset(name for name, asked in fields if asked)
+
+    @property
+    def splitters(self) -> str:
+        """Return what shares K of a tile."""
+        return "clusters"
+
+
+@dataclass(frozen=True)
+class StreamKParameters(SplitKParameters):
+    """The stream-K tile scheduler: an equal range of the steps of all tiles for each SM.
+
+    `split_k` with `ranges` in files. Two ranges share a tile where one ends.
+    """
+
+    splits: int = 2
+    split_method: str = RANGES
+
+    @property
+    def template(self) -> str:
+        """Return the name of the template."""
+        return "matmul_ranges"
+
+    def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
+        """Return the CTAs along each axis: one per range."""
+        return minimum(tiles, target.sms), dim(1), dim(1)
+
+    @property
+    def moves_registers(self) -> bool:
+        """Return whether who multiplies takes registers of who loads."""
+        return self.converted
+
+    @property
+    def keeps_partials_in_l2(self) -> bool:
+        """Return whether so few tiles are summed of parts that these never leave L2."""
+        return True
+
+    def summed_tiles(self, tiles: Dim, target: Target) -> Dim:
+        """Return how many tiles two ranges share: no more than ranges."""
+        return dim(target.sms)
+
+    @property
+    def summed_splits(self) -> int:
+        """Return the parts of K of most tiles, which are whole."""
+        return 1
+
+    @property
+    def splitters(self) -> str:
+        """Return nothing: the kernel finds the ranges itself."""
+        return ""

@@ -1,0 +1,112 @@
+"""Elementwise operations on a scattered tensor, computed by the kernels that write it."""
+
+from __future__ import annotations
+
+from fusec.dataclasses import dataclass, replace
+from fusec.index.domain import Domain
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.access import Coordinates
+from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_var
+from fusec.ir.graph import Fusion, Input, Node, Output, Type, Value
+from fusec.ops.builder.build import make_node
+from fusec.ops.names import fresh_name
+from fusec.schedule.requirements import flat
+from fusec.schedule.sort.parts import needed
+from fusec.segment.protocol import Refusal
+
+TOO_EARLY = Refusal("outputs", "the scattered tensor is read after all of it is written")
+
+
+@dataclass(frozen=True, eq=False)
+class After:
+    """What is computed of a scattered tensor, element by element.
+
+    fusion: makes the outputs of the tensor before the scatter and of `sums`, the input that stands
+    for what is added to its elements, in the compute type; untouched: makes them where nothing is
+    added.
+    """
+
+    fusion: Fusion
+    sums: Value
+    untouched: Fusion
+
+    def at(self, coordinates: Coordinates) -> tuple[Lowering, tuple[Instance, ...]]:
+        """Return the outputs at coordinates of the scattered tensor, and what they are made in."""
+        lowering = Lowering(self.fusion, Domain(self.sums, (), {}, {}), {})
+        outputs = (lowering.at(o.value, coordinates, ()) for o in self.fusion.outputs)
+        return lowering, tuple(outputs)
+
+    def address(self, output: Output, coordinates: Coordinates) -> Index:
+        """Return where an output's element is stored."""
+        return linearize(coordinates, self.fusion.effects.strides(output.value))
+
+    def loads(self, lowering: Lowering) -> list[Instance]:
+        """Return the loads of memory."""
+        loads = (i for i in lowering.made.values() if i.kind == "load")
+        return [i for i in loads if i.value is not self.sums]
+
+
+def find_after(fusion: Fusion, node: Node) -> After | Refusal:
+    """Return what follows the one scatter of a fusion, or why its kernels cannot compute it.
+
+    Each element of the result must be known to the thread that adds to it, and be stored nowhere
+    that is read.
+    """
+    base, result = node.operands[0], node.output
+    if node.op.combine is None or not result.dtype.is_float or not isinstance(base, Value):
+        return TOO_EARLY
+    if any(o.value.shape != result.shape for o in fusion.outputs):
+        return TOO_EARLY
+    sums, finishing = _finishing(node, base, fusion.names)
+    at = fusion.nodes.index(node)
+    before, behind = fusion.nodes[:at], fusion.nodes[at + 1 :]
+    copied = replace(make_node("set", [base], {}, ["copied"]), outputs=(result,))
+    untouched = _whole(fusion, (*before, copied, *behind))
+    after = _whole(fusion, (*before, *finishing, *behind), sums)
+    refusal = flat(untouched)
+    if refusal is not None:
+        return refusal
+    found = After(after, sums, untouched)
+    return _read_elsewhere(found) or found
+
+
+def _whole(fusion: Fusion, nodes: tuple[Node, ...], *more: Value) -> Fusion:
+    """Return what makes the outputs by some nodes, which read further inputs."""
+    found = needed(fusion.with_nodes(nodes), fusion.outputs)
+    read = {v for n in found.nodes for v in n.inputs} | {o.value for o in fusion.outputs}
+    own = tuple(Input(v, contiguous_strides(v.shape)) for v in more)
+    return replace(found, inputs=(*own, *fusion.effects.inputs_for(read)))
+
+
+def _finishing(node: Node, base: Value, taken: set[str]) -> tuple[Value, list[Node]]:
+    """Return what stands for the sums of sources, and the nodes from these to the result."""
+    result = node.output
+    kind = result.dtype.compute
+    sums = Value(fresh_name(taken, "sums"), Type(kind, result.shape))
+    nodes: list[Node] = []
+    if base.dtype != kind:
+        name = fresh_name(taken, f"{base.name}_wide")
+        nodes.append(make_node("cast", [base], {"dtype": kind}, [name]))
+        base = nodes[-1].output
+    name = result.name if kind == result.dtype else fresh_name(taken, f"{result.name}_sum")
+    nodes.append(make_node("add", [base, sums], {}, [name]))
+    if kind != result.dtype:
+        total = nodes[-1].output
+        nodes.append(make_node("cast", [total], {"dtype": result.dtype}, [result.name]))
+    nodes[-1] = replace(nodes[-1], outputs=(result,))
+    return sums, nodes
+
+
+def _read_elsewhere(after: After) -> Refusal | None:
+    """Return which output reads another element of the scattered tensor, or none of it."""
+    shape = after.sums.shape
+    at = tuple(of_var(Var(f"axis{k}", extent)) for k, extent in enumerate(shape))
+    home = linearize(at, contiguous_strides(shape))
+    for output in after.fusion.outputs:
+        lowering = Lowering(after.fusion, Domain(after.sums, (), {}, {}), {})
+        lowering.at(output.value, at, ())
+        read = [i for i in lowering.made.values() if i.value is after.sums]
+        if not read or any(i.address != home or i.conditions for i in read):
+            because = f"`{output.value.name}` is not computed element by element of what is added"
+            return Refusal("outputs", because)
+    return None

@@ -1,0 +1,48 @@
+// The scales and zero points of the weights that a lane holds of a part of K (matmul_weights.cuh,
+// matmul_weights_across.cuh). `Config` is the struct at the top of a kernel.
+#pragma once
+
+#include "weights.cuh"
+
+namespace fusec {
+
+// How many loads of a part of kDepth elements of K have factors of their own: what a lane takes at
+// once has the same, and where groups have whole parts all loads have.
+template <class Config, int kDepth, int kLoads>
+inline constexpr int kFactorLoads = Config::kGroup % kDepth == 0 ? 1 : kLoads;
+
+// The factors of a lane's columns of a part; column(i): the i-th in the tile; own: where the
+// elements of K that the lane takes begin in a load.
+template <class Config, class Part, class Scales, class Zeros, class Column, class Offset,
+          class Index>
+__device__ __forceinline__ void load_factors(Part& part, const Scales& scales, const Zeros& zeros,
+                                             const Column& column, Offset own, Index depth,
+                                             Index last, bool is_guarded) {
+#pragma unroll
+  for (int by = 0; by < Part::kScaleLoads; ++by) {
+    Index at = depth;
+    if constexpr (Config::kGroup % Part::kDepth != 0) {
+      at += by * (Part::kDepth / Part::kLoads) + own;
+      if (is_guarded && at >= last) at = 0;
+    }
+    const int group = static_cast<int>(at / Config::kGroup);
+#pragma unroll
+    for (int i = 0; i < Config::kTileN / 8; ++i) {
+      if constexpr (Config::kScaled) {
+        part.scales[by][i] = scales.value(column(i), group).bits * 0x10001u;
+      }
+      if constexpr (Config::kLowered) {
+        part.zeros[by][i] = zeros.template pair<typename Config::T>(column(i), group);
+      }
+    }
+  }
+}
+
+// Two weights of a load of a column of a part, less their zero points, times their scales.
+template <class Config, class Part>
+__device__ __forceinline__ u32 weigh_pair_of(const Part& part, u32 pair, int load, int column) {
+  const int by = load % Part::kScaleLoads;
+  return weigh_pair<Config>(pair, part.zeros[by][column], part.scales[by][column]);
+}
+
+}  // namespace fusec

@@ -1,0 +1,1 @@
+"""Elementwise kernels with one element per thread and turn."""
