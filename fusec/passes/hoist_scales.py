@@ -22,6 +22,7 @@ def hoist_scales(fusion: Fusion) -> Fusion:
 
     Powers of two round nothing in either place; other literals round the sums in f32 instead of
     each element of x. An operand that is only moved is read from memory, as attention needs it.
+    The product of x and c must have no other reader.
     """
     return rewrite(fusion, _rule)
 
@@ -52,8 +53,8 @@ def _scaled(operand: Operand, work: Rewriter) -> Found | None:
     way: list[Node] = []
     while isinstance(operand, Value) and operand.dtype in EXACT:
         node = work.producer.get(operand)
-        if node is None:
-            return None
+        if node is None or not work.used_once(operand):
+            return None  # what others read, too, is computed anyway
         if act_of(node.op) is Act.MULTIPLY:
             scale = _literal(node)
             if scale is None or (not _is_power_of_two(scale[1]) and not _stays_f32(node, way)):

@@ -64,3 +64,9 @@ def test_other_operands_stay(dtype: str, op: str) -> None:
     text = HEAD.format(dtype=dtype) + f"  - {op}\noutputs: [z]\n"
     fusion = read_text(text)
     assert hoist_scales(fusion) is fusion
+
+
+def test_what_others_read_stays() -> None:
+    ops = "  - s = x * 0.5\n  - z = s @ y\n  - w = exp(s)\noutputs: [z, w]\n"
+    fusion = read_text(HEAD.format(dtype="f32") + ops)
+    assert hoist_scales(fusion) is fusion
