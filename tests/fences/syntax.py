@@ -153,6 +153,12 @@ def tokens_of(text: str) -> list[Token]:
         found.append(Token(match.group(), line, match.start()))
     own = [i for i, t in enumerate(found[:-1]) if t.text == "fusec" and found[i + 1].text == "::"]
     dropped = {j for i in own for j in (i, i + 1)}
+    # `Policy::template f<...>` calls `Policy::f<...>`.
+    dropped |= {
+        i + 1
+        for i, t in enumerate(found[:-1])
+        if t.text == "::" and found[i + 1].text == "template"
+    }
     return [t for i, t in enumerate(found) if i not in dropped]
 
 
