@@ -77,7 +77,7 @@ ASYNCHRONOUS = (
     "bulk_reduce",
     "cluster",
     "matmul_hopper",
-    "matmul_turns",
+    "matmul_semaphores",
     "mbarrier",
     "proxy",
     "tma",
