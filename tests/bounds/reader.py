@@ -796,10 +796,8 @@ class Reader:
             return TRUE if node.text == "true" else FALSE
         scope = self.scope.find(node.text)
         if scope is None and "::" in node.text:
-            first, _, rest = node.text.rpartition("::")
-            first = "::".join(self.scope.type_of(part) for part in first.split("::"))
-            kind = self.scope.type_of(first)
-            name = f"{kind}::{rest}"
+            name = self.scope.qualified(node.text)
+            kind, _, rest = name.rpartition("::")
             scope = self.globals.find(name)
             if scope is None and rest in self.statics.get(kind.partition("<")[0], ()):
                 return self.static(kind, rest)
@@ -1139,7 +1137,7 @@ class Reader:
 
     def value_call(self, node: Node) -> Any:
         """Call a function."""
-        target, name = node.kids[0], node.text
+        target, name = node.kids[0], self.scope.qualified(node.text)
         if target.kind == "member":
             values = [self.value(kid) for kid in node.kids[1:]]
             value = self.value(target.kids[0])

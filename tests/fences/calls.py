@@ -37,7 +37,7 @@ def call(walk: Any, node: Node) -> Any:
     target = node.kids[0]
     if target.kind == "member":
         return method(walk, node, target)
-    name = node.text
+    name = walk.scope.qualified(node.text)
     if name in CASTS:
         return cast(walk, node)
     scope = walk.scope.find(name)

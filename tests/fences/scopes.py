@@ -83,6 +83,13 @@ class Scope:
             scope = scope.outer
         return name
 
+    def qualified(self, name: str) -> str:
+        """Return a name behind `::` with the type that an alias or a parameter stands for."""
+        first, colons, last = name.rpartition("::")
+        if not colons:
+            return name
+        return f"{self.type_of('::'.join(map(self.type_of, first.split('::'))))}::{last}"
+
 
 class Frame:
     """A call that is under way: the threads that left it, and what it returned."""

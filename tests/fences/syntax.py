@@ -155,9 +155,9 @@ def tokens_of(text: str) -> list[Token]:
     dropped = {j for i in own for j in (i, i + 1)}
     # `Policy::template f<...>` calls `Policy::f<...>`.
     dropped |= {
-        i + 1
-        for i, t in enumerate(found[:-1])
-        if t.text == "::" and found[i + 1].text == "template"
+        i
+        for i in range(1, len(found))
+        if [t.text for t in found[i - 1 : i + 1]] == ["::", "template"]
     }
     return [t for i, t in enumerate(found) if i not in dropped]
 
