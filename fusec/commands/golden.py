@@ -43,8 +43,8 @@ def golden(
 
     build: whether kernels are built, and their registers compared or written too.
     """
-    differing, told = 0, list[dict[str, Any]]()
-    report.facts["files"] = told
+    differing, results = 0, list[dict[str, Any]]()
+    report.facts["files"] = results
     options = replace(options, untuned=True)  # they do not change with what somebody measured
     if STDIN in files:
         raise FusecError(
@@ -55,14 +55,14 @@ def golden(
         made = golden_files(file, *_as_kept(folder, options, dialects), build=build)
         if update:
             _write(folder, made, keep=() if build else (REGISTERS,))
-            told.append(_result(file, folder, "written"))
+            results.append(_result(file, folder, "written"))
             print(f"{visible(str(folder))}: {len(made)} files written")
             continue
         changes = _differences(file, folder, made, without=() if build else (REGISTERS,))
         report.differences += [change.diagnostic for change in changes]
         lines = [line for change in changes for line in change.lines]
         differing += bool(lines)
-        told.append(_result(file, folder, "differs" if lines else "same", lines))
+        results.append(_result(file, folder, "differs" if lines else "same", lines))
         found = "differs from" if lines else "as in"
         print(visible(f"{file}: {found} {folder}"))
         print("".join(f"{line}\n" for line in lines[:SHOWN_LINES]), end="")

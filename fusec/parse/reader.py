@@ -53,7 +53,6 @@ from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.syntax.lines import line_text
 from fusec.parse.syntax.op_lines import Divided, OpLineParser
 from fusec.parse.syntax.trees import Name, OpLine
-from fusec.parse.traps import without_dash
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 FIELDS = (
@@ -233,6 +232,8 @@ class _Reader:
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
         if isinstance(node, Scalar) and "=" in node.text and node.plain:
+            from fusec.parse.traps import without_dash
+
             raise without_dash(node.source, node.start, entry="ops:")
         if isinstance(node, Scalar) and node.source.text[node.start] in "|>":
             begun = all(line.lstrip().startswith("-") for line in node.text.splitlines())

@@ -13,8 +13,6 @@ from fusec.codes.document import (
 from fusec.diagnostics import FusecError
 from fusec.parse import fields
 from fusec.parse.source import Source
-from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
-from fusec.parse.traps import colon_help
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
 RESULTS = re.compile(r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)=")
@@ -90,6 +88,8 @@ def refuse_python(source: Source) -> None:
 
 def _python_help(text: str) -> str:
     """Return what to do with a Python script in a file of another name."""
+    from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
+
     if "FusionDefinition" in text:
         return "name the file `.py`: scripts with a `FusionDefinition` are read"
     if MODULE_CLASS.search(text):
@@ -131,6 +131,9 @@ def is_cut(item: Scalar) -> bool:
 
 
 def became_mapping(item: Mapping) -> FusecError:
+    """Return the error for an op line that YAML reads as a mapping, since it has a `: `."""
+    from fusec.parse.traps import colon_help
+
     first = item.entries[0] if item.entries else None
     if first is None or "=" not in first.key.text:
         body = first.value if first is not None and len(item.entries) == 1 else None

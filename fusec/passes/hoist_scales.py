@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import frexp, isfinite
+from math import frexp, isfinite, prod
 
 from fusec.ir.dtype import BF16, F32, F64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
@@ -32,18 +32,14 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
         return None
     if node.output.dtype not in (*EXACT, F64):
         return None
-    sides: list[Operand] = []
-    factor = 1.0
-    for operand in node.operands:
-        found = _scaled(operand, work)
-        if found is None:
-            sides.append(operand)
-            continue
-        source, way, scale = found
-        sides.append(_moved(source, way, node, work))
-        factor *= scale
-    if factor == 1.0 or not isfinite(factor) or factor == 0.0:
+    scaled = [_scaled(operand, work) for operand in node.operands]
+    factor = prod(found[2] for found in scaled if found is not None)
+    if factor in (0.0, 1.0) or not isfinite(factor):
         return None
+    sides = [
+        operand if found is None else _moved(found[0], found[1], node, work)
+        for operand, found in zip(node.operands, scaled, strict=True)
+    ]
     result = work.add(node, node.op.name, sides, node.attributes)
     return work.become(node, "mul", [result, Const(factor, F64)])
 

@@ -11,7 +11,7 @@ from fusec.ir.graph import Fusion, Node
 from fusec.schedule.attention.sums import as_products
 from fusec.schedule.common import MEMORY_BOUND, foreign_nodes, is_empty, unsupported_nodes
 from fusec.schedule.rows.column_axes import column_axes
-from fusec.segment.length import FLAT
+from fusec.segment.cheap import FLAT
 from fusec.segment.limits import MOST_ARMS
 
 IN_GEMM = ("contraction", "pointwise", "movement", "factory", "scalar")

@@ -16,6 +16,8 @@ from fusec.segment.price import elements
 
 MAX_FLOPS = 2
 """Operations per element up to which a pointwise node is cheaper to repeat than to read."""
+FLAT = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random"})
+"""Families of operations that compute each element by itself."""
 
 
 def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]:
@@ -47,7 +49,7 @@ def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]
 
 def is_injective(node: Node) -> bool:
     """Return whether a node yields a value per point of any iteration domain, by an index map."""
-    return node.op.family in ("pointwise", "movement", "factory", "scalar", "indexing", "random")
+    return node.op.family in FLAT
 
 
 def _repeatable(node: Node) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 from fusec.ir.graph import Node
 from fusec.ir.op import Cost
+from fusec.segment.cheap import is_injective
 from fusec.segment.limits import MOST_AGAIN, MOST_ARMS, MOST_LENGTH
 from fusec.target.costs import BuildCost
 
@@ -16,8 +17,6 @@ FLAT_ELEMENTS = 8
 """Elements that a thread of a pointwise kernel mostly computes; of no kernel of such operations
 without a reduction are there fewer."""
 ELEMENTWISE = ("pointwise", "random")
-FLAT = frozenset({*ELEMENTWISE, "movement", "factory", "scalar", "indexing"})
-"""Families of operations that compute each element by itself."""
 
 
 def statements_of(operation: Cost, cost: BuildCost) -> float:
@@ -37,7 +36,7 @@ def is_too_long(nodes: Collection[Node], sizes: Mapping[str, int], cost: BuildCo
     tensors of the same shape are all in one phase or more, which has so many at least.
     """
     reductions = [n for n in nodes if n.op.family == "reduction"]
-    if any(n.op.family not in FLAT for n in nodes if n.op.family != "reduction"):
+    if any(not is_injective(n) for n in nodes if n.op.family != "reduction"):
         return False
     if any(len(n.operands) > MOST_ARMS for n in nodes):
         return False  # several kernels put tensors beside one another

@@ -17,15 +17,13 @@ from fusec.index.demanded import Demand
 from fusec.index.regions import Demanded
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.segment.cheap import distinct_bytes
+from fusec.segment.cheap import distinct_bytes, is_injective
 from fusec.segment.flow import Flow
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Piece
 from fusec.segment.price import demanded_bytes
 from fusec.segment.segmented import tensor_bytes
 
-FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random"})
-"""What may be computed again; a random value follows from its element's index."""
 REACH = 64
 """Nodes before a segment that are looked at."""
 SCALE = 1 << 10
@@ -36,8 +34,11 @@ Sharers = Mapping[Value, int]
 
 
 def may_repeat(node: Node) -> bool:
-    """Return whether a node may be computed in several segments."""
-    return node.op.family in FAMILIES and not node.op.ends_segment and len(node.outputs) == 1
+    """Return whether a node may be computed in several segments.
+
+    A random value follows from its element's index.
+    """
+    return is_injective(node) and not node.op.ends_segment and len(node.outputs) == 1
 
 
 @dataclass(frozen=True)

@@ -53,28 +53,28 @@ class OpLineParser(Parser):
             return self._statement()
         brackets = self._bracketed()
         names = [self.name("the name of a result")]
-        told = None
+        error = None
         while self._sees(","):
             comma = self.token
             self._next += 1
             if self._sees("="):
-                told = self._error("a single result has no `,`", comma)
+                error = self._error("a single result has no `,`", comma)
                 break
             names.append(self.name("the name of a result"))
         if brackets is not None:
             self.expect(")" if brackets.text == "(" else "]")
-            told = self._error("results are named without brackets", brackets)
-        told = told or self._owned(names) or self._annotation(names)
+            error = self._error("results are named without brackets", brackets)
+        error = error or self._owned(names) or self._annotation(names)
         keys = self._assigned_keys(names)
         sign = self._augmented(names)
-        told = told or self._arrow() or self._counted(names)
+        error = error or self._arrow() or self._counted(names)
         help = "the result is assigned with one `=`" if self._sees("==") else None
-        if told is not None and self.token.kind == "end":
+        if error is not None and self.token.kind == "end":
             one = Literal(1, names[0].start, names[0].start)
             tree = Infix("+", names[0], one, names[0].start, names[0].end, names[0].start)
-            return OpLine(tuple(names), tree, told)
+            return OpLine(tuple(names), tree, error)
         help = help or self._declared(names)
-        if not self.take("=") and told is None:
+        if not self.take("=") and error is None:
             raise self.unexpected("`=` after the result's name", help)
         tree = self._joined_conditions(self.expression())
         if self._sees(",") and len(names) > 1:
@@ -82,23 +82,23 @@ class OpLineParser(Parser):
         if self._sees("=") and isinstance(tree, Name) and len(names) == 1:
             raise self._chain(names[0], tree)
         self.finish("call" if isinstance(tree, CallTree) else "expression")
-        told = told or self._python
+        error = error or self._python
         if sign is not None:
             read: Tree = names[0]
             if keys is not None:
                 read = Subscript(names[0], keys, names[0].start, sign.start)
             tree = Infix(sign.text, read, tree, tree.start, tree.end, sign.start)
-            told = self._error(f"op lines have no `{sign.text}=`", sign)
+            error = self._error(f"op lines have no `{sign.text}=`", sign)
         if keys is not None:
             parts = (names[0], *keys, tree)
             name = Name(ASSIGNED, names[0].start, names[0].end)
             arguments = tuple(Argument(None, part) for part in parts)
             tree = CallTree(name, arguments, names[0].start, tree.end)
-            told = self._error(
+            error = self._error(
                 "op lines cannot assign to elements: tensors are immutable", names[0]
             )
-        if told is not None:
-            return OpLine(tuple(names), tree, told)
+        if error is not None:
+            return OpLine(tuple(names), tree, error)
         is_op = isinstance(tree, Name) and tree.text in TABLE
         copied = isinstance(tree, Name) and "." not in tree.text and not is_op
         nothing = isinstance(tree, Literal) and tree.value is None
@@ -243,10 +243,10 @@ class OpLineParser(Parser):
         first = self.token
         tree = self.expression()
         self.finish("call")
-        told = FusecError(
+        error = FusecError(
             "an op line must name its result", span=self.span(first), code=UNNAMED_RESULT
         )
-        return OpLine((_written(tree) or Name("y", first.start, first.end),), tree, told)
+        return OpLine((_written(tree) or Name("y", first.start, first.end),), tree, error)
 
     def _annotation(self, names: list[Name]) -> FusecError | None:
         """Step over the `: torch.Tensor` of `y: torch.Tensor = x`."""
