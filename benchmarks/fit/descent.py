@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import mean
 
+from scipy.optimize import minimize_scalar  # pyright: ignore[reportMissingTypeStubs]
+
 from benchmarks.fit.coefficients import Coefficient, coefficients, with_value
 from benchmarks.fit.measured import Measurement
 from fusec.target import Target
@@ -18,7 +20,6 @@ WIDEST = 2.0
 PRECISION = 0.01
 LEAST = 1e-6
 """The relative change of a prediction that is none."""
-GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -109,17 +110,11 @@ def _best_count(value: float, loss: Callable[[float], float]) -> float:
 
 
 def _best(value: float, loss: Callable[[float], float]) -> float:
-    """Return the value with the least loss, by golden sections of the logarithms."""
-    low, high = log(value / WIDEST), log(value * WIDEST)
-    inner = [high - GOLDEN * (high - low), low + GOLDEN * (high - low)]
-    losses = [loss(exp(each)) for each in inner]
-    while high - low > PRECISION:
-        if losses[0] <= losses[1]:
-            high, inner[1], losses[1] = inner[1], inner[0], losses[0]
-            inner[0] = high - GOLDEN * (high - low)
-            losses[0] = loss(exp(inner[0]))
-        else:
-            low, inner[0], losses[0] = inner[0], inner[1], losses[1]
-            inner[1] = low + GOLDEN * (high - low)
-            losses[1] = loss(exp(inner[1]))
-    return exp(inner[losses.index(min(losses))])
+    """Return the value with the least loss, searched along its logarithm."""
+    found = minimize_scalar(
+        lambda tried: loss(exp(tried)),
+        bounds=(log(value / WIDEST), log(value * WIDEST)),
+        method="bounded",
+        options={"xatol": PRECISION},
+    )
+    return exp(found.x)

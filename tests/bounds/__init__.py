@@ -13,6 +13,7 @@ from typing import Any
 
 from fences import constants_of_header, functions_by_name
 from fences.parser import constants_of
+from fences.scopes import Scope
 from fences.syntax import functions_of
 
 from fusec.run.arrays import span
@@ -21,7 +22,7 @@ from fusec.schedule.plan import Guard, ScalarArgument, SizeArgument, TensorMapAr
 
 from .linear import Sum
 from .reader import Access, Reader
-from .values import Pointer, Scope, Struct, Thing
+from .values import Pointer, Struct, Thing
 
 STRUCT = re.compile(
     r"^(?:template <([^>]*)>\n)?struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL

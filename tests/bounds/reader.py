@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from fences.parser import Parser
+from fences.scopes import Scope
 from fences.syntax import Function, Node, SyntaxProblem, Token, split, tokens_of
 
 from .functions import TABLE
@@ -31,7 +32,7 @@ from .linear import (
     unknowns_of,
     witness,
 )
-from .values import INTEGERS, SIZES, Choice, Closure, Held, Pointer, Record, Scope, Struct, Thing
+from .values import INTEGERS, SIZES, Choice, Closure, Held, Pointer, Record, Struct, Thing
 
 DEEPEST = 24
 """Calls inside of each other that are followed."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fences.scopes import Scope
 from fences.syntax import Node
 
 from .linear import Formula, Sum, Unknown
@@ -86,32 +87,6 @@ class Held:
     """An array of pointers: all that are in it somewhere."""
 
     values: tuple[Any, ...] = ()
-
-
-class Scope:
-    """Variables and types; inner scopes see the outer ones."""
-
-    def __init__(self, outer: Scope | None = None) -> None:
-        """Begin with nothing of its own."""
-        self.outer = outer
-        self.values: dict[str, Any] = {}
-        self.types: dict[str, str] = {}
-
-    def find(self, name: str) -> Scope | None:
-        """Return the scope that has a variable."""
-        scope: Scope | None = self
-        while scope is not None and name not in scope.values:
-            scope = scope.outer
-        return scope
-
-    def type_of(self, name: str) -> str:
-        """Return what the name of a type stands for."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.types and scope.types[name] != name:
-                return self.type_of(scope.types[name])
-            scope = scope.outer
-        return name
 
 
 @dataclass(frozen=True, eq=False)
