@@ -128,7 +128,8 @@ class Lowering:
         """Bind each axis of `domain` to an index in loop variables.
 
         inside: the loops in which what is overwritten is read, wherever it lies: outside of them
-        run threads without an element, while others may already have stored theirs.
+        run threads without an element, while others may already have stored theirs. The attribute
+        has the loops of each such input; more may be added.
         most: instances for each node of the fusion, on average, beyond which Unsupported is raised;
             a node of many operands counts as the pairs of these.
         """

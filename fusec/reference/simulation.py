@@ -154,7 +154,7 @@ def _unmoved(
 
 def _may_jump(fusion: Fusion, value: Value) -> bool:
     """Return whether a result of inexact operands is no float, or is rounded and read."""
-    if value.dtype.is_complex or not value.dtype.is_float:
+    if not value.dtype.is_float:
         return True
     return value.dtype.is_half and bool(fusion.users.get(value))
 
@@ -168,6 +168,8 @@ def _own(rules: Nodes, node: Node, found: Estimate, *, inexact: bool) -> _Own | 
     value, dtype = found.value, node.output.dtype
     if not inexact and found.exact:
         return _Own(None, None, value)
+    if dtype.is_complex:
+        return None  # the errors of the parts are not apart
     independent = np.zeros(value.shape) if found.independent is None else found.independent
     if inexact and node.op.family != "movement" and not node.op.chooses and not node.op.converts:
         rounding = squared(value) * ((unit(dtype) / 2) ** 2 * SPREAD)

@@ -270,7 +270,7 @@ EDITS = [
     # clusters
     (LONG_K, "  fusec::cluster_sync();\n", "", 0, "cluster barrier"),
     (LONG_K, "  fusec::cluster_sync();\n", "", 1, "cluster barrier"),
-    (LONG_K, "  fusec::cluster_sync();  // nobody", "  // nobody", 0, "cluster barrier"),
+    (LONG_K, "  fusec::cluster_sync();  // no CTA", "  // no CTA", 0, "cluster barrier"),
     # the ring of rows
     ("ring", "    fusec::fence_barrier_init();\n", "", 0, "barrier init"),
     ("ring", "  __syncthreads();\n", "", 0, "barrier init"),

@@ -214,7 +214,7 @@ NAMED = "named_barrier_sync<Config::kMultipliers>(1);"
 SPIN = "spin_until(semaphore, turn);"
 SPLIT = {
     "no cluster barrier after sums": (f"ranks.\n  {CLUSTER}", "ranks."),
-    "no cluster barrier before the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
+    "no cluster barrier before the end": ("fusec::cluster_sync();  // no CTA", "// no CTA"),
     "no cluster barrier after tickets": (f"{CLUSTER}\n  const int work", "const int work"),
     "no fence before a bulk copy": ("  fence_proxy_async_shared_cta();", ""),
     "no fence after a turn": ("      fence_proxy_async();", ""),
@@ -361,7 +361,7 @@ def test_split_products_in_pairs(
 
 PAIRS = {
     "no cluster barrier before loads": (f"{CLUSTER}\n  const int work", "const int work"),
-    "no cluster barrier before the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
+    "no cluster barrier before the end": ("fusec::cluster_sync();  // no CTA", "// no CTA"),
     "the arrivals of a stage": ("kReaders = 16", "kReaders = 8"),
     "the sums of a tile": ("* 2 + place", "* 2"),
     "stages are handed back to one": ("    empty.arrive_at(1);", "    empty.arrive_at(0);"),

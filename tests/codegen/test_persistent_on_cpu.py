@@ -204,7 +204,7 @@ PAIRS = {
     "no cluster barrier at the start": (
         "kReaders>(shared);\n  fusec::cluster", "kReaders>(shared);\n  __syncthreads();  // ",
     ),
-    "no cluster barrier at the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
+    "no cluster barrier at the end": ("fusec::cluster_sync();  // no CTA", "// no CTA"),
     "the readers of a stage": ("kReaders = 16", "kReaders = 8"),
     "the pairs of a cluster": ("index = blockIdx.x / 2;", "index = blockIdx.x;"),
 }  # fmt: skip

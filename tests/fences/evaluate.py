@@ -75,7 +75,8 @@ class Evaluator(State):
 
     def value_sizeof(self, node: Node) -> Any:
         """Return the bytes of a type."""
-        text = "".join(t.text for t in (node.arguments or [[]])[0])
+        tokens = (node.arguments or [[]])[0]
+        text = self.scope.qualified("".join(t.text for t in tokens if t.text != "typename"))
         size = self.size_of(text)
         return Unknown(f"sizeof {text}") if size is None else size
 

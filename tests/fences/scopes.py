@@ -40,6 +40,17 @@ class Decisions:
             self.known[key] = choice
         return self.known[key]
 
+    def trips(self, condition: str, counts: tuple[int, ...]) -> int:
+        """Return how often a loop runs whose condition holds, or not, where it begins.
+
+        Whoever asks for that condition by itself goes the same way.
+        """
+        if self.known.get(condition) == 1:
+            return 0
+        trips = counts[self.choose(f"trips {condition}", len(counts))]
+        self.known.setdefault(condition, int(trips == 0))
+        return trips
+
     def others(self) -> list[tuple[int, ...]]:
         """Return the ways that differ from this run's in one decision after those given."""
         choices = [c for c, _ in self.taken]

@@ -221,8 +221,7 @@ class Walk(Evaluator):
             lanes, unknown = self.mask & value.mask, value.first
         if isinstance(unknown, Unknown) and unknown.is_uniform:
             if limit is None:
-                counts = self.counts(body)
-                limit = counts[self.decisions.choose(f"trips {unknown}", len(counts))]
+                limit = self.decisions.trips(str(unknown), self.counts(body))
             goes = lanes if trip < limit else np.zeros_like(lanes)
             return goes, goes, limit
         may, must = self.truth(value)

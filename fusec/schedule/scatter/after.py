@@ -30,9 +30,13 @@ class After:
     sums: Value
     untouched: Fusion
 
-    def at(self, coordinates: Coordinates) -> tuple[Lowering, tuple[Instance, ...]]:
-        """Return the outputs at coordinates of the scattered tensor, and what they are made in."""
+    def at(self, coordinates: Coordinates, place: Var) -> tuple[Lowering, tuple[Instance, ...]]:
+        """Return the outputs at coordinates of the scattered tensor, and what they are made in.
+
+        place: the coordinate at which sums are known, though there may be but one such place.
+        """
         lowering = Lowering(self.fusion, Domain(self.sums, (), {}, {}), {})
+        lowering.inside[self.sums.name] = frozenset({place})
         outputs = (lowering.at(o.value, coordinates, ()) for o in self.fusion.outputs)
         return lowering, tuple(outputs)
 

@@ -143,9 +143,9 @@ class Scatter(Problem):
         index = self.node.operands[1]
         if lane in lowering.operand(index, self.index_at(element, width), ()).variables:
             return False
-        target = of_var(Var("target", self.node.output.shape[self.axis]))
+        place = Var("target", self.node.output.shape[self.axis])
         coordinates = list(self.at(element, width))
-        coordinates[self.axis] = target
+        coordinates[self.axis] = of_var(place)
         for node in self.nodes:
             source = node.operands[2]
             lowering.operand(source, self.at(element, width) if source.shape else (), ())
@@ -155,7 +155,7 @@ class Scatter(Problem):
             stores = [linearize(coordinates, s) for s in strides]
         else:
             at = tuple(coordinates)
-            more = self.after.loads(self.after.at(at)[0])
+            more = self.after.loads(self.after.at(at, place)[0])
             if any(width * i.dtype.size > VECTOR_BYTES for i in more):
                 return False
             loads += more

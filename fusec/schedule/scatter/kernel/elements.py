@@ -221,7 +221,7 @@ class _Making:
     def write_after(self, after: After) -> None:
         """Emit the statements that compute the outputs of a sum, and write them at its place."""
         emitter, at = self.emitter, self._target()
-        lowering, instances = after.at(at)
+        lowering, instances = after.at(at, self.place)
         sums = lowering.at(after.sums, at, ())
         emitter.given[sums] = self.sum
         emitter.count(instances)
