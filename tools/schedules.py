@@ -62,11 +62,14 @@ def _value(field: Field, rng: random.Random) -> Setting:
 def name_of(segment: Segment, segmented: SegmentedFusion, fusion: Fusion) -> str | None:
     """Return what a file may call a segment: its scheduler or a value of the file.
 
-    None where it stores neither: the numbers of segments change with what is scheduled.
+    None where it stores neither: the numbers of segments change with what is scheduled. Parts of a
+    complex value may be stored by several segments, all of which its name means.
     """
     if sum(s.scheduler == segment.scheduler for s in segmented.segments) == 1:
         return segment.scheduler
     names = {v.name for n in fusion.nodes for v in n.outputs}
+    others = (s for s in segmented.segments if s is not segment)
+    names -= {whole_name(o) for s in others for o in s.fusion.outputs}
     stored = (whole_name(o) for o in segment.fusion.outputs)
     return next((n for n in stored if n in names), None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,26 @@ def test_sums_are_rounded_where_they_are_made(
     assert (parameters.way, parameters.vector_width) == ("sorted", width)
     for seed in range(2):
         check_on_cpu(fusion, "scatter", tmp_path, indices(seed, length, places))
+
+
+SMALL = [
+    (ops, outputs, length, places, features)
+    for (ops, outputs, *_), length, places, features in product(WRITTEN, (1, 2), (1, 2), (1, 2))
+]
+"""Extents of one leave nothing to index by: what is made of sums is made where they are known."""
+
+
+@pytest.mark.parametrize(
+    ("ops", "outputs", "length", "places", "features"), mostly_nightly(SMALL[::-1], 2)
+)
+def test_a_place_may_be_the_only_one(
+    ops: str, outputs: str, length: int, places: int, features: int, tmp_path: Path
+) -> None:
+    fusion = fusion_of(ops, outputs, "bf16", length, places, features)
+    segments = driver.plan(fusion, OPTIONS).segmented.segments
+    if any(s.scheduler != "scatter" for s in segments):
+        pytest.skip("segments: they are priced apart where so little is moved")
+    check_on_cpu(fusion, "scatter", tmp_path, indices(0, length, places))
 
 
 def verdict_of(fusion: Fusion, edits: Mapping[str, str], folder: Path) -> bool:

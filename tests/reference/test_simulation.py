@@ -59,6 +59,18 @@ def model_of(kind: str, layers: int, last: str = "") -> Fusion:
     return read_text(f"fusion: f\ninputs: {{{', '.join(inputs)}}}\nops:\n{body}outputs: [y]\n")
 
 
+@pytest.mark.parametrize("op", ["log10", "exp"])
+def test_values_behind_complex_ones_are_not_simulated(op: str) -> None:
+    """Errors of real and imaginary parts are not apart; the verdict is that of the bounds."""
+    text = f"fusion: f\ninputs: {{x: 'c64[9]', at: 'i64[8]'}}\nops:\n  - y = {op}(x)\n"
+    text += "  - v = var(index_select(y, at, dim=0), dims=[0])\noutputs: [v]\n"
+    fusion = read_text(text)
+    given = random_inputs(fusion, {}, 0)
+    wanted = [o.value for o in fusion.outputs]
+    assert simulate(fusion, given, {}, Model(), wanted, 10.0, 0) == {}
+
+
+
 def inputs_of(fusion: Fusion, entropy: str = "random", seed: int = 0) -> dict[str, Any]:
     """Return inputs, weights scaled as those of models."""
     rng, found = np.random.default_rng(seed), dict[str, Any]()
