@@ -76,6 +76,7 @@ PARAMETERS = {
     "result_type": "arrays_and_dtypes",
     "roll": "a shift axis",
     "round": "a decimals out",
+    "searchsorted": "a v side sorter",
     "shape": "a",
     "sort": "a axis kind",
     "split": "ary indices_or_sections axis",

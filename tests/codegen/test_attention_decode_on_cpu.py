@@ -93,7 +93,7 @@ MUTANTS = {
     "parts are read early": ("  if (!fusec::last_block(", "  if (split != 1 && fusec::last_block("),
     "a part is left out": ("part < kParts)", "part < kParts - 1)"),
     "queries are not waited for": ("    __syncthreads();\n  } else {", "  } else {"),
-    "rows of another head": ("g * 64", "0 * 64"),
+    "rows of another head": ("g * Config::kFeatures", "0 * Config::kFeatures"),
 }
 
 

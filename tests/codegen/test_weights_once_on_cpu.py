@@ -86,7 +86,7 @@ def test_wrong_tiles_are_seen(name: str, tmp_path: Path) -> None:
 SHARED = {
     "a stage is handed back to one CTA": ("release_stage<kRows, kColumns>", "release_stage<1, 1>"),
     "a CTA that ends while the other hands back": (
-        "fusec::cluster_sync();  // as those that multiply", "//"
+        "fusec::cluster_sync();  // as in the consumers", "//"
     ),
 }  # fmt: skip
 

@@ -70,7 +70,6 @@ def test_values_behind_complex_ones_are_not_simulated(op: str) -> None:
     assert simulate(fusion, given, {}, Model(), wanted, 10.0, 0) == {}
 
 
-
 def inputs_of(fusion: Fusion, entropy: str = "random", seed: int = 0) -> dict[str, Any]:
     """Return inputs, weights scaled as those of models."""
     rng, found = np.random.default_rng(seed), dict[str, Any]()
