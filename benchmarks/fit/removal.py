@@ -1,15 +1,17 @@
 """What the cost model loses without a coefficient: decisions, and predictions of recorded times.
 
 python -m benchmarks.fit.removal [--only GLOB,...] [--records NAME,...] [--suites NAME,...]
-                                 [--files PATH ...] [--every]
+                                 [--files PATH ...] [--every] [--without NAME,...]
 
 Without a coefficient is with its neutral value: 0 of what is added, 1 of a factor, and infinity of
 a rate or a limit. For each that is fitted it prints by how much the geometric mean of the suites'
-predicted times changes, plans being as they are, and the error of the predictions of the recorded
-times that depend on it, with and without it. Of those whose change is less than LEAST it prints
-a program of the suites and the files that has other schedules without them, if there is one. With
---every of each coefficient how many have, and by how much the geometric mean of all programs' times
-grows by that, as predicted with the coefficient.
+predicted times changes, plans being as they are; how much slower the choices among the recorded
+schedules of GEMMs become, as timed; and the error of the predictions of the recorded times that
+depend on it, with and without it. --without takes coefficients away for all of that, by which
+removals are judged together. Of those whose change is less than LEAST it prints a program of the
+suites and the files that has other schedules without them, if there is one. With --every of each
+coefficient how many have, and by how much the geometric mean of all programs' times grows by that,
+as predicted with the coefficient.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.entry import end_with
+from benchmarks.fit.choices import Choices
 from benchmarks.fit.coefficients import Coefficient, chosen, with_value
 from benchmarks.fit.descent import Fitting, error
 from benchmarks.fit.measured import (
@@ -164,11 +167,13 @@ class Removed:
     times: int
     change: float
     """Of the geometric mean of the suites' predicted times."""
+    loss: float
+    """Of the choices among recorded schedules, in the geometric mean of their times."""
     error: float
     error_without: float
 
 
-def removed(fitting: Fitting, coefficient: Coefficient) -> Removed:
+def removed(fitting: Fitting, choices: Choices, coefficient: Coefficient) -> Removed:
     """Return what a coefficient is to the recorded times."""
     target = without(fitting.target, coefficient.name)
     found = fitting.dependent(coefficient.name)
@@ -176,14 +181,16 @@ def removed(fitting: Fitting, coefficient: Coefficient) -> Removed:
     of = {*suites}.intersection(found)
     moved = sum(log(t.predict(target) / fitting.predicted[t]) for t in of)
     errors = (error(found, fitting.target), error(found, target)) if found else (0.0, 0.0)
-    return Removed(coefficient, len(found), exp(moved / max(1, len(suites))) - 1, *errors)
+    change = exp(moved / max(1, len(suites))) - 1
+    loss = (1 + choices.loss(target)) / (1 + choices.loss(fitting.target)) - 1
+    return Removed(coefficient, len(found), change, loss, *errors)
 
 
 def line(found: Removed) -> str:
     """Return what is known of predictions as a line of the table."""
     return (
         f"{found.coefficient.name:<46} {found.coefficient.value:>10.4g} {found.times:>5} "
-        f"{found.change:>+9.3%} {found.error:>8.4f} {found.error_without:>8.4f}"
+        f"{found.change:>+9.3%} {found.loss:>+9.3%} {found.error:>8.4f} {found.error_without:>8.4f}"
     )
 
 
@@ -209,11 +216,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", type=Path, nargs="+", default=FILES)
     parser.add_argument("--suites", **{**listed, "default": [n for _, n in SUITES]})
     parser.add_argument("--every", action="store_true", help="program, without each coefficient")
+    parser.add_argument("--without", **listed, help="coefficients taken away beforehand")
     given = parser.parse_args(arguments)
     target = find(TARGET)
+    for name in given.without:
+        target = without(target, name)
     fitting = Fitting(measurements(given.records or RECORDS), target)
-    print(f"{'coefficient':<46}      value times   change    error  without")
-    found = [removed(fitting, c) for c in chosen(target, given.only)]
+    choices = Choices(target)
+    print(f"choices among recorded schedules lose {choices.loss(target):.2%}")
+    print(f"{'coefficient':<46}      value times   change   choices    error  without")
+    found = [removed(fitting, choices, c) for c in chosen(target, given.only)]
     print("\n".join(map(line, found)), flush=True)
     tried = [r.coefficient.name for r in found if abs(r.change) < LEAST or given.every]
     decisions = Decisions(target, given.suites, given.files)

@@ -19,7 +19,7 @@ from fusec.target import Target
 from fusec.target.costs import RegistersCost, RegisterWeights
 
 WEIGHED = tuple(f.name for f in fields(RegisterWeights))
-"""The fields of `Pressure` that take registers."""
+"""The fields of `Pressure` whose words take more or fewer registers than one each."""
 MOST_IN_FLIGHT = 32
 """Words of loads that a loop has on their way, however far it is unrolled."""
 SIDE_BY_SIDE = 8
@@ -62,7 +62,7 @@ class Pressure:
     def registers(self, cost: RegistersCost) -> int:
         """Return the registers that the compiler would like."""
         weighed = sum(getattr(cost.weights, name) * getattr(self, name) for name in WEIGHED)
-        return round(cost.thread_registers + weighed)
+        return round(cost.thread_registers + self.own + self.staged + weighed)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,6 @@ class MatmulCost:
     plain_tile_seconds: float
     plain_start_seconds: float
     sustained_reach: float
-    epilogue_issue: float
     epilogue_load_seconds: float
     reducing_penalty: float
     serial_hand_off_seconds: float
@@ -88,13 +87,11 @@ class MatmulWgmmaCost:
     staged_sum_seconds: ByCount
     exchanged_sum_seconds: ByCount
     store_reach: float
-    epilogue_issue: float
     tall_tile_penalty: float
     epilogue_load_seconds: float
     slice_arrival_seconds: float
     slice_rate: float
     dual_epilogue_penalty: float
-    dual_stage_share: float
     overlap_exponent: int
     store_overlap_exponent: int
 
@@ -137,11 +134,8 @@ class AttentionCost:
 class AttentionBackwardCost:
     """Attention's backward."""
 
-    keys_reach: float
-    queries_reach: float
     one_warpgroup_share: float
-    keys_step_rows: int
-    queries_step_rows: int
+    step_rows: int
     tile_seconds: float
 
 
@@ -150,7 +144,6 @@ class AttentionDecodeCost:
     """Attention of few queries."""
 
     memory_reach: float
-    mma_reach: float
     wave_seconds: float
     uneven_share: float
     uneven_limit_seconds: float
@@ -181,7 +174,6 @@ class RowsCost:
     enough_blocks: int
     thin_bytes: int
     moments_operations: int
-    moments_vector_operations: int
     bytes_in_flight: int
     bytes_per_cycle: int
     missing_blocks_penalty: float
@@ -203,8 +195,6 @@ class BuildCost:
 class RegisterWeights:
     """Registers for each word, or for each of what `schedule/pressure.py` counts otherwise."""
 
-    own: float
-    staged: float
     derived: float
     ahead: float
     flight: float

@@ -9,13 +9,14 @@ from itertools import islice
 from math import log
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from paths import ROOT
 
 from benchmarks.fit import __main__ as script
 from benchmarks.fit import removal
+from benchmarks.fit.choices import Choices
 from benchmarks.fit.coefficients import Source, chosen, coefficients, with_value
 from benchmarks.fit.descent import Fitting
 from benchmarks.fit.measured import (
@@ -35,6 +36,11 @@ from fusec.target import Target, find
 
 H200 = find("sm_90a")
 ALL = coefficients(H200)
+
+
+@cache
+def recorded_choices() -> Choices:
+    return Choices(H200)
 
 
 def test_another_value_of_each_number_changes_it_alone() -> None:
@@ -171,3 +177,33 @@ def test_what_a_program_reads_decides_whether_it_is_decided_again() -> None:
     assert not any(name.startswith("cost.attention") for name in found.read)
     again = decide(fusion, without(H200, "cost.attention.tile_seconds"), H200)
     assert (again.schedules, again.seconds) == (found.schedules, found.seconds)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("cost.matmul_wgmma.l2_rate", 0.02), ("cost.matmul.serial_hand_off_seconds", 0.005)],
+)
+def test_choices_among_recorded_schedules_need_some_coefficients(name: str, least: float) -> None:
+    choices = recorded_choices()
+    assert choices.loss(without(H200, name)) > choices.loss(H200) + least
+
+
+def test_the_chosen_schedules_are_near_the_fastest() -> None:
+    assert recorded_choices().loss(H200) < 0.022
+
+
+def test_removals_are_judged_by_choices_and_times() -> None:
+    target = with_value(H200, "cost.matmul.slice_rate", 1.0)  # which nothing here depends on
+
+    class Flat:
+        def loss(self, target: Target) -> float:
+            return 0.5 if target.cost.matmul.tile_seconds < 1e-9 else 0.0
+
+    def predict(target: Target) -> float:
+        return 1e-6 + target.cost.matmul.tile_seconds
+
+    times = [Measurement("made", "x", predict(target), predict)]
+    (tile,) = chosen(target, ["cost.matmul.tile_seconds"])
+    found = removal.removed(Fitting(times, target), cast("Choices", Flat()), tile)
+    assert (found.times, found.loss, found.error) == (1, 0.5, 0.0)
+    assert found.error_without == pytest.approx(log(predict(target) / 1e-6), rel=1e-3)

@@ -27,9 +27,7 @@ def seconds(
         # The products with the own rows, then the sums.
         depth = features + walk.pulls * values + walk.sums(features, values)
         tile = p.others(of_keys=of_keys)
-        reach = cost.keys_reach if of_keys else cost.queries_reach
-        rows = cost.keys_step_rows if of_keys else cost.queries_step_rows
-        step = 2.0 * p.rows * (tile + rows) * depth / (peak * reach)
+        step = 2.0 * p.rows * (tile + cost.step_rows) * depth / peak
         tiles = batches * -(-own // p.rows) / target.sms
         waves, steps = -(-tiles // 1), float(-(-others // tile))
         if backward.bounds:

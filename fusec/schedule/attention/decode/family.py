@@ -129,7 +129,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             workspace_bytes=2 * scratch,
             flops=flops,
             sfu=sfu,
-            tensor_flops=2.0 * 16 * keys * features / cost.mma_reach,
+            tensor_flops=2.0 * 16 * keys * features,
             efficiency=cost.memory_reach,
             ctas=target.sms,  # how far the SMs are filled is part of what blocks wait for
             waits=max(0.0, taken - streaming(moved, target)),

@@ -109,7 +109,6 @@ class _Stage:
             sum(asked) / cost.tf32_rounding_rate if needed.is_tf32 else 0.0,
             latency / max(1, p.stages - 1),
         )
-        self.part = cost.dual_stage_share if p.joined else 1.0
         self.powered = cost.power_limit * (cost.ping_pong_power_ratio if p.ping_pong else 1.0)
         self.alone = sum(part**cost.overlap_exponent for part in alone)
 
@@ -121,8 +120,7 @@ class _Stage:
             self.taken / cost.l2_rate * (running / self.target.sms) ** (1 - cost.l2_contention),
             running * self.from_memory / (self.target.bandwidth * cost.memory_reach),
         )
-        taken = (self.alone + sum(part**norm for part in parts)) ** (1 / norm)
-        return taken * self.part
+        return (self.alone + sum(part**norm for part in parts)) ** (1 / norm)
 
 
 def _rows_at_once(
@@ -145,7 +143,7 @@ def epilogue_seconds(p: PersistentParameters, needed: ProductWork, target: Targe
     threads = 128 * p.tile_warpgroups
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
     flops, sfu = epilogue.operations(target)
-    issued = flops / (target.flops / 2 * cost.epilogue_issue)
+    issued = flops / (target.flops / 2)
     special = sfu / target.special
     waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
     turns = -(-count // (threads * p.vector_width)) if waits else 0

@@ -187,7 +187,7 @@ def _epilogue_seconds(p: SplitKParameters, needed: ProductWork, target: Target) 
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster
     flops, sfu = epilogue.operations(target)
-    issued = flops / (target.flops / 2 * cost.epilogue_issue)
+    issued = flops / (target.flops / 2)
     special = sfu / target.special
     turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
     return count * max(issued, special) * target.sms + turns * cost.epilogue_load_seconds

@@ -208,10 +208,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         results = rows.rows.evaluate(fusion.hints) * len(fusion.outputs)
         blocks = plan.kernels[0].grid[0].evaluate(fusion.hints) * parameters.splits
         flops, sfu = work(fusion)
-        by_vectors = parameters.inner and parameters.vector_width > 1
         cost = target.cost.rows
-        pushing = cost.moments_vector_operations if by_vectors else cost.moments_operations
-        flops += pushing * sum(_variance_elements(fusion))
+        flops += cost.moments_operations * sum(_variance_elements(fusion))
         efficiency = target.reach(self.name, access(parameters.vector_width))
         if parameters.tile_rows:
             efficiency = cost.tile_share * target.reach(self.name, "vector")
