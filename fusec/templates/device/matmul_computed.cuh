@@ -21,25 +21,6 @@ inline constexpr int kArrivingLanes = 1;
 #endif
 inline constexpr int kFillers = 1 + kArrivingLanes;  // arrivals that fill a stage
 
-// One thread: has the columns of B copied, of steps `first` to before `last`.
-template <class Config, class Pipeline>
-__device__ __forceinline__ void copy_columns(unsigned char* shared, TileSource b, int first,
-                                             int last) {
-  Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
-  Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
-  int stage = 0;
-  u32 parity = 1;
-  for (int step = first; step < last; ++step) {
-    unsigned char* const b_tile = shared + stage * Config::kStageBytes + Config::kATileBytes;
-    empty[stage].wait(parity);
-    full[stage].arrive_expect_tx(Config::kStageBytes - Config::kATileBytes);
-    load_operand<Config::kTileN, Config::kBKMajor, /*kParts=*/1, Pipeline::kOnceB>(
-        b_tile, b.map, &full[stage], b.position, step * Config::kTileK, b.batch);
-    stage = stage + 1 == Config::kStages ? 0 : stage + 1;
-    parity ^= stage == 0;
-  }
-}
-
 // A warp, number `writer` of kWriters: writes the rows of A of every kWriters-th step. Rows beyond
 // those of A are the last one, for sums that nobody stores; columns are zeros there as those of B
 // are, which infinite ones must not meet. No branch is in the way: what all of a lane's elements are
@@ -81,12 +62,16 @@ __device__ __forceinline__ void write_rows(unsigned char* shared, const A& a, In
 }
 
 // The producers, all threads of their warpgroup: steps `first` to before `last` of a tile.
-template <class Config, class Pipeline = PlainPipeline, class A, class Index>
+template <class Config, class Pipeline, class A, class Index>
 __device__ __forceinline__ void fill_stages(unsigned char* shared, const A& a, TileSource b,
                                             Index depth, int first, int last) {
   const int warp = static_cast<int>(threadIdx.x) / 32 - Config::kMultipliers / 32;
   if (warp == 0) {
-    if (threadIdx.x % 32 == 0) copy_columns<Config, Pipeline>(shared, b, first, last);
+    if (threadIdx.x % 32 == 0) {
+      int stage = 0;
+      u32 parity = 1;
+      load_stages<Config, Pipeline>(shared, {}, b, first, last, stage, parity);
+    }
     __syncwarp();
   } else {
     write_rows<Config>(shared, a, depth, first, last, warp - 1);

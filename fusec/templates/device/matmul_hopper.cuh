@@ -162,7 +162,7 @@ struct PlainPipeline {
   static constexpr int kColumns = 1;        // and of those that have A in common
   static constexpr bool kPingPong = false;  // two warpgroups take turns, each with its own tiles
   static constexpr bool kJoined = false;    // half of B's columns are those of a second operand
-  static constexpr int kPanels = 1;         // how often A's tile is 64 elements of K deep
+  static constexpr int kPanels = 1;         // loads of A's tile by 64 elements of K; 0: computed
   static constexpr bool kOnceA = false;     // nobody else asks for what is loaded of A
   static constexpr bool kOnceB = false;     // and of B
   static constexpr int kPacked = 1;         // elements of K that are one of B's map
@@ -181,12 +181,13 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   constexpr int kOfB = Pipeline::kJoined ? Config::kTileN / 2 : Config::kTileN;
+  constexpr int kComputedBytes = Pipeline::kPanels == 0 ? Config::kATileBytes : 0;
   for (int step = first; step < last; ++step) {
     const int depth = step * Config::kTileK;
     unsigned char* const a_tile = shared + stage * Config::kStageBytes;
     unsigned char* const b_tile = a_tile + Config::kATileBytes;
     empty[stage].wait(parity);
-    full[stage].arrive_expect_tx(Config::kStageBytes);
+    full[stage].arrive_expect_tx(Config::kStageBytes - kComputedBytes);
 #pragma unroll
     for (int panel = 0; panel < Pipeline::kPanels; ++panel) {
       load_operand<Config::kTileM, Config::kAKMajor, kColumns, Pipeline::kOnceA>(

@@ -35,7 +35,7 @@ def pipeline(
     if not isinstance(p, HopperParameters):
         return ()
     reads_a, in_turn = problem.computed is None, p.tile_warpgroups == 1
-    panels = p.tile_k // TILE_K if p.converted else 1
+    panels = (p.tile_k // TILE_K if p.converted else 1) if reads_a else 0
     depth, row = (2 if problem.b.packed == axis else 1 for axis in ("depth", "row"))
     across = row if p.converted and not problem.b.k_major else 0
     last = "is read once: it is the first to leave L2"
@@ -45,6 +45,7 @@ def pipeline(
         (in_turn, boolean("kPingPong", True, "warpgroups have tiles of their own, in turn")),
         (p.joined, boolean("kJoined", True, "half of B's columns are a second operand's")),
         (panels > 1, integer("kPanels", panels, "A's tile is so many times 64 elements deep")),
+        (panels == 0, integer("kPanels", 0, "A is computed")),
         (reads_a and once[0], boolean("kOnceA", True, f"A {last}")),
         (once[1], boolean("kOnceB", True, f"B {last}")),
         (depth > 1, integer("kPacked", depth, "elements of K in one of B's bytes")),
