@@ -55,6 +55,11 @@ struct Config {
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
+// How stages are loaded and multiplied, where that is not the plain way.
+struct Pipeline : fusec::PlainPipeline {
+  static constexpr int kPanels = 0;  // A is computed
+};
+
 constexpr int kWidth = 4;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
@@ -102,7 +107,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
     float sums[Config::kSumsOwn] = {};
     int stage = 0;
     fusec::u32 parity = 0;
-    fusec::multiply_stages<Config>(sums, shared, first_step, last_step, stage, parity);
+    fusec::multiply_stages<Config, Pipeline>(sums, shared, first_step, last_step, stage, parity);
     fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
     fusec::store_tile<Config>(sums_tile, sums);
   } else {
@@ -126,7 +131,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
     const auto a_part = fusec::computed_rows(a_row, tile_m, M);
     const int n = tile.column * Config::kTileN;
     const fusec::TileSource b_columns = {&w_map, n, 0};
-    fusec::fill_stages<Config>(shared, a_part, b_columns, K, first_step, last_step);
+    fusec::fill_stages<Config, Pipeline>(shared, a_part, b_columns, K, first_step, last_step);
   }
 
   // The CTAs of a cluster sum their share of the tile over all ranks.
