@@ -92,6 +92,7 @@ class MatmulWgmmaCost:
     slice_arrival_seconds: float
     slice_rate: float
     dual_epilogue_penalty: float
+    dual_stage_share: float
     overlap_exponent: int
     store_overlap_exponent: int
 

@@ -109,6 +109,7 @@ class _Stage:
             sum(asked) / cost.tf32_rounding_rate if needed.is_tf32 else 0.0,
             latency / max(1, p.stages - 1),
         )
+        self.part = cost.dual_stage_share if p.joined else 1.0
         self.powered = cost.power_limit * (cost.ping_pong_power_ratio if p.ping_pong else 1.0)
         self.alone = sum(part**cost.overlap_exponent for part in alone)
 
@@ -120,7 +121,8 @@ class _Stage:
             self.taken / cost.l2_rate * (running / self.target.sms) ** (1 - cost.l2_contention),
             running * self.from_memory / (self.target.bandwidth * cost.memory_reach),
         )
-        return (self.alone + sum(part**norm for part in parts)) ** (1 / norm)
+        taken = (self.alone + sum(part**norm for part in parts)) ** (1 / norm)
+        return taken * self.part
 
 
 def _rows_at_once(
