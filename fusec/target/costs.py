@@ -87,6 +87,7 @@ class MatmulWgmmaCost:
     staged_sum_seconds: ByCount
     exchanged_sum_seconds: ByCount
     store_reach: float
+    epilogue_issue: float
     tall_tile_penalty: float
     epilogue_load_seconds: float
     slice_arrival_seconds: float

@@ -145,7 +145,7 @@ def epilogue_seconds(p: PersistentParameters, needed: ProductWork, target: Targe
     threads = 128 * p.tile_warpgroups
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n)
     flops, sfu = epilogue.operations(target)
-    issued = flops / (target.flops / 2)
+    issued = flops / (target.flops / 2 * cost.epilogue_issue)
     special = sfu / target.special
     waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
     turns = -(-count // (threads * p.vector_width)) if waits else 0
