@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fusec.dataclasses import asdict, dataclass
+from fusec.dataclasses import asdict, dataclass, field
 
 SCHEMA = 2
 """Grows when a key changes its meaning or goes; docs/query.md describes every key."""
@@ -344,6 +344,7 @@ class Segmentation:
     exact: Exact | None = None
     modules: tuple[ModuleFacts, ...] = ()
     breaks: tuple[Break, ...] = ()
+    summation: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers."""

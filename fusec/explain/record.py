@@ -97,7 +97,7 @@ def record_of(
     registers = {} if built is None else _registers(program, arch, built)
     instructions: Counted = _instructions(program) if counts else {}
     with activity(f"explain {program.original.name}"):
-        return describe(
+        found = describe(
             segmented,
             gpu,
             divisions=(*division.decisions, *rows_decisions(segmented, program.plans, gpu)),
@@ -111,6 +111,7 @@ def record_of(
                 for segment, plan in zip(segmented.segments, program.plans, strict=True)
             ],
         )
+        return replace(found, summation=program.posts.summation)
 
 
 def _orders(plan: KernelPlan) -> tuple[SumOrder, ...]:

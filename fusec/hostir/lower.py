@@ -23,6 +23,7 @@ from fusec.ir.graph import Fusion, Input, whole_name
 from fusec.schedule.approximated import approximated, rounded_early, unrounded
 from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import KernelPlan
+from fusec.schedule.summation import summation_trees
 from fusec.segment.segmented import SegmentedFusion
 
 
@@ -61,6 +62,7 @@ def lower(
         state.body += [Free(own) for name in freed if (own := lowered.memory(name)) is not None]
     _check_layouts(state)
     own, inside = approximated(original or fusion, fusion)
+    orders = orders_of(original or fusion, fusion, plans)
     return HostProgram(
         name=fusion.name,
         buffers=tuple(state.buffers.values()),
@@ -80,7 +82,8 @@ def lower(
             )
         ),
         checks=tuple(index_checks(fusion)),
-        orders=orders_of(original or fusion, fusion, plans),
+        orders=orders,
+        summation=summation_trees(original or fusion, orders),
         approximated=own,
         inside=inside,
         rounded_early=rounded_early(original or fusion, plans),

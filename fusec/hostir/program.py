@@ -142,6 +142,8 @@ class HostProgram:
         default_factory=dict[str, PlannedOrder], metadata=OMITTED
     )
     """In which the kernels add: of the sums of the fusion that was given, by their first result."""
+    summation: Mapping[str, str] = field(default_factory=dict[str, str], metadata=OMITTED)
+    """The digests of the outputs' summation trees."""
     approximated: tuple[str, ...] = field(default=(), metadata=OMITTED)
     """The values of the fusion that was given which cheaper forms of operations compute."""
     inside: tuple[str, ...] = field(default=(), metadata=OMITTED)

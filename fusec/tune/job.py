@@ -17,6 +17,7 @@ from fusec.ir.text import to_text
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.schedule.registry import find_scheduler
+from fusec.schedule.summation import digest_at
 from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import find
 from fusec.tuned import Key, key_of
@@ -74,6 +75,7 @@ class Built:
     """A segment's kernels with one record: what the host does, machine code by name.
 
     settings: the free fields of the record. form: equal where host and texts are, but for names.
+    summation: the digest of the outputs' summation trees.
     """
 
     settings: Settings
@@ -81,6 +83,7 @@ class Built:
     cubins: Mapping[str, bytes]
     templates: tuple[str, ...]
     form: str
+    summation: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ def build(job: Job, settings: Settings | None) -> Built | Failed:
         program.cubins(job.target),
         tuple(k.template for k in plan.kernels),
         sha256("\n".join([*texts, host]).encode()).hexdigest(),
+        digest_at(job.fusion, program.program.host.orders, job.fusion.hints),
     )
 
 

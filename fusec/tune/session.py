@@ -138,6 +138,7 @@ def entry_of(job: Job, found: Found, facts: Facts) -> Entry:
         device=facts.name,
         driver=facts.driver,
         date=datetime.now(UTC).date().isoformat(),
+        summation=winner.built.summation,
     )
 
 

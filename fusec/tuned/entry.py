@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, cast
 
-from fusec.dataclasses import dataclass, fields
+from fusec.dataclasses import MISSING, dataclass, fields
 from fusec.diagnostics import FusecError, Span
 from fusec.foreign import Undecodable, decode_toml
 from fusec.ir.annotations import Setting
@@ -30,7 +30,8 @@ class Entry:
     its record. us: its time in microseconds; default_us: that of what price chooses; next_us: of
     the second fastest; predicted_us: what price says of it. records: how many were measured; rank:
     how their prices order them, from 1 (as their times do) to -1. templates: digests of the
-    templates of its kernels.
+    templates of its kernels. summation: the digest of its sums' trees, of all outputs; empty where
+    there are none, or where it was measured before there were digests.
     """
 
     structure: str
@@ -48,6 +49,7 @@ class Entry:
     device: str
     driver: str
     date: str
+    summation: str = ""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -65,7 +67,8 @@ class Entry:
 
     def text(self) -> str:
         """Return the block of a file, without a blank line at its end."""
-        lines = [f"{f.name} = {_toml(getattr(self, f.name))}" for f in fields(self)]
+        named = ((f.name, getattr(self, f.name)) for f in fields(self))
+        lines = [f"{n} = {_toml(value)}" for n, value in named if value != ""]
         return "\n".join(["[[entry]]", *lines]) + "\n"
 
 
@@ -118,9 +121,10 @@ def _problems(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what is wrong with a block's fields, with the names of the fields."""
     kinds = {f.name: str(f.type) for f in fields(Entry)}
     found = [(n, f"unknown field `{n}`") for n in data if n not in kinds]
-    found += [("[[entry]]", f"the entry has no `{n}`") for n in kinds if n not in data]
+    needed = (f.name for f in fields(Entry) if f.default is MISSING)
+    found += [("[[entry]]", f"the entry has no `{n}`") for n in needed if n not in data]
     for name, kind in kinds.items():
-        if not found and not _fits(data[name], kind):
+        if not found and name in data and not _fits(data[name], kind):
             found.append((name, f"`{name}` is no {_KINDS[kind]}"))
     if not found and not _SIZES.fullmatch(data["sizes"]):
         found.append(("sizes", "`sizes` are extents of inputs and outputs, as `64x32 32 -> 64x32`"))

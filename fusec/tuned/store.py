@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fusec import trust
 from fusec.dataclasses import dataclass
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Span
 from fusec.foreign import RECORD_BYTES, read_text
 from fusec.options import environment
 from fusec.tuned.entry import Entry, damaged, read_entry
@@ -26,9 +26,14 @@ LEAST_DISTANCE = 1e-6
 SHIPPED = "fusec"
 """What the files that come with fusec are called."""
 
-_HEAD = """\
+VERSION = 1
+"""Of the files' format; those without a version are of the first."""
+
+_HEAD = f"""\
 # Schedules that `fusec tune` measured: docs/tuning.md says what each field is.
+version = {VERSION}
 """
+_VERSION = re.compile(r"version = (\d{1,9})")
 _ENTRY = re.compile(r"^\[\[entry\]\]", re.MULTILINE)
 _STRUCTURE = re.compile(r'^structure = "(\w+)"$', re.MULTILINE)
 
@@ -55,8 +60,13 @@ class Store:
         starts = [m.start() for m in _ENTRY.finditer(self.text)]
         ends = [*starts[1:], len(self.text)]
         for number, line in enumerate(self.text[: (starts or ends)[0]].split("\n"), start=1):
-            if line.strip() and not line.startswith("#"):
+            if not line.strip() or line.startswith("#"):
+                continue
+            version = _VERSION.fullmatch(line.rstrip())
+            if version is None:
                 raise damaged(self.path, number, line, "a file must begin with `[[entry]]`", 0)
+            if int(version[1]) != VERSION:
+                raise _of_another_version(self.path, number, line, version[1])
         lines = 1
         found: list[Block] = []
         for start, end, before in zip(starts, ends, [0, *starts], strict=False):
@@ -79,6 +89,14 @@ class Store:
         """Return the entries, in order, or those of a structure; FusecError for a damaged one."""
         blocks = self.blocks if structure is None else self.by_structure.get(structure, ())
         return [read_entry(b.text, self.path, b.line) for b in blocks]
+
+
+def _of_another_version(path: str, number: int, line: str, version: str) -> FusecError:
+    return FusecError(
+        f"tuned schedules: version {version} of the format; this fusec reads version {VERSION}",
+        span=Span(path, number, 1, len(line), line),
+        help="use the fusec that wrote the file, or remove it: `fusec tune` measures again",
+    )
 
 
 def store_of(path: Path, source: str | None = None) -> Store:

@@ -49,7 +49,7 @@ outputs: [y]
 KEYS = {
     "": "schema fusion target mesh sizes aliases segments crossing rematerialised saved "
     "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact "
-    "modules breaks",
+    "modules breaks summation",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes l2_bytes "
     "workspace_bytes seconds time bound share tensor_share ctas efficiency kernels occupancy "
     "refusals why orders overrides chosen tuned iterations exchange specialised host "
@@ -69,7 +69,7 @@ KEYS = {
 }
 
 
-BY_NAME = ("sizes", "time", "target", "aliases", "per_thread", "per_trip")
+BY_NAME = ("summation", "sizes", "time", "target", "aliases", "per_thread", "per_trip")
 """Keys whose values have keys that follow from the program."""
 
 

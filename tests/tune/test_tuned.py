@@ -20,6 +20,7 @@ from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.schedule.grid_methods import METHODS
 from fusec.schedule.segments import plan_segment
+from fusec.schedule.summation import digest_at
 from fusec.segment.segmented import Segment
 from fusec.target import TARGETS, find
 from fusec.tuned import Entry, key_of
@@ -210,6 +211,35 @@ def test_text_before_the_first_entry_is_refused(own: Own) -> None:
     with pytest.raises(FusecError, match="a file must begin with") as caught:
         segment_of(rows())
     assert f"{path}:1:" in caught.value.render()
+
+
+def test_a_file_has_the_version_of_its_format(own: Own) -> None:
+    path = own(entry_of(rows()))
+    text = path.read_text()
+    assert "\nversion = 1\n" in text
+    assert segment_of(rows()).tuned is not None
+    path.write_text(text.replace("\nversion = 1\n", "\n"))  # as before there were versions
+    assert segment_of(rows()).tuned is not None
+    path.write_text(text.replace("\nversion = 1\n", "\nversion = 2\n"))
+    with pytest.raises(FusecError, match="version 2 of the format; this fusec reads version 1"):
+        segment_of(rows())
+
+
+def test_an_entry_whose_kernels_added_in_another_order_is_not_used(own: Own) -> None:
+    own(entry_of(rows(), summation="0123456789ab"))
+    assert segment_of(rows()).tuned is None
+    program = driver.Compilation(rows(), replace(OPTIONS, untuned=True))
+    settings = "".join(f"{n}: {v}, " for n, v in WIDE.items())
+    same = read_text(
+        f"{ROWS}schedules:\n  y: {{{settings[:-2]}}}\n".replace("NAME", "rows")
+        .replace("BATCH", "4096")
+        .replace("WIDTH", "4096")
+    )
+    planned = driver.Compilation(same, OPTIONS)
+    digest = digest_at(planned.local, planned.posts.orders, planned.local.hints)
+    own(entry_of(rows(), summation=digest))
+    assert segment_of(rows()).tuned is not None
+    assert len(program.posts.summation) == 1
 
 
 @pytest.mark.parametrize("arch", TARGETS)

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from fusec.dataclasses import replace
 from fusec.ir.annotations import Setting
+from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import PlanningScheduler, find_scheduler
 from fusec.schedule.settings.overrides import as_stored
 from fusec.schedule.space import Parameters
+from fusec.schedule.summation import digest_at
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
@@ -64,6 +66,8 @@ def _offer(
     offer = scheduler.offer(segment.fusion, target, settings)
     if isinstance(offer, Refusal) or is_requested(offer[0]):
         return None
+    if not found.doublings and found.entry.summation not in ("", _summation(segment, offer[0])):
+        return None  # its kernels added in another order when they were measured
     first, estimate = segment.estimate, offer[1]
     if (
         first is not None
@@ -72,6 +76,11 @@ def _offer(
     ):
         return None
     return offer
+
+
+def _summation(segment: Segment, plan: KernelPlan) -> str:
+    fusion = segment.fusion
+    return digest_at(fusion, orders_of(fusion, fusion, [plan]), fusion.hints)
 
 
 def is_requested(plan: KernelPlan) -> bool:

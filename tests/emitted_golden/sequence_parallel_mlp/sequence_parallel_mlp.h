@@ -81,7 +81,7 @@ int sequence_parallel_mlp_destroy(sequence_parallel_mlp_program* program);
 
 // Connect the ranks; all call this with the same id of ncclGetUniqueId. Communicators
 // that were made otherwise will do as well.
-// rank: from 0 to 3, the place along tp
+// rank: from 0 to 3, the rank index along tp
 int sequence_parallel_mlp_connect(sequence_parallel_mlp_ranks* ranks, const ncclUniqueId* id,
                                   int rank);
 
