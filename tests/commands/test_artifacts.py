@@ -155,7 +155,7 @@ def keys_of(data: Any) -> Iterator[str]:
             yield key
             if key in ("files", "specialised", "parameters", "sizes", "rounded_early"):
                 continue
-            named = key in ("builds", "orders")
+            named = key in ("builds", "orders", "summation")
             yield from keys_of(list(value.values()) if named else value)
 
 
