@@ -10,6 +10,7 @@ from fusec.ir.graph import Fusion, Value
 from fusec.ops.communication import stands_alone
 from fusec.segment.groups import Groups
 from fusec.segment.halves import find_waist
+from fusec.segment.least import LeastSeconds
 from fusec.segment.loops import loops, times
 from fusec.segment.offers import NVRTC, Offer, Offers, Surroundings, renamed
 from fusec.segment.piece import Chosen, Piece
@@ -26,7 +27,8 @@ MANY = 12
 MOST_SEGMENTS = 64
 """Segments that were offered and are kept, the last ones."""
 
-Entry = tuple[float, tuple[int, ...], int, Chosen]
+Entry = tuple[float, tuple[int, ...], int, Chosen, bool]
+"""A merge by its negative gain: that it has, or that it does not exceed; whether it has it."""
 
 
 class Merges:
@@ -42,6 +44,8 @@ class Merges:
         self._known: dict[tuple[int, str | None], Offer] = {}
         self._asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
         self._segments: dict[Hashable, Fusion] = {}
+        self._bounds = LeastSeconds(groups.graph.fusion, offers.target) if offers.bounded else None
+        self._least: dict[int, float] = {}
         self._of_piece: dict[Piece, Offer] = {}
 
     def offer(self, chosen: Chosen) -> Offer:
@@ -142,6 +146,23 @@ class Merges:
             return None
         return sum(self.of_piece(p).seconds for p in sorted(chosen)) - offer.seconds
 
+    def most_gain(self, chosen: Chosen) -> float | None:
+        """Return seconds that a merge does not exceed in what it saves; None where it may not be.
+
+        Where an offer is known, they are what it saves.
+        """
+        number = self.structures.together(chosen)
+        if (number, None) in self._known:
+            return self.gain(chosen)
+        if len(chosen) < 2 or self.forbidden(chosen) is not None or self.is_too_long(chosen):
+            return None
+        least = self._least.get(number)
+        if least is None:
+            bounds = self._bounds
+            least = 0.0 if bounds is None else bounds.of(self.groups, chosen)
+            self._least[number] = least
+        return sum(self.of_piece(p).seconds for p in sorted(chosen)) - least
+
     def is_too_long(self, chosen: Chosen) -> bool:
         """Return whether some groups are too long for one kernel, by their operations alone."""
         nodes = [n for p in chosen for n in p.nodes]
@@ -232,8 +253,14 @@ class Merges:
         queue = list(self._entries(regions, tried))
         heapify(queue)
         while queue:
-            negative, order, number, chosen = heappop(queue)
+            negative, order, number, chosen, is_known = heappop(queue)
             if not all(p in self.groups.pieces for p in chosen):
+                continue
+            if not is_known:
+                # Most merges are overtaken by others before a scheduler is asked for them.
+                gain = self.gain(chosen)
+                if gain is not None and gain >= -MARGIN:
+                    heappush(queue, (-gain, order, number, chosen, True))
                 continue
             # An earlier merge may have made a new path between these groups.
             closed = self.groups.closure(chosen)
@@ -246,7 +273,7 @@ class Merges:
             if gain is None or gain < -negative - MARGIN:
                 # A merge of groups that computed values again changed what these must make.
                 if gain is not None and gain >= -MARGIN:
-                    heappush(queue, (-gain, order, number, chosen))
+                    heappush(queue, (-gain, order, number, chosen, True))
                 continue
             merged = self.apply(chosen, "merge" if grow else "region", gain)
             done.append(merged)
@@ -271,11 +298,11 @@ class Merges:
         if chosen in tried:
             return None
         tried.add(chosen)
-        gain = self.gain(chosen)
+        gain = self.most_gain(chosen)
         # At equal price fewer segments are better; the margin is for the rounding of the sum.
         if gain is None or gain < -MARGIN:
             return None
-        return (-gain, tuple(sorted(p.first for p in chosen)), len(tried), chosen)
+        return (-gain - MARGIN, tuple(sorted(p.first for p in chosen)), len(tried), chosen, False)
 
 
 def _only(chosen: Chosen) -> str | None:

@@ -16,7 +16,7 @@ from fusec.segment.canonical import canonical
 from fusec.segment.length import is_too_long
 from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
 from fusec.segment.price import with_writes
-from fusec.segment.protocol import Estimate, Limited, Proposal, Refusal, Scheduler
+from fusec.segment.protocol import Bounded, Estimate, Limited, Proposal, Refusal, Scheduler
 from fusec.segment.split import Splits
 from fusec.segment.views import view_of
 from fusec.target import Target
@@ -94,6 +94,9 @@ class Offers:
         self.target = target
         self.asked = 0
         self._limited = all(isinstance(s, Limited) and s.has_limited_length for s in schedulers)
+        self.bounded = all(
+            isinstance(s, Bounded) and s.moves_compulsory_traffic for s in schedulers
+        )
         self.splits = Splits(target)
         self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
 
