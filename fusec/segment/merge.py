@@ -34,18 +34,26 @@ Entry = tuple[float, tuple[int, ...], int, Chosen, bool]
 class Merges:
     """Groups on their way: merged step by step, every step kept as a decision."""
 
-    def __init__(self, groups: Groups, offers: Offers, may_merge: MayMerge | None = None) -> None:
-        """Start from some groups; fixed ones stay as they are."""
+    def __init__(
+        self,
+        groups: Groups,
+        offers: Offers,
+        may_merge: MayMerge | None = None,
+        whole: frozenset[str] = frozenset(),
+    ) -> None:
+        """Start from some groups; fixed ones stay as they are.
+
+        whole: first results of nodes that may not all be in one group, none where all may.
+        """
+        self.whole = whole
         self.groups = groups
         self.offers = offers
         self.may_merge = may_merge
         self.decisions: list[Decision] = []
-        self.structures = Structures(groups)
-        self._known: dict[tuple[int, str | None], Offer] = {}
-        self._asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
+        self.known = offers.by_structure(groups.graph.fusion)
+        self.structures = Structures(groups, self.known.numbers)
         self._segments: dict[Hashable, Fusion] = {}
         self._bounds = LeastSeconds(groups.graph.fusion, offers.target) if offers.bounded else None
-        self._least: dict[int, float] = {}
         self._of_piece: dict[Piece, Offer] = {}
 
     def offer(self, chosen: Chosen) -> Offer:
@@ -54,9 +62,9 @@ class Merges:
         `named_offer` returns it with their own names.
         """
         key = self.structures.together(chosen), _only(chosen)
-        offer = self._known.get(key)
+        offer = self.known.offers.get(key)
         if offer is None:
-            offer = self._known[key] = self._ask(chosen)[0]
+            offer = self.known.offers[key] = self._ask(chosen)[0]
         return offer
 
     def of_piece(self, piece: Piece) -> Offer:
@@ -83,7 +91,7 @@ class Merges:
     def named_offer(self, chosen: Chosen) -> Offer:
         """Return the offer for some groups together, with their own names in its reasons."""
         offer, asked, own = self._ask(chosen)
-        if asked[0] is own[0]:
+        if asked == own:
             return offer
         names = {a.name: o.name for a, o in zip(asked, own, strict=True)}
         return renamed(offer, names)
@@ -91,14 +99,15 @@ class Merges:
     def _ask(self, chosen: Chosen) -> tuple[Offer, list[Value], list[Value]]:
         """Return an offer, the values of the segment that was offered, and those of this one."""
         whole, values = self.structures.whole(chosen)
-        key = whole, _only(chosen)
-        known = self._asked.get(key)
+        around = surroundings(self.groups, chosen)
+        key = whole, _only(chosen), around.pinned
+        known = self.known.asked.get(key)
         if known is None:
             segment = self._segments[whole] = self._fusion_of(chosen)
             if len(self._segments) > MOST_SEGMENTS:
                 del self._segments[next(iter(self._segments))]
-            offer = self.offers.of(segment, surroundings(self.groups, chosen), key[1])
-            known = self._asked[key] = offer, values
+            offer = self.offers.of(segment, around, key[1])
+            known = self.known.asked[key] = offer, values
         return (*known, values)
 
     def segment_like(self, piece: Piece) -> Fusion:
@@ -121,11 +130,19 @@ class Merges:
             return self._apart(chosen)
         if self.groups.crosses_boundary(chosen):
             return "segment_set forces a boundary"
+        if self.whole and self._is_whole(chosen):
+            return "the whole graph is the candidate to split"
         if self.may_merge is not None:
             said = self.may_merge(self._fusion_of(chosen))
             if said is not True:
                 return said or "`should_merge` returned False"
         return None
+
+    def _is_whole(self, chosen: Chosen) -> bool:
+        """Return whether some groups hold all nodes that are to be split."""
+        if sum(len(p.members) for p in chosen) < len(self.whole):
+            return False
+        return self.whole <= {n.output.name for p in chosen for n in p.members}
 
     def _fixed(self, chosen: Chosen) -> str:
         families = sorted({n.op.family for p in chosen for n in p.nodes if stands_alone(n)})
@@ -152,15 +169,15 @@ class Merges:
         Where an offer is known, they are what it saves.
         """
         number = self.structures.together(chosen)
-        if (number, None) in self._known:
+        if (number, None) in self.known.offers:
             return self.gain(chosen)
         if len(chosen) < 2 or self.forbidden(chosen) is not None or self.is_too_long(chosen):
             return None
-        least = self._least.get(number)
+        least = self.known.least.get(number)
         if least is None:
             bounds = self._bounds
             least = 0.0 if bounds is None else bounds.of(self.groups, chosen)
-            self._least[number] = least
+            self.known.least[number] = least
         return sum(self.of_piece(p).seconds for p in sorted(chosen)) - least
 
     def is_too_long(self, chosen: Chosen) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from fusec.dataclasses import dataclass, replace
@@ -85,6 +85,23 @@ class Surroundings:
         return None
 
 
+class ByStructure:
+    """What is known of groups by their structure (`Structures`).
+
+    numbers: of structures, and of what these are made of; offers: by number and the one scheduler
+    that is asked, if any; asked: by nodes, with the values of the group that was offered; least:
+    bounds from below, by number, of a kernel and of several.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        self.numbers: dict[Hashable, int] = {}
+        self.offers: dict[tuple[int, str | None], Offer] = {}
+        self.asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
+        self.least: dict[int, float] = {}
+        self.least_split: dict[int, float] = {}
+
+
 class Offers:
     """Asks schedulers and remembers by structure, so that a repeated layer is priced once."""
 
@@ -99,10 +116,18 @@ class Offers:
         )
         self.splits = Splits(target)
         self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
+        self._by_structure: dict[Hashable, ByStructure] = {}
 
     def is_too_long(self, nodes: Collection[Node], sizes: Mapping[str, int]) -> bool:
         """Return whether all schedulers would refuse some nodes since NVRTC would take too long."""
         return self._limited and is_too_long(nodes, sizes, self.target.cost.build)
+
+    def by_structure(self, fusion: Fusion) -> ByStructure:
+        """Return what is known of groups of a fusion: all with the same sizes have it together."""
+        divided = tuple(sorted((name, s.dims) for name, s in fusion.shardings.items()))
+        sizes = tuple((d.name, d.default, d.multiple_of) for d in fusion.dims)
+        around = sizes, fusion.mesh, divided, tuple(sorted(fusion.as_defined))
+        return self._by_structure.setdefault(around, ByStructure())
 
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""
