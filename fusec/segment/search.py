@@ -147,7 +147,8 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
             kept = ways.keep_schedulers
             refine(merges, splitter, new, rematerialise=ways.rematerialise, keep_schedulers=kept)
             earlier = () if ways.resume is None else ways.resume.decisions
-            found = _finish(merges, start, (*decisions, *start.decisions, *earlier))
+            explained = ways.whole is None  # of parts that are tried nobody asks for reasons
+            found = _finish(merges, start, (*decisions, *start.decisions, *earlier), explained)
             separate = tuple(separate_softmaxes(softmaxes, found))
             return replace(
                 found,
@@ -373,8 +374,13 @@ def _blocking_copies(merges: Merges) -> frozenset[Node]:
     return frozenset(blocked)
 
 
-def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> SegmentedFusion:
-    """Return the segments in execution order, each with what every scheduler said."""
+def _finish(
+    merges: Merges, start: _Start, before: tuple[Decision, ...], explained: bool
+) -> SegmentedFusion:
+    """Return the segments in execution order, each with what every scheduler said.
+
+    explained: whether decisions say why neighbours are separate.
+    """
     groups = merges.groups
     fusion = groups.graph.fusion
     order = groups.order()
@@ -399,7 +405,8 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
                 iterations=_iterations(counts, piece, fusion.hints),
             )
         )
-    decisions = (*before, *merges.decisions, *_boundaries(merges, order))
+    boundaries = _boundaries(merges, order) if explained else ()
+    decisions = (*before, *merges.decisions, *boundaries)
     return SegmentedFusion(
         fusion, tuple(segments), decisions, rematerialised(groups, order), start.host
     )
