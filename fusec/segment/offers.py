@@ -12,7 +12,6 @@ from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.options import HOST_SCHEDULER
-from fusec.segment.canonical import canonical
 from fusec.segment.length import is_too_long
 from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
 from fusec.segment.price import with_writes
@@ -134,7 +133,8 @@ class Offers:
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
         # Families recognise some graphs by their constants, but none by which numbers are random.
         key = (segment.structure(offsets=False), around.written(segment), read, around.pinned, only)
-        names = tuple(v.name for v in canonical(segment).values)
+        made = (v for n in segment.canonical_order for v in n.outputs)
+        names = (*(i.value.name for i in segment.inputs), *(v.name for v in made))
         if key not in self._known:
             self._known[key] = (names, self.ask(segment, around, only))
         asked, offer = self._known[key]
