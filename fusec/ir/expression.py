@@ -18,6 +18,12 @@ class Var:
     name: str
     extent: Dim
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        alike = isinstance(other, Var) and self.name == other.name
+        return alike and self.extent == other.extent
+
     def __hash__(self) -> int:
         return self._hash
 

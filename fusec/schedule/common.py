@@ -39,6 +39,8 @@ def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
     A symbol that occurs inside a shape, a stride other than a run-time one, or an attribute is
     specialised, so that strides and divisors are constants.
     """
+    if not fusion.dims:
+        return frozenset()
     leading: set[str] = set()
     inner: set[str] = set()
     for shape in {v.shape for v in fusion.values}:

@@ -74,7 +74,8 @@ class LeastSeconds:
                 least = operand.least
                 if count < operand.results:
                     least = count * least // operand.results if operand.in_part else 0
-                needed[operand.value] = max(least, needed.get(operand.value, 0))
+                if least > needed.get(operand.value, 0):
+                    needed[operand.value] = least
         return sum(self._bytes_of(v, count) for v, count in needed.items())
 
     def _operands_of(self, node: Node) -> Sequence[_Operand]:
