@@ -50,8 +50,12 @@ class Merges:
         self.offers = offers
         self.may_merge = may_merge
         self.decisions: list[Decision] = []
-        self.known = offers.by_structure(groups.graph.fusion)
-        self.structures = Structures(groups, self.known.numbers)
+        shared = offers.by_structure(groups.graph.fusion)
+        self.structures = Structures(groups, shared.numbers)
+        self._asked = shared.asked
+        # A number outlives changes of its group's readers: it is of one search.
+        self._known: dict[tuple[int, str | None], Offer] = {}
+        self._least: dict[int, float] = {}
         self._segments: dict[Hashable, Fusion] = {}
         self._bounds = LeastSeconds(groups.graph.fusion, offers.target) if offers.bounded else None
         self._of_piece: dict[Piece, Offer] = {}
@@ -62,9 +66,9 @@ class Merges:
         `named_offer` returns it with their own names.
         """
         key = self.structures.together(chosen), _only(chosen)
-        offer = self.known.offers.get(key)
+        offer = self._known.get(key)
         if offer is None:
-            offer = self.known.offers[key] = self._ask(chosen)[0]
+            offer = self._known[key] = self._ask(chosen)[0]
         return offer
 
     def of_piece(self, piece: Piece) -> Offer:
@@ -101,13 +105,13 @@ class Merges:
         whole, values = self.structures.whole(chosen)
         around = surroundings(self.groups, chosen)
         key = whole, _only(chosen), around.pinned
-        known = self.known.asked.get(key)
+        known = self._asked.get(key)
         if known is None:
             segment = self._segments[whole] = self._fusion_of(chosen)
             if len(self._segments) > MOST_SEGMENTS:
                 del self._segments[next(iter(self._segments))]
             offer = self.offers.of(segment, around, key[1])
-            known = self.known.asked[key] = offer, values
+            known = self._asked[key] = offer, values
         return (*known, values)
 
     def segment_like(self, piece: Piece) -> Fusion:
@@ -169,15 +173,15 @@ class Merges:
         Where an offer is known, they are what it saves.
         """
         number = self.structures.together(chosen)
-        if (number, None) in self.known.offers:
+        if (number, None) in self._known:
             return self.gain(chosen)
         if len(chosen) < 2 or self.forbidden(chosen) is not None or self.is_too_long(chosen):
             return None
-        least = self.known.least.get(number)
+        least = self._least.get(number)
         if least is None:
             bounds = self._bounds
             least = 0.0 if bounds is None else bounds.of(self.groups, chosen)
-            self.known.least[number] = least
+            self._least[number] = least
         return sum(self.of_piece(p).seconds for p in sorted(chosen)) - least
 
     def is_too_long(self, chosen: Chosen) -> bool:

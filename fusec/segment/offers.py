@@ -87,18 +87,14 @@ class Surroundings:
 class ByStructure:
     """What is known of groups by their structure (`Structures`).
 
-    numbers: of structures, and of what these are made of; offers: by number and the one scheduler
-    that is asked, if any; asked: by nodes, with the values of the group that was offered; least:
-    bounds from below, by number, of a kernel and of several.
+    numbers: of nodes and values by what counts of them; asked: offers by all nodes of a group, with
+    its values.
     """
 
     def __init__(self) -> None:
         """Start with nothing known."""
         self.numbers: dict[Hashable, int] = {}
-        self.offers: dict[tuple[int, str | None], Offer] = {}
         self.asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
-        self.least: dict[int, float] = {}
-        self.least_split: dict[int, float] = {}
 
 
 class Offers:

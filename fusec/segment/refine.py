@@ -84,6 +84,7 @@ class _Refinement:
         self.new = new
         self.keep_schedulers = keep_schedulers
         self.failed: set[object] = set()
+        self.known: dict[int, float] = {}
         self.moved: dict[Piece, None] = {}
         self.shifted: set[Piece] = set()
         """Pieces of which no shift was kept since they or a neighbour changed."""
@@ -121,10 +122,9 @@ class _Refinement:
     def least(self, piece: Piece) -> float:
         """Return seconds below which a piece cannot come in parts, the same for all like it."""
         number = self.merges.structures.together(frozenset({piece}))
-        known = self.merges.known.least_split
-        if number not in known:
-            known[number] = self.splitter.least(self.merges.segment_like(piece))
-        return known[number]
+        if number not in self.known:
+            self.known[number] = self.splitter.least(self.merges.segment_like(piece))
+        return self.known[number]
 
     def split_piece(self, piece: Piece, goal: float) -> bool:
         """Try to put parts in the place of a segment that takes longer; return whether they are."""
