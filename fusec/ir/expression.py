@@ -21,8 +21,7 @@ class Var:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        alike = isinstance(other, Var) and self.name == other.name
-        return alike and self.extent == other.extent
+        return isinstance(other, Var) and (self.name, self.extent) == (other.name, other.extent)
 
     def __hash__(self) -> int:
         return self._hash

@@ -189,16 +189,16 @@ def _first_nodes(fusion: Fusion) -> tuple[dict[str, tuple[int, Node]], Refusal |
     With the place of the node that has it: what all schedulers ask of a segment is found once.
     """
     first: dict[str, tuple[int, Node]] = {}
-    untyped: tuple[Refusal, int] | None = None
+    untyped, at = None, len(fusion.nodes)
     for place, node in enumerate(fusion.nodes):
         first.setdefault(node.op.family, (place, node))
         for value in node.outputs:
             if untyped is None and _has_no_kernel(value.dtype):
-                untyped = _no_kernel(value), place
+                untyped, at = _no_kernel(value), place
     if untyped is None:
         given = next((i.value for i in fusion.inputs if _has_no_kernel(i.value.dtype)), None)
-        untyped = None if given is None else (_no_kernel(given), len(fusion.nodes))
-    return first, *(untyped or (None, len(fusion.nodes)))
+        untyped = None if given is None else _no_kernel(given)
+    return first, untyped, at
 
 
 def _has_no_kernel(kind: DType) -> bool:
