@@ -8,7 +8,7 @@ from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError
 from fusec.ir.access import Conditions
 from fusec.ir.dim import Dim, dim, product
-from fusec.ir.expression import Index, Var, index
+from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion, Value
 
 
@@ -56,7 +56,8 @@ def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | No
     """Return lane 0's address if the lanes lie side by side from an aligned start, else None."""
     if width == 1 or address.coefficient(lane) != 1:
         return None
-    base = address.substitute({lane: index(0)})
+    # Its coefficient is known, and so no other term depends on it.
+    base = Index(tuple(t for t in address.terms if t[0] != lane), address.constant)
     return base if facts.index_multiple(base, width) else None
 
 

@@ -72,6 +72,10 @@ class Demand:
                 found |= {r for r in self.through(user, value) if r.count}
         return merged(found)
 
+    def of_user(self, user: Node, value: Value) -> Demanded:
+        """Return what one of a value's users needs of it for what is needed of its results."""
+        return demanded(merged(self.through(user, value)), self.shape(value))
+
     def through(self, user: Node, value: Value) -> set[Region]:
         """Return what of a value one of its users needs for what is needed of its results."""
         results = [self.of(v) for v in user.outputs]

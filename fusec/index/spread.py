@@ -78,11 +78,16 @@ class Spread:
         home = self.homes[value]
         if node.op.family == "pointwise":
             for operand in node.inputs:
+                if operand in self.homes or operand.is_scalar:
+                    continue
                 at = pull_elementwise(operand, home.coordinates)
-                self.settle(operand, Home(at, home.conditions, home.complete))
+                same = at is home.coordinates
+                self.settle(operand, home if same else Home(at, home.conditions, home.complete))
             for sibling in node.outputs:
                 self.settle(sibling, home)
         elif node.op.access is not None:
+            if all(v in self.homes or v.is_scalar for v in node.inputs):
+                return
             partial = node.op.access.partial(node)
             for branch in pull(node, home.coordinates).branches:
                 if isinstance(branch.operand, Value):
@@ -117,7 +122,7 @@ class Spread:
                     self.settle(result, home)
         elif node.op.family == "reduction":
             self.reduce(node, home)
-        elif node.op.access is not None:
+        elif node.op.access is not None and node.output not in self.homes:
             places = [k for k, o in enumerate(node.operands) if o is value]
             pushed = push(node, home.coordinates, places[0]) if len(places) == 1 else None
             if pushed is not None:

@@ -434,13 +434,13 @@ def _holds(function: str, value: Dim, part: Dim) -> bool:
 
 def product(dims: Iterable[DimLike]) -> Dim:
     """Return the product of dims; 1 for none."""
-    number, rest = 1, dim(1)
+    number, rest = 1, None
     for size in dims:
         if isinstance(size, Dim) and not size.is_const:
-            rest = rest * size
+            rest = size if rest is None else rest * size
         else:
             number *= size if isinstance(size, int) else size.value
-    return rest * number
+    return _constant(number) if rest is None else rest * number
 
 
 Shape = tuple[Dim, ...]

@@ -18,6 +18,11 @@ class Var:
     name: str
     extent: Dim
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Var) and (self.name, self.extent) == (other.name, other.extent)
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -64,6 +69,7 @@ class Loaded:
 
 
 Atom = Var | Quotient | Remainder | Loaded
+_ZERO, _ONE = dim(0), dim(1)
 IndexLike = Union["Index", Dim, int]
 
 
@@ -202,12 +208,12 @@ def index(value: IndexLike) -> Index:
 
 def of_var(variable: Var) -> Index:
     """Return the index of one variable; 0 for an extent of 1."""
-    return index(0) if variable.extent == 1 else Index(((variable, dim(1)),), dim(0))
+    return Index(() if variable.extent == 1 else ((variable, _ONE),), _ZERO)
 
 
 def of_atom(atom: Atom) -> Index:
     """Return the index of one atom."""
-    return Index(((atom, dim(1)),), dim(0))
+    return Index(((atom, _ONE),), _ZERO)
 
 
 def variables_of(atom: Atom) -> frozenset[Var]:

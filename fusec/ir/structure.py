@@ -19,11 +19,17 @@ def structure_of(fusion: Fusion, *, offsets: bool = True) -> tuple[Any, ...]:
     number: dict[Value, int] = {i.value: k for k, i in enumerate(fusion.inputs)}
     nodes: list[Hashable] = []
     for node in fusion.canonical_order:
-        operands = tuple(
-            number[o] if isinstance(o, Value) else kind
-            for o, kind in zip(node.operands, literal_kinds(node, free), strict=True)
-        )
-        nodes.append((node.kind, operands))
+        if node in free:
+            kinds = literal_kinds(node, free)
+            operands = [
+                number[o] if isinstance(o, Value) else kind
+                for o, kind in zip(node.operands, kinds, strict=True)
+            ]
+        else:
+            operands = [
+                number[o] if isinstance(o, Value) else constant_kind(o) for o in node.operands
+            ]
+        nodes.append((node.kind, tuple(operands)))
         for result in node.outputs:
             number[result] = len(number)
     position = {i.value.name: k for k, i in enumerate(fusion.inputs)}

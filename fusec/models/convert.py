@@ -12,10 +12,18 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Type
 from fusec.models.external import add_call, is_custom, is_external
 from fusec.models.functional import functional
-from fusec.models.graph import Argument, Constant, ModelGraph, ModelInput, ModelNode, Ref
+from fusec.models.graph import (
+    Argument,
+    Constant,
+    ModelGraph,
+    ModelInput,
+    ModelNode,
+    ModelOutput,
+    Ref,
+)
 from fusec.models.names import Namer
 from fusec.models.rules import RULES
-from fusec.models.rules.build import Build, Line, Texts, call_rule
+from fusec.models.rules.build import Build, Line, Texts, call_rule, size_texts
 from fusec.ops.frameworks import Entry, find_dotted
 from fusec.parse.foreign import frameworks
 
@@ -203,9 +211,9 @@ def _finished(build: Build) -> Converted:
         if output.into is not None and name == build.texts[output.into]:
             continue  # it keeps what it has
         if name in inputs or name in outputs:
-            copy = build.namer.inner(_OUTPUT, name)
-            build.lines.append(Line((copy,), f"set({name})", _OUTPUT))
-            name = copy
+            again = build.namer.inner(_OUTPUT, name)
+            build.lines.append(Line((again,), _returned_again(build, output, name), _OUTPUT))
+            name = again
         outputs.append(name)
         if output.into is None:
             returned.append(name)
@@ -217,6 +225,17 @@ def _finished(build: Build) -> Converted:
     kept = tuple((build.texts[i.name], i) for i in order if build.texts[i.name] in used)
     types = {build.texts[n]: t for n, t in build.types.items() if n in build.texts}
     return Converted(graph, kept, lines, tuple(outputs), aliases, tuple(returned), types)
+
+
+def _returned_again(build: Build, output: ModelOutput, name: str) -> str:
+    """Return the text of an input that is returned, or of what is returned twice: a view of it.
+
+    PyTorch returns the tensor itself. What is written into an input, and scalars, are copies.
+    """
+    type = build.types.get(output.value or "")
+    if output.into is not None or type is None or not type.shape:
+        return f"set({name})"
+    return f"reshape({name}, {size_texts(type.shape)})"
 
 
 _OUTPUT = ModelNode("output", "output", (), {}, ())

@@ -8,8 +8,8 @@ from typing import cast
 from fusec.index.access import span_of
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, dim, product, symbol
-from fusec.ir.dtype import U64
-from fusec.ir.graph import Fusion
+from fusec.ir.dtype import U64, DType
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.identity_cache import IdentityCache
 from fusec.ir.substitute import substitute_dims
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
@@ -39,6 +39,8 @@ def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
     A symbol that occurs inside a shape, a stride other than a run-time one, or an attribute is
     specialised, so that strides and divisors are constants.
     """
+    if not fusion.dims:
+        return frozenset()
     leading: set[str] = set()
     inner: set[str] = set()
     for shape in {v.shape for v in fusion.values}:
@@ -168,24 +170,43 @@ def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None
 
 def foreign_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:
     """Return a refusal naming the first operation outside `families`, or type, if any."""
-    allowed = set(families)
-    for node in fusion.nodes:
-        if node.op.family not in allowed:
-            return Refusal(
-                "operation", f"the scheduler does not support `{node.op.name}` ({node.op.family})"
-            )
+    allowed = families if isinstance(families, (set, frozenset)) else set(families)
+    first, untyped, at = _FIRST.of(fusion, None, lambda: _first_nodes(fusion))
+    foreign = next((n for f, (_, n) in first.items() if f not in allowed), None)
+    # The nodes of `first` come in order, and so the first foreign one before others.
+    if foreign is not None and first[foreign.op.family][0] <= at:
+        because = f"`{foreign.op.name}` ({foreign.op.family})"
+        return Refusal("operation", f"the scheduler does not support {because}")
+    return untyped
+
+
+_FIRST = IdentityCache[tuple[dict[str, tuple[int, Node]], Refusal | None, int]]()
+
+
+def _first_nodes(fusion: Fusion) -> tuple[dict[str, tuple[int, Node]], Refusal | None, int]:
+    """Return the first node of each family with its place, and the first type without kernels.
+
+    With the place of the node that has it: what all schedulers ask of a segment is found once.
+    """
+    first: dict[str, tuple[int, Node]] = {}
+    untyped, at = None, len(fusion.nodes)
+    for place, node in enumerate(fusion.nodes):
+        first.setdefault(node.op.family, (place, node))
         for value in node.outputs:
-            if (
-                value.dtype.kind == "complex"
-                or value.dtype.bits < 8
-                or value.dtype.name == "f8e8m0"
-            ):
-                return Refusal("dtype", f"no kernel supports {value.dtype} of `{value.name}` yet")
-    for given in fusion.inputs:
-        kind = given.value.dtype
-        if kind.kind == "complex" or kind.bits < 8 or kind.name == "f8e8m0":
-            return Refusal("dtype", f"no kernel supports {kind} of `{given.value.name}` yet")
-    return None
+            if untyped is None and _has_no_kernel(value.dtype):
+                untyped, at = _no_kernel(value), place
+    if untyped is None:
+        given = next((i.value for i in fusion.inputs if _has_no_kernel(i.value.dtype)), None)
+        untyped = None if given is None else _no_kernel(given)
+    return first, untyped, at
+
+
+def _has_no_kernel(kind: DType) -> bool:
+    return kind.kind == "complex" or kind.bits < 8 or kind.name == "f8e8m0"
+
+
+def _no_kernel(value: Value) -> Refusal:
+    return Refusal("dtype", f"no kernel supports {value.dtype} of `{value.name}` yet")
 
 
 def is_empty(fusion: Fusion) -> bool:

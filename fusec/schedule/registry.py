@@ -86,7 +86,7 @@ class Entry:
         requirement: Callable[[Fusion], Refusal | None],
     ) -> None:
         """Import nothing yet."""
-        self.has_limited_length = True
+        self.has_limited_length = self.moves_compulsory_traffic = True
         self.name, self.module, self.kind = name, module, kind
         self.requirement = requirement
 

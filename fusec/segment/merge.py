@@ -10,6 +10,7 @@ from fusec.ir.graph import Fusion, Value
 from fusec.ops.communication import stands_alone
 from fusec.segment.groups import Groups
 from fusec.segment.halves import find_waist
+from fusec.segment.least import LeastSeconds
 from fusec.segment.loops import loops, times
 from fusec.segment.offers import NVRTC, Offer, Offers, Surroundings, renamed
 from fusec.segment.piece import Chosen, Piece
@@ -26,22 +27,37 @@ MANY = 12
 MOST_SEGMENTS = 64
 """Segments that were offered and are kept, the last ones."""
 
-Entry = tuple[float, tuple[int, ...], int, Chosen]
+Entry = tuple[float, tuple[int, ...], int, Chosen, bool]
+"""A merge by its negative gain: that it has, or that it does not exceed; whether it has it."""
 
 
 class Merges:
     """Groups on their way: merged step by step, every step kept as a decision."""
 
-    def __init__(self, groups: Groups, offers: Offers, may_merge: MayMerge | None = None) -> None:
-        """Start from some groups; fixed ones stay as they are."""
+    def __init__(
+        self,
+        groups: Groups,
+        offers: Offers,
+        may_merge: MayMerge | None = None,
+        whole: frozenset[str] = frozenset(),
+    ) -> None:
+        """Start from some groups; fixed ones stay as they are.
+
+        whole: first results of nodes that may not all be in one group, none where all may.
+        """
+        self.whole = whole
         self.groups = groups
         self.offers = offers
         self.may_merge = may_merge
         self.decisions: list[Decision] = []
-        self.structures = Structures(groups)
+        shared = offers.by_structure(groups.graph.fusion)
+        self.structures = Structures(groups, shared.numbers)
+        self._asked = shared.asked
+        # A number outlives changes of its group's readers: it is of one search.
         self._known: dict[tuple[int, str | None], Offer] = {}
-        self._asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
+        self._least: dict[int, float] = {}
         self._segments: dict[Hashable, Fusion] = {}
+        self._bounds = LeastSeconds(groups.graph.fusion, offers.target) if offers.bounded else None
         self._of_piece: dict[Piece, Offer] = {}
 
     def offer(self, chosen: Chosen) -> Offer:
@@ -79,7 +95,7 @@ class Merges:
     def named_offer(self, chosen: Chosen) -> Offer:
         """Return the offer for some groups together, with their own names in its reasons."""
         offer, asked, own = self._ask(chosen)
-        if asked[0] is own[0]:
+        if asked == own:
             return offer
         names = {a.name: o.name for a, o in zip(asked, own, strict=True)}
         return renamed(offer, names)
@@ -87,13 +103,14 @@ class Merges:
     def _ask(self, chosen: Chosen) -> tuple[Offer, list[Value], list[Value]]:
         """Return an offer, the values of the segment that was offered, and those of this one."""
         whole, values = self.structures.whole(chosen)
-        key = whole, _only(chosen)
+        around = surroundings(self.groups, chosen)
+        key = whole, _only(chosen), around.pinned
         known = self._asked.get(key)
         if known is None:
             segment = self._segments[whole] = self._fusion_of(chosen)
             if len(self._segments) > MOST_SEGMENTS:
                 del self._segments[next(iter(self._segments))]
-            offer = self.offers.of(segment, surroundings(self.groups, chosen), key[1])
+            offer = self.offers.of(segment, around, key[1])
             known = self._asked[key] = offer, values
         return (*known, values)
 
@@ -117,11 +134,19 @@ class Merges:
             return self._apart(chosen)
         if self.groups.crosses_boundary(chosen):
             return "segment_set forces a boundary"
+        if self.whole and self._is_whole(chosen):
+            return "the whole graph is the candidate to split"
         if self.may_merge is not None:
             said = self.may_merge(self._fusion_of(chosen))
             if said is not True:
                 return said or "`should_merge` returned False"
         return None
+
+    def _is_whole(self, chosen: Chosen) -> bool:
+        """Return whether some groups hold all nodes that are to be split."""
+        if sum(len(p.members) for p in chosen) < len(self.whole):
+            return False
+        return self.whole <= {n.output.name for p in chosen for n in p.members}
 
     def _fixed(self, chosen: Chosen) -> str:
         families = sorted({n.op.family for p in chosen for n in p.nodes if stands_alone(n)})
@@ -141,6 +166,23 @@ class Merges:
         if not offer.accepted:
             return None
         return sum(self.of_piece(p).seconds for p in sorted(chosen)) - offer.seconds
+
+    def most_gain(self, chosen: Chosen) -> float | None:
+        """Return seconds that a merge does not exceed in what it saves; None where it may not be.
+
+        Where an offer is known, they are what it saves.
+        """
+        number = self.structures.together(chosen)
+        if (number, None) in self._known:
+            return self.gain(chosen)
+        if len(chosen) < 2 or self.forbidden(chosen) is not None or self.is_too_long(chosen):
+            return None
+        least = self._least.get(number)
+        if least is None:
+            bounds = self._bounds
+            least = 0.0 if bounds is None else bounds.of(self.groups, chosen)
+            self._least[number] = least
+        return sum(self.of_piece(p).seconds for p in sorted(chosen)) - least
 
     def is_too_long(self, chosen: Chosen) -> bool:
         """Return whether some groups are too long for one kernel, by their operations alone."""
@@ -232,8 +274,14 @@ class Merges:
         queue = list(self._entries(regions, tried))
         heapify(queue)
         while queue:
-            negative, order, number, chosen = heappop(queue)
+            negative, order, number, chosen, is_known = heappop(queue)
             if not all(p in self.groups.pieces for p in chosen):
+                continue
+            if not is_known:
+                # Most merges are overtaken by others before a scheduler is asked for them.
+                gain = self.gain(chosen)
+                if gain is not None and gain >= -MARGIN:
+                    heappush(queue, (-gain, order, number, chosen, True))
                 continue
             # An earlier merge may have made a new path between these groups.
             closed = self.groups.closure(chosen)
@@ -246,7 +294,7 @@ class Merges:
             if gain is None or gain < -negative - MARGIN:
                 # A merge of groups that computed values again changed what these must make.
                 if gain is not None and gain >= -MARGIN:
-                    heappush(queue, (-gain, order, number, chosen))
+                    heappush(queue, (-gain, order, number, chosen, True))
                 continue
             merged = self.apply(chosen, "merge" if grow else "region", gain)
             done.append(merged)
@@ -271,11 +319,11 @@ class Merges:
         if chosen in tried:
             return None
         tried.add(chosen)
-        gain = self.gain(chosen)
+        gain = self.most_gain(chosen)
         # At equal price fewer segments are better; the margin is for the rounding of the sum.
         if gain is None or gain < -MARGIN:
             return None
-        return (-gain, tuple(sorted(p.first for p in chosen)), len(tried), chosen)
+        return (-gain - MARGIN, tuple(sorted(p.first for p in chosen)), len(tried), chosen, False)
 
 
 def _only(chosen: Chosen) -> str | None:

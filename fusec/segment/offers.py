@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from fusec.dataclasses import dataclass, replace
@@ -12,11 +12,10 @@ from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.options import HOST_SCHEDULER
-from fusec.segment.canonical import canonical
 from fusec.segment.length import is_too_long
 from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
 from fusec.segment.price import with_writes
-from fusec.segment.protocol import Estimate, Limited, Proposal, Refusal, Scheduler
+from fusec.segment.protocol import Bounded, Estimate, Limited, Proposal, Refusal, Scheduler
 from fusec.segment.split import Splits
 from fusec.segment.views import view_of
 from fusec.target import Target
@@ -85,6 +84,19 @@ class Surroundings:
         return None
 
 
+class ByStructure:
+    """What is known of groups by their structure (`Structures`).
+
+    numbers: of nodes and values by what counts of them; asked: offers by all nodes of a group, with
+    its values.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        self.numbers: dict[Hashable, int] = {}
+        self.asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
+
+
 class Offers:
     """Asks schedulers and remembers by structure, so that a repeated layer is priced once."""
 
@@ -94,19 +106,31 @@ class Offers:
         self.target = target
         self.asked = 0
         self._limited = all(isinstance(s, Limited) and s.has_limited_length for s in schedulers)
+        self.bounded = all(
+            isinstance(s, Bounded) and s.moves_compulsory_traffic for s in schedulers
+        )
         self.splits = Splits(target)
         self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
+        self._by_structure: dict[Hashable, ByStructure] = {}
 
     def is_too_long(self, nodes: Collection[Node], sizes: Mapping[str, int]) -> bool:
         """Return whether all schedulers would refuse some nodes since NVRTC would take too long."""
         return self._limited and is_too_long(nodes, sizes, self.target.cost.build)
+
+    def by_structure(self, fusion: Fusion) -> ByStructure:
+        """Return what is known of groups of a fusion: all with the same sizes have it together."""
+        divided = tuple(sorted((name, s.dims) for name, s in fusion.shardings.items()))
+        sizes = tuple((d.name, d.default, d.multiple_of) for d in fusion.dims)
+        around = sizes, fusion.mesh, divided, tuple(sorted(fusion.as_defined))
+        return self._by_structure.setdefault(around, ByStructure())
 
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
         # Families recognise some graphs by their constants, but none by which numbers are random.
         key = (segment.structure(offsets=False), around.written(segment), read, around.pinned, only)
-        names = tuple(v.name for v in canonical(segment).values)
+        made = (v for n in segment.canonical_order for v in n.outputs)
+        names = (*(i.value.name for i in segment.inputs), *(v.name for v in made))
         if key not in self._known:
             self._known[key] = (names, self.ask(segment, around, only))
         asked, offer = self._known[key]

@@ -203,6 +203,16 @@ class Limited(Protocol):
 
 
 @runtime_checkable
+class Bounded(Protocol):
+    """A scheduler whose estimates are of at least the compulsory traffic.
+
+    moves_compulsory_traffic: whether no estimate takes less than `segment.least` says.
+    """
+
+    moves_compulsory_traffic: bool
+
+
+@runtime_checkable
 class Redefining(Protocol):
     """A scheduler that knows other definitions of what it has accepted."""
 

@@ -128,7 +128,7 @@ class _Refinement:
 
     def split_piece(self, piece: Piece, goal: float) -> bool:
         """Try to put parts in the place of a segment that takes longer; return whether they are."""
-        if piece not in self.groups.pieces:
+        if piece not in self.groups.pieces or len(piece.owned) < 2:
             return False
         offer = self.merges.of_piece(piece)
         key = ("split", self.merges.structures.together(frozenset({piece})), goal)

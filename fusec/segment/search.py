@@ -96,7 +96,8 @@ def segment(
 class _Ways:
     """How a search goes about it.
 
-    whole: the seconds that the fusion takes as a whole, if it is not to be offered as that.
+    whole: the seconds that the fusion takes as a whole, if it is not to be offered as that; names:
+    the first results of the nodes that it has then.
     resume: the segments to start from, if any.
     """
 
@@ -108,6 +109,7 @@ class _Ways:
     copies: bool
     keep_schedulers: bool = False
     whole: float | None = None
+    names: frozenset[str] = frozenset()
     resume: Resume | None = None
 
 
@@ -122,7 +124,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
         start = _prepare(canonical(work), ways, uncopied, should_merge)
         if start.host is not None and not offers.schedulers:
             return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
-        merges = Merges(start.groups, offers, ways.may_merge)
+        merges = Merges(start.groups, offers, ways.may_merge, ways.names)
         softmaxes: list[Softmax] = []
         new: Group | None = None
         if ways.resume is not None:
@@ -145,7 +147,8 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
             kept = ways.keep_schedulers
             refine(merges, splitter, new, rematerialise=ways.rematerialise, keep_schedulers=kept)
             earlier = () if ways.resume is None else ways.resume.decisions
-            found = _finish(merges, start, (*decisions, *start.decisions, *earlier))
+            explained = ways.whole is None  # of parts that are tried nobody asks for reasons
+            found = _finish(merges, start, (*decisions, *start.decisions, *earlier), explained)
             separate = tuple(separate_softmaxes(softmaxes, found))
             return replace(
                 found,
@@ -183,15 +186,10 @@ def _merge(merges: Merges, new: Group | None) -> list[Softmax]:
 
 def _in_parts(fusion: Fusion, seconds: float, ways: _Ways) -> SegmentedFusion | None:
     """Return the segments of a fusion of which no segment is all; None where nobody takes some."""
-    names = {n.output.name for n in fusion.nodes if n.op.family != "scalar"}
-
-    def is_part(part: Fusion) -> bool | str:
-        if names - {n.output.name for n in part.nodes}:
-            return ways.may_merge is None or ways.may_merge(part)
-        return "the whole graph is the candidate to split"
-
+    names = frozenset(n.output.name for n in fusion.nodes if n.op.family != "scalar")
+    parts = replace(ways, whole=seconds, names=names, resume=None)
     try:
-        return _search(fusion, replace(ways, whole=seconds, may_merge=is_part, resume=None), None)
+        return _search(fusion, parts, None)
     except Unsupported:
         return None
 
@@ -376,8 +374,13 @@ def _blocking_copies(merges: Merges) -> frozenset[Node]:
     return frozenset(blocked)
 
 
-def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> SegmentedFusion:
-    """Return the segments in execution order, each with what every scheduler said."""
+def _finish(
+    merges: Merges, start: _Start, before: tuple[Decision, ...], explained: bool
+) -> SegmentedFusion:
+    """Return the segments in execution order, each with what every scheduler said.
+
+    explained: whether decisions say why neighbours are separate.
+    """
     groups = merges.groups
     fusion = groups.graph.fusion
     order = groups.order()
@@ -402,7 +405,8 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
                 iterations=_iterations(counts, piece, fusion.hints),
             )
         )
-    decisions = (*before, *merges.decisions, *_boundaries(merges, order))
+    boundaries = _boundaries(merges, order) if explained else ()
+    decisions = (*before, *merges.decisions, *boundaries)
     return SegmentedFusion(
         fusion, tuple(segments), decisions, rematerialised(groups, order), start.host
     )

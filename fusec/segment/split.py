@@ -117,7 +117,7 @@ def least_seconds(fusion: Fusion, target: Target) -> float:
     if not moved:
         return 0.0
     flops, sfu = work(fusion)
-    best = max(rate for rates in target.rates.values() for rate in rates.values())
+    best = target.best_reach
     least = Estimate(
         bytes=moved,
         written=written,

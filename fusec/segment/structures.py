@@ -19,10 +19,10 @@ from fusec.segment.piece import Chosen, Piece
 class Structures:
     """Interns nodes, values and pieces of one fusion."""
 
-    def __init__(self, groups: Groups) -> None:
-        """Start with no structure known."""
+    def __init__(self, groups: Groups, numbers: dict[Hashable, int]) -> None:
+        """Take the numbers that are known, of this fusion or of others with the same sizes."""
         self.groups = groups
-        self._numbers: dict[Hashable, int] = {}
+        self._numbers = numbers
         self._nodes: dict[Node, tuple[int, tuple[Value, ...]]] = {}
         self._values: dict[Value, int] = {}
         self._selecting = selecting(groups.graph.fusion)

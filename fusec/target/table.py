@@ -134,6 +134,11 @@ class Target:
         """Return the part of the bandwidth that a family's kernels reach with such an access."""
         return self.rates[family][access]
 
+    @property
+    def best_reach(self) -> float:
+        """Return the highest part of the bandwidth that any family reaches."""
+        return max(rate for rates in self.rates.values() for rate in rates.values())
+
 
 _TABLES = ("cost", "cost_of", "rates", "clusters", "links")
 FIELDS = tuple(f for f in fields(Target) if f.name not in _TABLES)

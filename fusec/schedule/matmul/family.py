@@ -20,7 +20,7 @@ from fusec.schedule.compared import ComparedFamily
 from fusec.schedule.matmul.choice import MatmulParameters, coordinate_guards, sizes_of
 from fusec.schedule.matmul.compared import compared
 from fusec.schedule.matmul.cost.cache_hints import operands_read_once
-from fusec.schedule.matmul.cost.price import lasting, seconds
+from fusec.schedule.matmul.cost.price import lasting, ranked, seconds
 from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.joined import find_products
 from fusec.schedule.matmul.kernel.names import VOCABULARY
@@ -134,6 +134,12 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     ) -> float:
         """Return the predicted time of a record, with the launch of a second kernel."""
         return seconds(parameters, problem.work, target)
+
+    def ranked(
+        self, problem: MatmulProblem, found: Iterable[MatmulParameters], target: Target
+    ) -> Iterable[MatmulParameters]:
+        """Return records by their predicted time, found once for products of the same work."""
+        return ranked(found, problem.work, target)
 
     def no_kernel(self, problem: MatmulProblem, target: Target) -> Refusal:
         """Return why there is no kernel."""

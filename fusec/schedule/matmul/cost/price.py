@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from fusec.dataclasses import replace
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.matmul.choice import COMPARED_METHODS, TURNS, MatmulParameters
 from fusec.schedule.matmul.cost.cache_hints import displaced_bytes
 from fusec.schedule.matmul.cost.gemv import gemv_seconds
@@ -44,6 +47,21 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
             return _plain_seconds(p, needed, _simt_seconds(p, needed, target), target)
         case _:
             return _plain_seconds(p, needed, _mma_seconds(p, needed, target), target)
+
+
+_RANKED = IdentityCache[Sequence[MatmulParameters]]()
+
+
+def ranked(
+    found: Iterable[MatmulParameters], needed: ProductWork, target: Target
+) -> Sequence[MatmulParameters]:
+    """Return records by their predicted time, the fastest first.
+
+    It is kept for the records and the work: a product is offered with many operations around it.
+    """
+    return _RANKED.of(
+        found, (needed, target), lambda: sorted(found, key=lambda p: seconds(p, needed, target))
+    )
 
 
 def _split_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> float:
