@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import finalize
 
@@ -95,7 +96,7 @@ def load(
     """
     from fusec.compiling import load_folder
 
-    return load_folder(folder, calls or {}, build=build)
+    return load_folder(folder, calls or {}, partial(compile, build=build), build=build)
 
 
 def program_for(fusion: Fusion) -> Program:

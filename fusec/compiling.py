@@ -42,13 +42,17 @@ def compile_source(
 
 
 def load_folder(
-    folder: str | os.PathLike[str], calls: Mapping[str, Callable[..., Any]], *, build: bool
+    folder: str | os.PathLike[str],
+    calls: Mapping[str, Callable[..., Any]],
+    compile_file: Callable[[str], Program],
+    *,
+    build: bool,
 ) -> Program | Model:
-    """Return the program of a folder: see `fusec.load`."""
+    """Return the program of a folder: see `fusec.load`; compile_file: for the files of a model."""
     from fusec.commands.folder.reading import package_of, read_folder
 
     if is_model_folder(folder):
-        return model_of(read_model_folder(folder), calls, build=build)
+        return model_of(read_model_folder(folder), calls, compile_file)
     if calls:
         raise FusecError(f"`{folder}` has no external calls: it is not an imported model")
     contents = read_folder(Path(folder))
@@ -63,7 +67,11 @@ def load_folder(
     return Program(partition(fusion), variants_of(package), make, evaluator(fusion))
 
 
-def model_of(folder: ModelFolder, calls: Mapping[str, Callable[..., Any]], *, build: bool) -> Model:
+def model_of(
+    folder: ModelFolder,
+    calls: Mapping[str, Callable[..., Any]],
+    compile_file: Callable[[str], Program],
+) -> Model:
     """Return a model with its weights, and with functions for its external calls."""
     needed = {call.target for call in folder.calls}
     unknown = sorted({*calls} - needed)
@@ -74,7 +82,7 @@ def model_of(folder: ModelFolder, calls: Mapping[str, Callable[..., Any]], *, bu
         )
     if not needed <= {*calls}:
         check_calls(folder)
-    programs = [compile_source(str(path), CompileOptions(), build=build) for path in folder.fusions]
+    programs = [compile_file(str(path)) for path in folder.fusions]
     program = programs[0]
     if needed:
         pending = iter(programs)

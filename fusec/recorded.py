@@ -15,6 +15,7 @@ from fusec.foreign import TEXT_BYTES, read_bytes
 from fusec.ir.signature import RecordedFusion
 from fusec.options import DEBUG_FLAGS, CompileOptions, environment
 from fusec.plan_cache.calls import keep_call, key_of_call, recall_call
+from fusec.plan_cache.shared import may_keep
 from fusec.run.binary.version import compiler_version
 from fusec.run.device import device_available, device_capability
 from fusec.target import TARGETS, nearest_arch
@@ -38,7 +39,7 @@ class Request:
 
 def request_of(source: Any, part: str | None, options: CompileOptions) -> Request | None:
     """Return the request to compile a file for a target; None for what is compiled each time."""
-    if not isinstance(source, (str, os.PathLike)):
+    if not (isinstance(source, (str, os.PathLike)) and may_keep(options)):
         return None
     path = str(source)  # pyright: ignore[reportUnknownArgumentType]
     if "\n" in path or path.endswith(".py") or not os.path.isfile(path):

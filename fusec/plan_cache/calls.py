@@ -20,7 +20,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import DimFact, Fusion, Input, Output, Type, Value
 from fusec.ir.signature import RecordedSignature
 from fusec.options import CompileOptions, environment
-from fusec.plan_cache.shared import entries, may_keep, option_texts, tree_digest
+from fusec.plan_cache.shared import entries, option_texts, tree_digest
 from fusec.run.cache import user_cache
 from fusec.run.entries import digest_of
 from fusec.target import own_file
@@ -97,7 +97,7 @@ def key_of_call(
     name no other file and no function. compiler: which it is, and how it is called.
     """
     named = options.should_merge, options.schedule, options.rates, options.tuned
-    if not may_keep(options) or any(each is not None for each in named):
+    if any(each is not None for each in named):
         return None
     tree, files = tree_digest(), _user_files(arch, options)
     if tree is None or files is None:
