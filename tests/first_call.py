@@ -79,8 +79,9 @@ def main(path: str) -> None:
     """Compile the file and call it."""
     from fusec.call import frameworks, program
 
-    device, framework = Device({}), Framework()
-    frameworks._ROOTS["__main__"] = lambda: framework  # pyright: ignore[reportPrivateUsage]
+    device, known = Device({}), Framework()
+    roots: Any = frameworks._ROOTS  # pyright: ignore[reportPrivateUsage]
+    roots["__main__"] = lambda: known
     program.open_device = lambda index: device  # pyright: ignore[reportAttributeAccessIssue]
     compiled = fusec.compile(path, target="sm_90a")
     sizes = compiled.signature.hints

@@ -4,55 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Protocol
 
 from fusec.dataclasses import dataclass
 from fusec.ir.graph import DimFact, Fusion, Input, Output
 from fusec.ir.sharding import Mesh
 
 
-class Signature(Protocol):
-    """A fusion, or a record of one that was compiled before: it has no nodes."""
-
-    @property
-    def name(self) -> str:
-        """Return the fusion's name."""
-        ...
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        """Return all inputs."""
-        ...
-
-    @property
-    def given(self) -> tuple[Input, ...]:
-        """Return the inputs that a caller gives."""
-        ...
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        """Return the outputs."""
-        ...
-
-    @property
-    def dims(self) -> tuple[DimFact, ...]:
-        """Return the symbols."""
-        ...
-
-    @property
-    def hints(self) -> Mapping[str, int]:
-        """Return the default size of each symbol."""
-        ...
-
-    @property
-    def mesh(self) -> Mesh | None:
-        """Return the ranks that run it together."""
-        ...
-
-
 @dataclass(frozen=True)
 class RecordedSignature:
-    """The signature of a fusion for one rank that an earlier process has compiled."""
+    """The signature of a fusion for one rank that an earlier process has compiled.
+
+    Its attributes are those of the fusion. It has no nodes, and its entries no place in a file.
+    """
 
     name: str
     inputs: tuple[Input, ...]
@@ -73,6 +36,9 @@ class RecordedSignature:
     def mesh(self) -> Mesh | None:
         """Return None: programs of several ranks are not recorded."""
         return None
+
+
+Signature = Fusion | RecordedSignature
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,12 @@ def entries(folder: Path) -> list[Path]:
     return sorted(folder.glob("??/*.call"))
 
 
+def request(source: Any, part: str | None = None, **options: Any) -> Any:
+    """Return what would be looked for."""
+    asked: Any = {"target": "sm_90a", **options}
+    return request_of(source, part, options_of("compile", asked))
+
+
 def is_read(program: Program) -> bool:
     """Return whether a program has read its fusion."""
     return program.signature is program.fusion
@@ -170,13 +176,13 @@ def test_a_program_keeps_the_text_that_it_was_compiled_from(file: Path) -> None:
 def test_a_file_that_changes_meanwhile_is_not_recorded(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = request_of(file, None, options_of("compile", {"target": "sm_90a"}))
-    assert request is not None
+    asked = request(file)
+    assert asked is not None
     program = compiled(file)
     for entry in entries(folder):
         entry.unlink()
     file.write_text(NORM + "# changed\n")
-    recorded.keep_program(request, program)
+    recorded.keep_program(asked, program)
     assert not entries(folder)
 
 
@@ -184,7 +190,7 @@ def test_keys_tell_apart_what_is_compiled_apart(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def key(path: Path = file, part: str | None = None, **options: Any) -> str:
-        found = request_of(path, part, options_of("compile", {"target": "sm_90a", **options}))
+        found = request(path, part, **options)
         assert found is not None
         return found.key
 
@@ -221,18 +227,17 @@ def test_keys_tell_apart_what_is_compiled_apart(
 def test_what_names_functions_and_other_files_is_compiled_each_time(
     file: Path, options: Any
 ) -> None:
-    assert request_of(file, None, options_of("compile", {"target": "sm_90a", **options})) is None
+    assert request(file, **options) is None
 
 
 def test_what_is_no_file_has_no_record(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = options_of("compile", {"target": "sm_90a"})
     script = file.with_suffix(".py")
     script.write_text("")
     for source in (NORM, file.parent, file.parent / "absent.yaml", script, object()):
-        assert request_of(source, None, options) is None
-    assert request_of(file, None, options) is not None
+        assert request(source) is None
+    assert request(file) is not None
     monkeypatch.setenv("FUSEC_PLAN_CACHE", "0")
-    assert request_of(file, None, options) is None
+    assert request(file) is None
 
 
 CHECKED = NORM.replace("  - y = mul", "  - g = index_select(x, i, dim=0)\n  - y = mul").replace(
