@@ -31,7 +31,7 @@ from benchmarks.rows import Row
 from benchmarks.segmentation import tree, write
 from fusec import driver
 from fusec.options import CompileOptions
-from fusec.run.binary.nvrtc import compiler_version
+from fusec.run.binary.version import compiler_version
 from fusec.schedule.registry import schedulers
 
 LIMITS = {"products": 300, "operands": 300, "attention": 600, "attention_backward": 600}

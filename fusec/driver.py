@@ -291,7 +291,7 @@ def build(
 
 def _compiler() -> str:
     """Return which compiler decides what spills, and how it is called; empty without one."""
-    from fusec.run.binary.nvrtc import compiler_version
+    from fusec.run.binary.version import compiler_version
 
     try:
         return f"{compiler_version()} {' '.join(_flags())}"
@@ -434,12 +434,12 @@ def for_device(options: CompileOptions, facts: DeviceFacts) -> CompileOptions:
     """
     if options.targets_given:
         return options
-    from fusec.target import TARGETS, nearest
+    from fusec.target import TARGETS, nearest_arch
 
-    target = nearest(TARGETS, facts.capability)
+    target = nearest_arch(TARGETS, facts.capability)
     if target is None:
         raise EnvironmentProblem(
             f"no known target runs on {facts.name} (sm_{facts.capability})",
             help=f"one of {', '.join(TARGETS)}",
         )
-    return replace(options, targets=(target.arch,))
+    return replace(options, targets=(target,))

@@ -7,9 +7,12 @@ that no caller gives. The n-th such draw of a fusion adds n to the offset.
 from __future__ import annotations
 
 from threading import Lock
+from typing import Any
 
 DRAWS_PER_CALL = 1 << 16
 """Offsets that belong to one call. A fusion may draw as often, and a program call 2^48 times."""
+PARTS = ("seed", "offset")
+"""What the state of a generator is: two inputs of a fusion that no caller gives."""
 _WORD = (1 << 64) - 1
 
 
@@ -44,3 +47,10 @@ def manual_seed(seed: int) -> None:
     seed: an integer, of which the low 64 bits are used.
     """
     default_generator.manual_seed(seed)
+
+
+def next_torch_pair(generator: Any) -> tuple[int, int]:
+    """Return seed and offset from a generator of PyTorch for a GPU, which moves on."""
+    offset = generator.get_offset()
+    generator.set_offset(offset + DRAWS_PER_CALL)
+    return generator.initial_seed(), offset

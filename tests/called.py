@@ -15,7 +15,7 @@ import pytest
 from emulated import EmulatedDevice
 from fake_device import ORDER
 
-from fusec import api
+from fusec import compiling
 from fusec.call import arrays, frameworks, program
 from fusec.call.arrays import View
 from fusec.call.variants import Variant
@@ -183,14 +183,14 @@ def framework(
     frameworks._kind_of_type.cache_clear()
     frameworks._instance.cache_clear()
     monkeypatch.setattr(program, "open_device", lambda index: device)
-    original = api._maker
+    original = compiling.maker
 
     def maker(fusion: Any, options: CompileOptions) -> Any:
         make = original(fusion, options)
 
         def made(sizes: Mapping[str, int], on: Any) -> Variant:
             variant = make(sizes, None)
-            hinted = api.at(fusion, whole_sizes(fusion, partition(fusion), sizes))
+            hinted = compiling.at(fusion, whole_sizes(fusion, partition(fusion), sizes))
             compiled = compile_fusion(hinted, options).program
             place = folder / str(len(device.kernels))
             place.mkdir()
@@ -202,5 +202,5 @@ def framework(
 
         return made
 
-    monkeypatch.setattr(api, "_maker", maker)
+    monkeypatch.setattr(compiling, "maker", maker)
     return device, known

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 from unittest.mock import patch
 
-from fusec.run.binary.nvrtc import compiler_version
+from fusec.run.binary.version import compiler_version
 from fusec.run.build import Artifact, Key, Source
 
 

@@ -27,7 +27,7 @@ from fusec.hostir.instructions import (
 from fusec.hostir.program import HostProgram
 from fusec.hostir.unroll import unroll
 from fusec.ir.dim import dim
-from fusec.ops.checks import INDEX_ERRORS
+from fusec.ir.index_errors import INDEX_ERRORS
 
 MOST_RUNS = 1 << 16
 """Pieces of memory of a tensor that are looked at one by one; of more, what lies between counts."""

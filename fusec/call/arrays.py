@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
-from fusec.ir.dtype import DType
 from fusec.run.arrays import span
+
+if TYPE_CHECKING:
+    from fusec.ir.dtype import DType
 
 
 @dataclass(frozen=True, slots=True)

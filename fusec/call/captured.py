@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fusec.call.record import Record
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, Step
 from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
 from fusec.run.evaluated import EvaluateSegment
 from fusec.run.operations import CopyMemory, FlagOperations, NcclCall, RecordEvent, WaitEvent
+
+if TYPE_CHECKING:
+    from fusec.call.record import Record
 
 MOST_ISSUED = 12
 """Calls of the driver that the helper makes for one call; of more it launches a graph."""

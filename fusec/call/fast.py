@@ -5,19 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fusec.call.arrays import View
 from fusec.call.captured import CapturedCall, Nodes, capture, wants_capture
 from fusec.call.frameworks import Torch
-from fusec.call.given import Given
 from fusec.call.helper import helper
 from fusec.call.record import Record, refused
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep
 from fusec.diagnostics import FusecError, InternalError
 from fusec.generator import DRAWS_PER_CALL
-from fusec.ir.dtype import DType
-from fusec.ops.checks import INDEX_ERRORS
+from fusec.ir.index_errors import INDEX_ERRORS
 from fusec.run.launch import map_codes, tensor_map_operands
 from fusec.run.operations import (
     FIXED,
@@ -28,6 +25,11 @@ from fusec.run.operations import (
     RecordEvent,
     WaitEvent,
 )
+
+if TYPE_CHECKING:
+    from fusec.call.arrays import View
+    from fusec.call.given import Given
+    from fusec.ir.dtype import DType
 
 Fast = Callable[..., Any]
 """Takes a call's arguments; returns its results, or NotImplemented for what is not as before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from fusec.call.interfaces import Exchange
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
-from fusec.ir.dtype import DType
 from fusec.run.arrays import span
+
+if TYPE_CHECKING:
+    from fusec.ir.dtype import DType
 
 
 class Torch:

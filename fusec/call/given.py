@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fusec.call.arrays import Kind, View
 from fusec.call.frameworks import kind_of
 from fusec.diagnostics import FusecError
-from fusec.hostir.program import Buffer
 from fusec.ir.dim import shape_text
-from fusec.ir.graph import Fusion, Input
+
+if TYPE_CHECKING:
+    from fusec.call.arrays import Kind, View
+    from fusec.hostir.program import Buffer
+    from fusec.ir.graph import Input
+    from fusec.ir.signature import Signature
 
 
 class Given:
     """Arrays with their views, and numbers, in the order of the fusion's inputs."""
 
-    def __init__(self, fusion: Fusion, values: Sequence[Any]) -> None:
+    def __init__(self, fusion: Signature, values: Sequence[Any]) -> None:
         """Look at them; FusecError names the argument that cannot be."""
         self.fusion = fusion
         self.arrays: dict[str, Any] = {}
@@ -111,7 +114,8 @@ class Given:
     @property
     def written(self) -> set[str]:
         """Return the names of the arguments that are written in place."""
-        return {e.value.name for e in self.fusion.effects.into.values()}
+        names = {i.value.name for i in self.fusion.inputs}
+        return {o.alias for o in self.fusion.outputs if o.alias in names}
 
     def check_alignments(self, buffers: Mapping[str, Buffer]) -> None:
         """Raise FusecError where kernels move more bytes at once than an address is a multiple of.
@@ -180,7 +184,7 @@ def require_all(names: Sequence[str], values: Mapping[str, Any], takes: str) -> 
         raise FusecError(f"argument `{missing}` is missing", help=takes)
 
 
-def ordered(fusion: Fusion, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+def ordered(fusion: Signature, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """Return a call's arguments in order; scalars that are not given have their defaults."""
     names = [i.value.name for i in fusion.given]
     takes = f"`{fusion.name}` takes {', '.join(names) or 'nothing'}"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from fusec.call.arrays import handle_of
 from fusec.call.captured import Nodes
 from fusec.call.fast import Fast, helped_call
-from fusec.call.given import Given, ordered
-from fusec.call.record import Record
+from fusec.call.given import Given
 from fusec.call.steps import LaunchStep, MemsetStep
 from fusec.diagnostics import FusecError
 from fusec.run.operations import CopyMemory
 
 if TYPE_CHECKING:
     from fusec.call.program import Program
+    from fusec.call.record import Record
 
 
 class Graph:
@@ -51,7 +51,7 @@ class Graph:
                 self._results = self._found()
             return self._results
         if arguments or named:
-            self._take(Given(self._program.fusion, ordered(self._program.fusion, arguments, named)))
+            self._take(self._program.looked_at(arguments, named))
         self._launch(stream)
         return self._results
 

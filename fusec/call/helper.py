@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import subprocess
-import sysconfig
-import tempfile
 from functools import cache
-from importlib.machinery import ExtensionFileLoader
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 from fusec import trust
@@ -39,7 +35,7 @@ def helper() -> Any:
     except trust.Untrusted as problem:
         trust.warn_unused("the C launch helper", problem, VARIABLE)
         return None
-    except (OSError, ImportError, subprocess.SubprocessError):
+    except (OSError, ImportError):
         return None  # calls work without it, more slowly
     return module
 
@@ -47,20 +43,30 @@ def helper() -> Any:
 def built(folder: Path) -> Path:
     """Return the helper's library in a folder, built for this Python unless it is there.
 
-    One that another user may have written is built again. OSError and SubprocessError say why it
-    cannot be; Untrusted, why the folder is not used.
+    One that another user may have written is built again. OSError says why it cannot be; Untrusted,
+    why the folder is not used.
     """
     trust.check(folder)
-    text, suffix = SOURCE.read_bytes(), sysconfig.get_config_var("EXT_SUFFIX")
+    text, suffix = SOURCE.read_bytes(), EXTENSION_SUFFIXES[0]
     digest = hashlib.sha256(text + " ".join(FLAGS).encode()).hexdigest()[:16]
     library = folder / f"{digest}{suffix}"
-    if _is_own(library):
-        return library
+    if not _is_own(library):
+        _build(library, suffix)
+    return library
+
+
+def _build(library: Path, suffix: str) -> None:
+    """Compile the helper aside, and put it in its place; OSError says why it cannot be."""
+    import subprocess
+    import sysconfig
+    import tempfile
+    from shutil import which
+
     compiler = which("cc") or which("gcc") or which("clang")
     if compiler is None:
         raise OSError("no C compiler was found")
-    trust.make_private(folder)
-    handle, aside = tempfile.mkstemp(dir=folder, suffix=str(suffix))
+    trust.make_private(library.parent)
+    handle, aside = tempfile.mkstemp(dir=library.parent, suffix=suffix)
     os.close(handle)
     try:
         include = f"-I{sysconfig.get_paths()['include']}"
@@ -68,10 +74,11 @@ def built(folder: Path) -> Path:
         subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
         os.chmod(aside, trust.PRIVATE)  # linkers write by the umask
         os.replace(aside, library)
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(aside)
-    return library
 
 
 def _is_own(library: Path) -> bool:

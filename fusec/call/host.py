@@ -12,18 +12,18 @@ from fusec.call.given import Given
 from fusec.call.interfaces import DeviceArray, over_memory
 from fusec.diagnostics import FusecError, note_once
 from fusec.generator import default_generator
-from fusec.ir.dim import Dim
 from fusec.ir.effects import own_strides
-from fusec.ir.evaluate import Sizes
-from fusec.ir.graph import Fusion, Output, Value
 from fusec.run.arrays import StridedArray, lay_out, span
+from fusec.run.binding import generator_state
 from fusec.run.device import Device, device_available, open_device
 from fusec.run.distributed.process import own_gpu
-from fusec.run.inputs import generator_state
 from fusec.segment.views import Layout, view_nodes, view_of
 
 if TYPE_CHECKING:
     from fusec.call.program import Evaluate, Program
+    from fusec.ir.dim import Dim
+    from fusec.ir.evaluate import Sizes
+    from fusec.ir.graph import Fusion, Output, Value
 
 
 def call_on_host(
@@ -38,7 +38,7 @@ def call_on_host(
     given.check_writes()
     sizes = program.sizes_of(given)
     views = _views(program.fusion)
-    targets = {} if out is None else dict(_targets(given, views, sizes, out))
+    targets = {} if out is None else dict(_targets(program.fusion, given, views, sizes, out))
     reason = device_available()
     if reason is None:
         note_once("arrays on the CPU are copied to the GPU, and results back")
@@ -47,16 +47,18 @@ def call_on_host(
         note_once(f"results come from the fp64 reference ({reason})")
         found = _evaluated(program.fusion, given, sizes, evaluate)
     return [
-        _delivered(given, sizes, o, result, views.get(o.value), targets.get(o.value.name))
+        _delivered(
+            program.fusion, given, sizes, o, result, views.get(o.value), targets.get(o.value.name)
+        )
         for o, result in zip(program.fusion.outputs, found, strict=True)
     ]
 
 
 def _targets(
-    given: Given, views: Mapping[Value, Layout], sizes: Sizes, out: Any
+    fusion: Fusion, given: Given, views: Mapping[Value, Layout], sizes: Sizes, out: Any
 ) -> Iterator[tuple[str, Any]]:
     """Yield the caller's array for each output with memory of its own; FusecError for misfits."""
-    own = [o for o in given.fusion.effects.fresh if o.value not in views]
+    own = [o for o in fusion.effects.fresh if o.value not in views]
     arrays: list[Any] = [*out] if isinstance(out, (tuple, list)) else [out]
     if len(arrays) != len(own):
         names = ", ".join(o.value.name for o in own) or "none"
@@ -88,10 +90,11 @@ def _form(
 
 
 def _delivered(
-    given: Given, sizes: Sizes, output: Output, result: Any, layout: Layout | None, target: Any
-) -> Any:
+    fusion: Fusion, given: Given, sizes: Sizes, output: Output, result: Any,
+    layout: Layout | None, target: Any,
+) -> Any:  # fmt: skip
     """Return a result in the array that it belongs into, or a new one of the caller's kind."""
-    fusion, value, kind = given.fusion, output.value, given.kind
+    value, kind = output.value, given.kind
     if kind is None:
         return result
     into = fusion.effects.into.get(value)

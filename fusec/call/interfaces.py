@@ -6,16 +6,18 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusec.call.arrays import View, empty_on_cpu, part_on_cpu, steps_of, view_on_cpu
 from fusec.diagnostics import EnvironmentProblem, OutOfMemory
 from fusec.ir import dtype as dtypes
-from fusec.ir.dtype import DType
 from fusec.run.arrays import dense_strides, span
 from fusec.run.device import open_device
+
+if TYPE_CHECKING:
+    from fusec.ir.dtype import DType
 
 NO_STREAM = -1
 """Nothing to wait for, as DLPack counts it."""

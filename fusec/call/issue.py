@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusec.call.steps import LaunchStep, MapStep, MemsetStep, RowsStep, Step
 from fusec.dataclasses import dataclass
-from fusec.ir.evaluate import Sizes
-from fusec.run.device import Device
 from fusec.run.launch import encode_tensor_map, launch_config
-from fusec.run.operations import Place
 from fusec.run.trace import marked
+
+if TYPE_CHECKING:
+    from fusec.ir.evaluate import Sizes
+    from fusec.run.device import Device
+    from fusec.run.operations import Place
 
 MAPS = 16
 """Tensor maps of one buffer, for its last addresses, that are kept encoded."""

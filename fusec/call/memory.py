@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet, finalize
 
 from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import OutOfMemory
 from fusec.hostir.arena import ALIGNMENT
-from fusec.run.device import Device
 from fusec.run.streams import Shared
+
+if TYPE_CHECKING:
+    from fusec.run.device import Device
 
 T = TypeVar("T")
 

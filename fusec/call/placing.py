@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import Unsupported
@@ -19,12 +19,14 @@ from fusec.hostir.instructions import (
     writes,
 )
 from fusec.hostir.placement import placement
-from fusec.hostir.program import Buffer, HostProgram
-from fusec.hostir.steps import Step
-from fusec.ir.evaluate import Sizes
 from fusec.run.arrays import layout_of
 from fusec.run.operations import Place
 from fusec.run.transports.carriers import MOVING, kind_of
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import Buffer, HostProgram
+    from fusec.hostir.steps import Step
+    from fusec.ir.evaluate import Sizes
 
 NO_VIEWS: Mapping[str, tuple[str, int]] = {}
 NOTHING: Mapping[str, str] = {}

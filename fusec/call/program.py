@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusec import executor
 from fusec.call.arrays import Kind, View, handle_of
@@ -19,16 +20,17 @@ from fusec.call.record import Record
 from fusec.call.variants import Variant
 from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, OutOfMemory, Unsupported
-from fusec.generator import default_generator
+from fusec.generator import PARTS, default_generator, next_torch_pair
 from fusec.hostir.arena import ALIGNMENT
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion
-from fusec.ops.builder.draws import PARTS
-from fusec.parse.dsl.draws import next_pair
+from fusec.ir.signature import RecordedFusion
+from fusec.run.binding import generator_state, read_sizes
 from fusec.run.device import Device, open_device
-from fusec.run.distributed.process import member_of
-from fusec.run.execute import Executable
-from fusec.run.inputs import bind_sizes, generator_state
+
+if TYPE_CHECKING:
+    from fusec.ir.signature import Signature
+    from fusec.run.execute import Executable
 
 MOST_SIGNATURES = 256
 """Combinations of shapes, strides and sizes whose launch records are kept, for each stream."""
@@ -71,37 +73,54 @@ class Program:
     """
 
     def __init__(
-        self, fusion: Fusion, variants: Sequence[Variant], make: Make | None, evaluate: Evaluate
-    ) -> None:
+        self, fusion: Fusion | RecordedFusion, variants: Sequence[Variant], make: Make | None,
+        evaluate: Evaluate,
+    ) -> None:  # fmt: skip
         """Take the builds that are there; `make` adds others, None: they are all.
 
-        fusion: what one rank runs.
+        fusion: what one rank runs; a recorded one is read where its signature is not enough.
         """
-        self.fusion, self.variants = fusion, list(variants)
+        self._fusion, self.variants = fusion, list(variants)
         self._make, self._evaluate = make, evaluate
         self._planned: OrderedDict[Hashable, Planned] = OrderedDict()
         self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()
         self._lock = RLock()
-        self._generator_parts = {i.value.name: i.generator for i in fusion.inputs if i.generator}
+        inputs = self.signature.inputs
+        self._generator_parts = {i.value.name: i.generator for i in inputs if i.generator}
         self._fast: Fast | None = None
         self._fast_into: Fast | None = None
         self._out_of_memory: type[Exception] = OutOfMemory
-        self._takes = len(fusion.given)
+        self._takes = len(self.signature.given)
+
+    @property
+    def signature(self) -> Signature:
+        """Return what calls know of the fusion."""
+        known = self._fusion
+        return known.signature if isinstance(known, RecordedFusion) else known
+
+    @property
+    def fusion(self) -> Fusion:
+        """Return the fusion that one rank runs, read now if it was not."""
+        with self._lock:
+            known = self._fusion
+            if isinstance(known, RecordedFusion):
+                known = self._fusion = known.read()
+            return known
 
     @property
     def name(self) -> str:
         """Return the fusion's name."""
-        return self.fusion.name
+        return self.signature.name
 
     @property
     def inputs(self) -> dict[str, str]:
         """Return the types of the arguments by name, in order, such as `bf16[B, H]`."""
-        return {i.value.name: type_text(i) for i in self.fusion.given}
+        return {i.value.name: type_text(i) for i in self.signature.given}
 
     @property
     def outputs(self) -> dict[str, str]:
         """Return the types of the results by name, in order, such as `f32[B]`."""
-        values = (o.value for o in self.fusion.outputs)
+        values = (o.value for o in self.signature.outputs)
         return {v.name: f"{v.dtype}{shape_text(v.shape)}" for v in values}
 
     def __repr__(self) -> str:
@@ -127,7 +146,7 @@ class Program:
             results = self.again(*arguments) if out is None else self._again_into(arguments, out)
             if results is not NotImplemented:
                 return results
-        given = Given(self.fusion, ordered(self.fusion, arguments, named))
+        given = self.looked_at(arguments, named)
         if given.device is None:
             from fusec.call.host import call_on_host
 
@@ -135,6 +154,13 @@ class Program:
         else:
             results = self.launch(given, out, stream)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def looked_at(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Given:
+        """Return the arguments of a call; FusecError for those that cannot be."""
+        if isinstance(self._fusion, RecordedFusion):
+            with suppress(FusecError):  # it is raised below, with its position in the source
+                return Given(self.signature, ordered(self.signature, arguments, named))
+        return Given(self.fusion, ordered(self.fusion, arguments, named))
 
     def again(self, *arguments: Any) -> Any:
         """Return the results of a call that looks as the last one did, else NotImplemented."""
@@ -162,7 +188,7 @@ class Program:
         them in place instead of copies; they are kept until the process ends. Errors as for a
         call.
         """
-        given = Given(self.fusion, ordered(self.fusion, arguments, named))
+        given = self.looked_at(arguments, named)
         device, kind = self._on_gpu(given)
         given.check_writes()
         with device.current():
@@ -181,7 +207,7 @@ class Program:
 
     def plan(self, **sizes: int) -> str:
         """Return the launches of a call with these sizes as text, without compiling or running."""
-        known = dict(self.fusion.hints)
+        known = dict(self.signature.hints)
         for name, size in sizes.items():
             if name not in known:
                 names = ", ".join(n for n in known if "." not in n)
@@ -258,10 +284,17 @@ class Program:
 
     def _bound(self, given: Given) -> Mapping[str, int]:
         """Return the size of every symbol, as the arguments have them."""
-        state = {
-            i.value.name: generator_state(i, (0, 0)) for i in self.fusion.inputs if i.generator
-        }
-        return bind_sizes(self.fusion, {**given.values(), **state})
+        inputs = self.signature.inputs
+        state = {i.value.name: generator_state(i, (0, 0)) for i in inputs if i.generator}
+        arrays = {**given.values(), **state}
+        if isinstance(self._fusion, RecordedFusion):
+            with suppress(FusecError):
+                sizes = read_sizes(self.signature, arrays)
+                if sizes == self.signature.hints:  # these were checked when it was recorded
+                    return sizes
+        from fusec.run.inputs import bind_sizes
+
+        return bind_sizes(self.fusion, arrays)
 
     def _covering(self, sizes: Mapping[str, int]) -> Variant | None:
         return next((v for v in self.variants if v.holds(sizes)), None)
@@ -317,7 +350,8 @@ class Program:
     @property
     def _has_others(self) -> bool:
         """Return whether other ranks run it, too."""
-        return self.fusion.mesh is not None and self.fusion.mesh.size > 1
+        mesh = self.signature.mesh
+        return mesh is not None and mesh.size > 1
 
     def _loaded(self, planned: Planned, device: Device, what: str = "") -> Executable:
         """Return the kernels on a device; of several ranks, all come here for the same sizes.
@@ -327,8 +361,10 @@ class Program:
         executable = planned.variant.on(device)
         if not self._has_others:
             return executable
+        from fusec.run.distributed.process import member_of
+
         called = f"{what}`{self.name}` of {_shown(planned.sizes)}"
-        return executable.among(member_of(called, self.fusion.mesh, device))
+        return executable.among(member_of(called, self.signature.mesh, device))
 
     def _record(self, lane: Lane, signature: Hashable, planned: Planned) -> Record:
         record = lane.records.get(signature)
@@ -397,7 +433,7 @@ class Program:
             return {}
         kind, device = given.kind, given.device
         if isinstance(kind, Torch) and device is not None:
-            pair = next_pair(kind.generator(device))
+            pair = next_torch_pair(kind.generator(device))
         else:
             pair = default_generator.next_pair()
         state = arena.state(pair, stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -28,12 +28,9 @@ from fusec.hostir.instructions import (
     Wait,
     writes,
 )
-from fusec.hostir.program import Scalar
 from fusec.hostir.steps import Step as ProgramStep
 from fusec.hostir.steps import steps_of
-from fusec.ir.evaluate import Sizes
-from fusec.ops.checks import INDEX_ERRORS
-from fusec.run.device import Device
+from fusec.ir.index_errors import INDEX_ERRORS
 from fusec.run.distributed.exchange import (
     circumstances,
     dense_elements,
@@ -42,7 +39,6 @@ from fusec.run.distributed.exchange import (
     member_for,
 )
 from fusec.run.evaluated import EvaluateSegment, evaluation
-from fusec.run.execute import Executable
 from fusec.run.launch import (
     TENSOR_MAP_BYTES,
     PackedArguments,
@@ -68,6 +64,12 @@ from fusec.run.streams import Streams
 from fusec.run.trace import is_marking
 from fusec.run.transports.protocol import Begin, DeviceMemory, DeviceTransport, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import Scalar
+    from fusec.ir.evaluate import Sizes
+    from fusec.run.device import Device
+    from fusec.run.execute import Executable
 
 NONE_MAPPED: Mapping[str, int] = {}
 HELPED = (

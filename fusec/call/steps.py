@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusec.dataclasses import dataclass
-from fusec.run.launch import Geometry, PackedArguments
 from fusec.run.operations import Operation, Place
-from fusec.run.rows import Rows
-from fusec.schedule.plan import TensorMapArgument
+
+if TYPE_CHECKING:
+    from fusec.run.launch import Geometry, PackedArguments
+    from fusec.run.rows import Rows
+    from fusec.schedule.plan import TensorMapArgument
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import EnvironmentProblem
-from fusec.hostir.program import HostProgram
-from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Fusion
 from fusec.run.device import Device
 from fusec.run.execute import Executable
-from fusec.target import nearest
+from fusec.target import nearest_arch
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import HostProgram
+    from fusec.ir.evaluate import Sizes
 
 
 @dataclass
@@ -19,7 +22,8 @@ class Variant:
     """A host program with machine code by target and kernel.
 
     covers: which sizes, as text. captured: graphs have its kernels, which stay loaded for them.
-    evaluated: by name, the segments that the CPU evaluates.
+    evaluated: by name, the segments that the CPU evaluates. entries: by kernel, the keys of machine
+    code in the cache, where it was built for one target.
     """
 
     host: HostProgram
@@ -27,6 +31,7 @@ class Variant:
     covers: str
     captured: bool = False
     evaluated: Mapping[str, Fusion] = field(default_factory=dict[str, Fusion])
+    entries: Mapping[str, str] = field(default_factory=dict[str, str])
     _loaded: dict[Device, Executable] = field(default_factory=dict[Device, Executable])
 
     def holds(self, sizes: Sizes) -> bool:
@@ -51,11 +56,11 @@ class Variant:
     def _target(self, device: Device) -> str:
         """Return the device's own target, or the nearest earlier one whose code it runs."""
         have = device.facts.capability
-        target = nearest(self.cubins, have)
+        target = nearest_arch(self.cubins, have)
         if target is None:
             raise EnvironmentProblem(
                 f"the kernels of `{self.host.name}` are built for {', '.join(self.cubins)}, "
                 f"{device.facts.name} is sm_{have}",
                 help=f"compile them with --target sm_{have}",
             )
-        return target.arch
+        return target

@@ -21,8 +21,8 @@ def print_schema() -> int:
 def doctor(report: Report) -> int:
     """Print what fusec finds on this machine: packages, compiler, tools, cache and GPU."""
     from fusec.diagnostics import FusecError
-    from fusec.run.binary.nvrtc import compiler_version
     from fusec.run.binary.sass import find_tool
+    from fusec.run.binary.version import compiler_version
     from fusec.run.device import Device, device_available
     from fusec.run.entries import cache_directory
 

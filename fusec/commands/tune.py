@@ -16,7 +16,8 @@ from fusec.options import CompileOptions
 from fusec.schedule.space import setting_text
 from fusec.tune.job import Job, Settings, jobs_of
 from fusec.tuned import Entry, store_for, user_file
-from fusec.tuned.store import VARIABLE, check_own, merged, store_of, write
+from fusec.tuned.store import merged, store_of, write
+from fusec.user_files import TUNED, check_own
 
 if TYPE_CHECKING:
     from fusec.tune.session import Outcome
@@ -96,7 +97,7 @@ def _own_file(target: str) -> Path:
     except trust.Untrusted as problem:
         raise FusecError(
             f"measured schedules are disabled, so none are written: {problem}",
-            help=trust.way_out(VARIABLE),
+            help=trust.way_out(TUNED),
         ) from None
     return path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError
@@ -27,8 +28,10 @@ from fusec.hostir.instructions import (
     reads,
     writes,
 )
-from fusec.ir.dim import Dim
 from fusec.schedule.plan import ScalarArgument, TensorMapArgument
+
+if TYPE_CHECKING:
+    from fusec.ir.dim import Dim
 
 IN_LOOPS = (".index", ".join", ".caller")
 """Ends of the names of what only loops know: their indices, and the streams around them."""

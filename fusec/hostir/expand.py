@@ -25,7 +25,7 @@ from fusec.hostir.launch_groups import views_of
 from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
 from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.dtype import U64
-from fusec.ops.checks import INDEX_ERRORS
+from fusec.ir.index_errors import INDEX_ERRORS
 from fusec.schedule.plan import (
     Argument,
     Guard,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
@@ -20,7 +21,9 @@ from fusec.hostir.instructions import (
     reads,
     writes,
 )
-from fusec.hostir.steps import Clock, Step, Steps
+
+if TYPE_CHECKING:
+    from fusec.hostir.steps import Clock, Step, Steps
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Alias, For, Instruction, Receive, Send, reads, writes
-from fusec.hostir.program import Buffer
 from fusec.ir.dim import dim
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import Buffer
 
 
 @dataclass(frozen=True)

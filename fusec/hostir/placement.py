@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
@@ -10,9 +11,11 @@ from fusec.hostir.arena import aligned
 from fusec.hostir.instructions import Memset
 from fusec.hostir.lifetimes import lifetimes
 from fusec.hostir.packing import Block, least_size, pack, size_of
-from fusec.hostir.program import HostProgram
 from fusec.hostir.steps import steps_of
-from fusec.ops.checks import INDEX_ERRORS
+from fusec.ir.index_errors import INDEX_ERRORS
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import HostProgram
 
 
 @dataclass(frozen=True)

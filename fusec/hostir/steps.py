@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import InternalError
@@ -22,9 +23,11 @@ from fusec.hostir.instructions import (
     Unshare,
     Wait,
 )
-from fusec.hostir.program import HostProgram
 from fusec.hostir.unroll import unroll
-from fusec.ir.dim import Dim
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import HostProgram
+    from fusec.ir.dim import Dim
 
 START = -1
 """Stands among steps for all that the caller's stream was given before the program."""

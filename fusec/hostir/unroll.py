@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusec.dataclasses import replace
 from fusec.hostir.instructions import (
@@ -29,9 +29,11 @@ from fusec.hostir.instructions import (
     loop_name,
 )
 from fusec.hostir.own_slices import OwnSlice, own_slices
-from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.dim import Dim, dim
 from fusec.schedule.plan import SizeArgument, TensorMapArgument
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import Buffer, HostProgram
 
 Names = Mapping[str, str]
 

@@ -36,6 +36,3 @@ CHECK_INDEX = OpDef(
     accuracy=0.0,
     doc="Return an index; one outside 0 to extent - 1 is noted under a number, and becomes 0.",
 )
-
-INDEX_ERRORS = "index.errors"
-"""The buffer of what checks note: the number of the first one that failed, and the index."""

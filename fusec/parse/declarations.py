@@ -20,12 +20,12 @@ from fusec.codes.names import USED_BEFORE_DEFINITION
 from fusec.codes.usage import SET_UNKNOWN_DIM, SET_VALUE
 from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import FusecError, Span
+from fusec.generator import PARTS
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, product, symbol
 from fusec.ir.dtype import BOOL, U64, DType
 from fusec.ir.graph import Value
 from fusec.ops.builder.build import GraphBuilder
-from fusec.ops.builder.draws import PARTS
 from fusec.parse import shardings
 from fusec.parse.fields import (
     Problems,

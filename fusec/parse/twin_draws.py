@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fusec.dataclasses import dataclass
+from fusec.generator import PARTS
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.ops.builder.draws import PARTS
 
 
 @dataclass(frozen=True)

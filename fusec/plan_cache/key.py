@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from dataclasses import fields
-from functools import cache
 
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
+from fusec.plan_cache.shared import option_texts, tree_digest
 from fusec.run.entries import digest_of
 from fusec.target import find
 from fusec.tuned import store_for
-from fusec.version import LOADED_NS
-
-_PACKAGE = os.path.dirname(os.path.dirname(__file__))
-_SOURCES = (".py", ".j2", ".cuh", ".toml")
-_NO_PLANS = frozenset({"jobs", "use_cache", "targets_given", "rates", "tuned", "buckets"})
-"""Options that plans do not depend on, or only by what they name: the content of files."""
 
 
 def key_of(fusion: Fusion, options: CompileOptions, compiler: str = "") -> str | None:
@@ -47,37 +39,8 @@ def _places(fusion: Fusion) -> Iterator[str]:
 
 
 def _options(options: CompileOptions) -> Iterator[str]:
-    for field in fields(options):
-        if field.name not in _NO_PLANS:
-            yield f"{field.name}={getattr(options, field.name)!r}"
+    yield from option_texts(options)
     for arch in options.targets:
         yield repr(find(arch, options.rates))
         if not options.untuned:
             yield from (store.text for store in store_for(arch, options.tuned))
-
-
-@cache
-def tree_digest() -> str | None:
-    """Return the digest of fusec's own files, by size and time of change, as Python's byte code.
-
-    None where one has changed since this process began to load fusec: it may run what was before;
-    and where they cannot be listed, as in an archive.
-    """
-    try:
-        files = sorted(_files(_PACKAGE))
-    except OSError:
-        return None
-    if any(changed >= LOADED_NS for *_, changed in files):
-        return None
-    return digest_of(f"{path} {size} {changed}" for path, size, changed in files)
-
-
-def _files(folder: str) -> Iterator[tuple[str, int, int]]:
-    with os.scandir(folder) as found:
-        for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name != "__pycache__":
-                    yield from _files(entry.path)
-            elif entry.name.endswith(_SOURCES):
-                status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.foreign import decode_json
 from fusec.ir.graph import Fusion
-from fusec.options import CompileOptions, environment
+from fusec.options import CompileOptions
 from fusec.plan_cache.key import key_of
-from fusec.run.cache_size import size_limit
-from fusec.run.entries import Entries, cache_directory
+from fusec.plan_cache.shared import entries, may_keep
 from fusec.stages import Recorded
 
 if TYPE_CHECKING:
     from fusec.plan_cache.records import Planned
 
 KIND = "plan"
-SWITCH = "FUSEC_PLAN_CACHE"
 _LAYOUT = b"fusec plan 1"
 """The first line of an entry; its number grows whenever what follows changes its form."""
 
@@ -28,7 +26,7 @@ def recall(fusion: Fusion, options: CompileOptions, compiler: str = "") -> dict[
     compiler: as for `key_of`.
     """
     key = _key(fusion, options, compiler)
-    body = None if key is None else _entries().read(key, KIND, _LAYOUT)
+    body = None if key is None else entries().read(key, KIND, _LAYOUT)
     if body is None:
         return {}
     data: Any = decode_json(body, "an entry of the cache")
@@ -78,14 +76,8 @@ def keep(fusion: Fusion, options: CompileOptions, planned: Planned, compiler: st
     if key is not None:
         body = json.dumps(RECORDS.encode(planned)).encode()
         # A plan is small, and to lock the total would take longer than to plan a small fusion.
-        _entries().write(key, KIND, _LAYOUT, body, counts=False)
+        entries().write(key, KIND, _LAYOUT, body, counts=False)
 
 
 def _key(fusion: Fusion, options: CompileOptions, compiler: str) -> str | None:
-    if not options.use_cache or environment(SWITCH) == "0":
-        return None
-    return key_of(fusion, options, compiler)
-
-
-def _entries() -> Entries:
-    return Entries(cache_directory(), size_limit())
+    return key_of(fusion, options, compiler) if may_keep(options) else None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +14,9 @@ from fusec.diagnostics import FusecError
 from fusec.foreign import load_npz, load_safetensors
 from fusec.hostir.program import Buffer, span
 from fusec.ir.dtype import ALL, DType
-from fusec.ir.evaluate import Array, Sizes
+
+if TYPE_CHECKING:
+    from fusec.ir.evaluate import Array, Sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +171,8 @@ def as_declared(name: str, array: Array, dtype: DType) -> Array:
 
 def save_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays to a .safetensors or .npz file, aside first and then renamed."""
+    import tempfile
+
     file = Path(path)
     if file.suffix not in (".npz", ".safetensors"):
         raise FusecError(f"`{file}`: write to a .safetensors or .npz file")

@@ -28,11 +28,9 @@ from fusec.hostir.instructions import (
     Wait,
 )
 from fusec.hostir.placement import placement
-from fusec.hostir.program import Buffer
 from fusec.hostir.steps import Step as ProgramStep
 from fusec.hostir.steps import steps_of
-from fusec.ir.evaluate import Array, Sizes
-from fusec.ops.checks import INDEX_ERRORS
+from fusec.ir.index_errors import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, lay_out, layout_of
 from fusec.run.distributed.exchange import (
     circumstances,
@@ -49,6 +47,8 @@ from fusec.run.streams import Streams
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
 
 if TYPE_CHECKING:
+    from fusec.hostir.program import Buffer
+    from fusec.ir.evaluate import Array, Sizes
     from fusec.run.execute import Executable
 
 ZONE = 512

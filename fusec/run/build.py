@@ -11,7 +11,8 @@ from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import InternalError
 from fusec.processors import usable_processors
 from fusec.run.binary.headers import headers_for, with_included
-from fusec.run.binary.nvrtc import FLAGS, Compiled, compile_cuda, compiler_version
+from fusec.run.binary.nvrtc import FLAGS, Compiled, compile_cuda
+from fusec.run.binary.version import compiler_version
 from fusec.run.cache import Cache, entry_key, user_cache
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A built kernel file and what is known about it."""
+    """A built kernel file and what is known about it; key: of its entry in the cache."""
 
     name: str
     arch: str
@@ -50,6 +51,7 @@ class Artifact:
     cached: bool
     seconds: float
     warnings: tuple[str, ...] = ()
+    key: str = ""
 
 
 # A kernel's name and an architecture.
@@ -130,7 +132,7 @@ def _build_one(source: Source, arch: str, options: tuple[str, ...], cache: Cache
                 )
                 cache.store(key, compiled)
     artifact = artifact_of(source.name, arch, compiler, compiled)
-    return replace(artifact, cached=cached, seconds=time.perf_counter() - start)
+    return replace(artifact, key=key, cached=cached, seconds=time.perf_counter() - start)
 
 
 def artifact_of(name: str, arch: str, compiler: str, compiled: Compiled) -> Artifact:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING
 
 from fusec import trust
 from fusec.diagnostics import FusecError
 from fusec.foreign import decode_json, decoding
-from fusec.run.binary.nvrtc import Compiled
 from fusec.run.cache_size import LOCKS, size_limit
 from fusec.run.entries import Entries, cache_directory, digest_of
+
+if TYPE_CHECKING:
+    from fusec.run.binary.nvrtc import Compiled
 
 _LAYOUT = b"fusec kernel 2"
 """The first line of an entry; its number grows whenever what follows changes its form."""
@@ -55,6 +58,11 @@ class Cache(Entries):
         body = self.read(key, KIND, _LAYOUT)
         return None if body is None else _decode(body)
 
+    def cubin(self, key: str) -> bytes | None:
+        """Return the machine code of an entry that was read before; None where it is gone."""
+        body = self.read(key, KIND, _LAYOUT)
+        return None if body is None else body.partition(b"\n")[2]
+
     def store(self, key: str, compiled: Compiled) -> bool:
         """Write the entry; return False, and say so once, where the folder cannot be written."""
         return self.write(key, KIND, _LAYOUT, _encode(compiled))
@@ -92,6 +100,8 @@ def _encode(compiled: Compiled) -> bytes:
 
 def _decode(body: bytes) -> Compiled | None:
     """Return what an entry holds, or None where it is no kernel."""
+    from fusec.run.binary.nvrtc import Compiled
+
     line, _, cubin = body.partition(b"\n")
     try:
         with decoding(ValueError):

@@ -15,7 +15,7 @@ from fusec.foreign import RECORD_BYTES, read_text
 
 VARIABLE = "FUSEC_CACHE_LIMIT"
 DEFAULT_LIMIT = 2_000_000_000
-ENTRY = re.compile(r"[0-9a-f]{64}\.(?:kernel|plan)")
+ENTRY = re.compile(r"[0-9a-f]{64}\.(?:kernel|plan|call)")
 FOLDER = re.compile(r"[0-9a-f]{2}")
 LOCKS = "locks"
 _TOTAL = "total"

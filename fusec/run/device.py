@@ -8,17 +8,19 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, OutOfMemory
-from fusec.ir.evaluate import Array
-from fusec.run.rows import Rows
 from fusec.run.streams import Pool
-from fusec.segment.roofline import Rates
 from fusec.target import TARGETS, Target
+
+if TYPE_CHECKING:
+    from fusec.ir.evaluate import Array
+    from fusec.run.rows import Rows
+    from fusec.segment.roofline import Rates
 
 _OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 _ENVIRONMENT = {
@@ -30,6 +32,8 @@ _ENVIRONMENT = {
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "the kernels are built for another GPU",
     "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE": "the driver does not support this GPU",
 }
+_CAPABILITY = (75, 76)
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 
 
 def device_available() -> str | None:
@@ -45,6 +49,20 @@ def device_available() -> str | None:
     if library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
         return "no CUDA GPU is visible"
     return None
+
+
+def device_capability() -> int | None:
+    """Return the compute capability of the first GPU, 90 for 9.0; None where it is not known.
+
+    The driver library alone is loaded, and there is no context: for where one is available.
+    """
+    library = ctypes.CDLL("libcuda.so.1")
+    device = ctypes.c_int(0)
+    numbers = ctypes.c_int(0), ctypes.c_int(0)
+    failed = library.cuDeviceGet(ctypes.byref(device), 0)
+    for number, attribute in zip(numbers, _CAPABILITY, strict=True):
+        failed = failed or library.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
+    return None if failed else numbers[0].value * 10 + numbers[1].value
 
 
 def load_driver() -> Any:
@@ -80,6 +98,8 @@ class DeviceFacts:
     @property
     def rates(self) -> Rates:
         """Return the limits by which times are judged; of tensor cores where they are known."""
+        from fusec.segment.roofline import Rates
+
         target = self.target
         if target is not None and target.device in self.name:
             return Rates(target.read_bandwidth, target.half_flops)

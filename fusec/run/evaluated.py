@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusec.dataclasses import dataclass
-from fusec.hostir.instructions import Post
-from fusec.hostir.program import HostProgram
-from fusec.ir.evaluate import Array, Sizes
-from fusec.ir.graph import Fusion
 from fusec.run.arrays import over_bytes
-from fusec.run.operations import Place
+
+if TYPE_CHECKING:
+    from fusec.hostir.instructions import Post
+    from fusec.hostir.program import HostProgram
+    from fusec.ir.evaluate import Array, Sizes
+    from fusec.ir.graph import Fusion
+    from fusec.run.operations import Place
 
 
 @dataclass(frozen=True)

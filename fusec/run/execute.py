@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusec.diagnostics import FusecError, Unsupported
-from fusec.hostir.program import HostProgram
-from fusec.ir.evaluate import Array, Sizes
-from fusec.ir.graph import Fusion
-from fusec.run.bound import Bound
-from fusec.run.device import Device
-from fusec.run.distributed.exchange import Member
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import HostProgram
+    from fusec.ir.evaluate import Array, Sizes
+    from fusec.ir.graph import Fusion
+    from fusec.run.bound import Bound
+    from fusec.run.device import Device
+    from fusec.run.distributed.exchange import Member
 
 
 class Executable:
@@ -85,6 +87,8 @@ class Executable:
         sibling: another plan of the same fusion, bound to the same, whose inputs and outputs are
         taken; it must stay open as long.
         """
+        from fusec.run.bound import Bound
+
         self.program.check_guards(sizes)
         self.program.check_indices(sizes)
         return Bound(self, inputs, sizes, sibling)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, InternalError, Unsupported
-from fusec.hostir.instructions import Launch
-from fusec.ir.dtype import DType
 from fusec.schedule.plan import (
     Argument,
     ScalarArgument,
     SizeArgument,
     TensorMapArgument,
 )
+
+if TYPE_CHECKING:
+    from fusec.hostir.instructions import Launch
+    from fusec.ir.dtype import DType
 
 TENSOR_MAP_BYTES = 128
 GRID_LIMITS = (2**31 - 1, 65535, 65535)

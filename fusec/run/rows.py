@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from fusec.hostir.program import Buffer
-from fusec.ir.evaluate import Sizes
+from typing import TYPE_CHECKING
+
 from fusec.ir.row_copies import Rows, row_copies
 from fusec.run.arrays import layout_of
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import Buffer
+    from fusec.ir.evaluate import Sizes
 
 __all__ = ["Rows", "rows_of"]
 

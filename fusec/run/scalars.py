@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
-from fusec.hostir.program import HostProgram
-from fusec.ir.evaluate import Sizes
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import HostProgram
+    from fusec.ir.evaluate import Sizes
 
 
 def scalar_values(program: HostProgram, inputs: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -115,6 +114,8 @@ def _names(name: str, slices: Iterable[Slice]) -> Iterator[dict[str, Any]]:
 
 def write_trace(path: str | Path, name: str, slices: Sequence[Slice]) -> None:
     """Write a trace, aside first and then renamed; FusecError where that cannot be."""
+    import tempfile
+
     file = Path(path)
     aside = ""
     try:

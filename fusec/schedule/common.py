@@ -11,8 +11,9 @@ from fusec.ir.dim import Dim, dim, product, symbol
 from fusec.ir.dtype import U64, DType
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.identity_cache import IdentityCache
+from fusec.ir.index_errors import INDEX_ERRORS
 from fusec.ir.substitute import substitute_dims
-from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
+from fusec.ops.checks import CHECK_INDEX
 from fusec.schedule.plan import (
     Argument,
     Guard,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fusec.dataclasses import dataclass, field
-from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.schedule.orders import PlannedOrder
+
+if TYPE_CHECKING:
+    from fusec.index.instances import Instance
 
 P = TypeVar("P", covariant=True)
 R = TypeVar("R", covariant=True)

@@ -5,7 +5,7 @@ Every group has a rank, and no edge leads to a smaller one (`ranks`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from fusec.ir.graph import Fusion, Node, Value
@@ -13,6 +13,9 @@ from fusec.segment.graph import Graph, Group
 from fusec.segment.piece import Chosen, Fragment, Piece
 from fusec.segment.ranks import MAX_BETWEEN, closure, make_room
 from fusec.segment.segmented import extract
+
+MOST_FUSIONS = 64
+"""Fusions of pieces that are kept, the last ones."""
 
 
 class Groups:
@@ -26,6 +29,7 @@ class Groups:
         self.pieces: dict[Piece, None] = {}
         self.readers: dict[Value, dict[Piece, None]] = {}
         self._holder: dict[Node, Piece] = {}
+        self._fusions: dict[Hashable, Fusion] = {}
         found: list[Piece] = []
         for group in groups:
             piece = Piece(set(group), *graph.expanded(group))
@@ -311,9 +315,18 @@ class Groups:
         return sorted(nodes, key=self.graph.position.__getitem__)
 
     def fusion_of(self, chosen: Collection[Piece], name: str) -> Fusion:
-        """Return the pieces as one fusion of its own."""
-        results = frozenset(self.results(chosen))
-        return extract(self.graph.fusion, self.members(chosen), name, results)
+        """Return the pieces as one fusion of its own, the same one as lately of the same nodes.
+
+        What schedulers have found of it, they need not find again.
+        """
+        nodes, results = self.members(chosen), frozenset(self.results(chosen))
+        key = name, results, *nodes
+        known = self._fusions.get(key)
+        if known is None:
+            known = self._fusions[key] = extract(self.graph.fusion, nodes, name, results)
+            if len(self._fusions) > MOST_FUSIONS:
+                del self._fusions[next(iter(self._fusions))]
+        return known
 
     def crosses_boundary(self, chosen: Collection[Piece]) -> bool:
         """Return whether a `segment_set` and a user of it stand in the pieces."""

@@ -29,6 +29,10 @@ REFUSED_SECONDS = 1e6
 """The price of a segment that nobody accepts: any accepted merge of it is a gain."""
 
 
+Structure = tuple[Any, tuple[str, ...]]
+"""The structure of a segment, and the names of its values in canonical order."""
+
+
 @dataclass(frozen=True)
 class Offer:
     """The cheapest accepted proposal, if any, and what the other schedulers said."""
@@ -112,6 +116,7 @@ class Offers:
         self.splits = Splits(target)
         self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
         self._by_structure: dict[Hashable, ByStructure] = {}
+        self._proposals: dict[Any, tuple[tuple[str, ...], Proposal]] = {}
 
     def is_too_long(self, nodes: Collection[Node], sizes: Mapping[str, int]) -> bool:
         """Return whether all schedulers would refuse some nodes since NVRTC would take too long."""
@@ -129,15 +134,20 @@ class Offers:
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
         # Families recognise some graphs by their constants, but none by which numbers are random.
         key = (segment.structure(offsets=False), around.written(segment), read, around.pinned, only)
-        made = (v for n in segment.canonical_order for v in n.outputs)
-        names = (*(i.value.name for i in segment.inputs), *(v.name for v in made))
+        names = _names(segment)
         if key not in self._known:
-            self._known[key] = (names, self.ask(segment, around, only))
+            self._known[key] = (names, self._asked(segment, around, only, (key[0], names)))
         asked, offer = self._known[key]
         return offer if asked == names else renamed(offer, dict(zip(asked, names, strict=True)))
 
     def ask(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Ask the schedulers, or the one called `only`."""
+        structure = segment.structure(offsets=False), _names(segment)
+        return self._asked(segment, around, only, structure)
+
+    def _asked(
+        self, segment: Fusion, around: Surroundings, only: str | None, structure: Structure
+    ) -> Offer:
         refusals: list[tuple[str, Refusal]] = []
         accepted: list[tuple[float, str, Estimate]] = []
         hazard = in_place_hazard(segment)
@@ -151,8 +161,7 @@ class Offers:
             if hazard is not None:
                 refusals.append((scheduler.name, hazard))
                 continue
-            self.asked += 1
-            proposal = proposal_of(scheduler, segment, self.target)
+            proposal = self._proposal(scheduler, segment, structure)
             if isinstance(proposal, Refusal):
                 refusals.append((scheduler.name, proposal))
             elif proposal.kernels == 0 and not proposal.exchange and no_view is not None:
@@ -167,16 +176,35 @@ class Offers:
         dearer = tuple((name, seconds) for seconds, name, _ in accepted if name != best[1])
         return Offer(best[1], best[2], best[0], tuple(refusals), dearer)
 
+    def _proposal(self, scheduler: Scheduler, segment: Fusion, structure: Structure) -> Proposal:
+        """Return what a scheduler says of a structure, whatever is around it."""
+        form, names = structure
+        key = scheduler.name, form
+        if key not in self._proposals:
+            self.asked += 1
+            self._proposals[key] = names, proposal_of(scheduler, segment, self.target)
+        asked, proposal = self._proposals[key]
+        if asked == names or not isinstance(proposal, Refusal):
+            return proposal
+        return _with_own_names(proposal, dict(zip(asked, names, strict=True)))
+
+
+def _names(segment: Fusion) -> tuple[str, ...]:
+    """Return the names of the values of a segment, in the order of its structure."""
+    made = (v for n in segment.canonical_order for v in n.outputs)
+    return (*(i.value.name for i in segment.inputs), *(v.name for v in made))
+
 
 def renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
     """Return the offer for a segment of the same structure, with its own names in the reasons."""
-    refusals = tuple(
-        (scheduler, Refusal(refusal.rule, with_names(refusal.because, names)))
-        if "`" in refusal.because
-        else (scheduler, refusal)
-        for scheduler, refusal in offer.refusals
-    )
-    return replace(offer, refusals=refusals)
+    refusals = ((scheduler, _with_own_names(each, names)) for scheduler, each in offer.refusals)
+    return replace(offer, refusals=tuple(refusals))
+
+
+def _with_own_names(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
+    if "`" not in refusal.because:
+        return refusal
+    return Refusal(refusal.rule, with_names(refusal.because, names))
 
 
 def with_names(text: str, names: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from fusec.index.demanded import demand
 from fusec.index.regions import By, Demanded, Region
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.ir.identity_cache import IdentityCache
 from fusec.segment.protocol import Estimate
 
 SECTOR = 32
@@ -43,7 +44,10 @@ def _written(fusion: Fusion, value: Value) -> int:
 
 def traffic(fusion: Fusion) -> int:
     """Return the bytes that a single kernel for the fusion must move, at hint sizes."""
-    return bytes_read(fusion) + bytes_written(fusion)
+    return _TRAFFIC.of(fusion, None, lambda: bytes_read(fusion) + bytes_written(fusion))
+
+
+_TRAFFIC = IdentityCache[int]()
 
 
 def with_writes(estimate: Estimate, fusion: Fusion) -> Estimate:

@@ -1,5 +1,5 @@
 """What a GPU can do, as data."""
 
-from fusec.target.table import TARGETS, Target, find, nearest, own_file
+from fusec.target.table import TARGETS, Target, find, nearest, nearest_arch, own_file
 
-__all__ = ["TARGETS", "Target", "find", "nearest", "own_file"]
+__all__ = ["TARGETS", "Target", "find", "nearest", "nearest_arch", "own_file"]

@@ -109,7 +109,7 @@ class Target:
     @property
     def capability(self) -> int:
         """Return the compute capability as a number, 90 for sm_90a."""
-        return int(self.arch.removeprefix("sm_").rstrip("abf"))
+        return capability_of(self.arch)
 
     @property
     def has_wgmma(self) -> bool:
@@ -332,15 +332,22 @@ def nearest(archs: Iterable[str], capability: int) -> Target | None:
 
     That is an earlier one of its generation, without features of that one alone.
     """
-    known = (TARGETS[arch] for arch in archs)
+    arch = nearest_arch(archs, capability)
+    return None if arch is None else TARGETS[arch]
+
+
+def nearest_arch(archs: Iterable[str], capability: int) -> str | None:
+    """Return the name of `nearest`, without its file."""
+    known = ((capability_of(arch), arch) for arch in archs)
     fitting = (
-        t
-        for t in known
-        if t.capability == capability
-        or (
-            t.arch[-1].isdigit()
-            and t.capability // 10 == capability // 10
-            and t.capability < capability
-        )
+        (own, arch)
+        for own, arch in known
+        if own == capability
+        or (arch[-1].isdigit() and own // 10 == capability // 10 and own < capability)
     )
-    return max(fitting, key=lambda t: (t.capability, t.arch), default=None)
+    return max(fitting, default=(0, None))[1]
+
+
+def capability_of(arch: str) -> int:
+    """Return the compute capability of a target as a number, 90 for sm_90a."""
+    return int(arch.removeprefix("sm_").rstrip("abf"))

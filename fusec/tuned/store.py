@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -16,11 +15,9 @@ from fusec.foreign import RECORD_BYTES, read_text
 from fusec.options import environment
 from fusec.tuned.entry import Entry, damaged, read_entry
 from fusec.tuned.key import Key, distance
+from fusec.user_files import NO_FILES, TUNED, check_own, user_file
 
 FOLDER = Path(__file__).parent
-VARIABLE = "FUSEC_TUNED"
-NO_FILES = "0"
-"""The value of FUSEC_TUNED that leaves out those that come with fusec, too."""
 LEAST_DISTANCE = 1e-6
 """The distance of other sizes, however near."""
 SHIPPED = "fusec"
@@ -105,28 +102,9 @@ def store_of(path: Path, source: str | None = None) -> Store:
     return Store(str(path), text, source or str(path))
 
 
-def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the user's files where FUSEC_TUNED names none."""
-    base = environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path(os.path.expanduser("~")) / ".config") / "fusec" / "tuned"
-
-
-def user_file(arch: str) -> Path:
-    """Return the user's file of a target, in the folder of FUSEC_TUNED where that names one."""
-    chosen = environment(VARIABLE)
-    folder = user_folder() if chosen in (None, NO_FILES) else Path(chosen)
-    return folder / f"{arch}.toml"
-
-
 def shipped_file(arch: str) -> Path:
     """Return the file of a target that comes with fusec, where there is one."""
     return FOLDER / f"{arch}.toml"
-
-
-def check_own(path: Path) -> None:
-    """Raise Untrusted where another user may have written a file of measured schedules."""
-    trust.check(path.parent)
-    trust.check(path)
 
 
 def is_usable(path: Path) -> bool:
@@ -134,7 +112,7 @@ def is_usable(path: Path) -> bool:
     try:
         check_own(path)
     except trust.Untrusted as problem:
-        trust.warn_unused("the file of measured schedules", problem, VARIABLE)
+        trust.warn_unused("the file of measured schedules", problem, TUNED)
         return False
     return True
 
@@ -149,7 +127,7 @@ def store_for(arch: str, folder: Path | None = None) -> list[Store]:
     """
     if folder is not None:
         files = [(folder / f"{arch}.toml", str(folder))]
-    elif environment(VARIABLE) == NO_FILES:
+    elif environment(TUNED) == NO_FILES:
         files = []
     else:
         own = user_file(arch)

@@ -23,7 +23,6 @@ from test_gpu_transports import in_threads
 
 from fusec import FusecError
 from fusec.call import fast, helper
-from fusec.call import program as calls
 from fusec.call.fast import helper_steps
 from fusec.call.memory import Arena
 from fusec.call.record import Record
@@ -381,7 +380,8 @@ def reduced(helped: Any, monkeypatch: pytest.MonkeyPatch) -> Reduced:  # noqa: F
     driver.set_notes_copies(0)
     transport = Reduces(driver)
     mesh = Mesh((("mesh", 2),), (0, 1))
-    monkeypatch.setattr(calls, "member_of", lambda *_: Member(mesh, 0, transport))
+    member = Member(mesh, 0, transport)
+    monkeypatch.setattr("fusec.run.distributed.process.member_of", lambda *_: member)
     return compile(LARGEST), device, transport, driver
 
 

@@ -568,7 +568,7 @@ def test_each_rank_passes_its_parts_and_gets_its_parts(
             met.append(called)
             return Member(of, links.rank, OverSockets(links))
 
-        monkeypatch.setattr(calls, "member_of", member_of)
+        monkeypatch.setattr("fusec.run.distributed.process.member_of", member_of)
         found = list[dict[str, np.ndarray]]()
         for k, (b, eps) in enumerate(CALLS):
             device.capturing = b > 8

@@ -12,7 +12,6 @@ from test_calls_of_ranks import Lanes, OverSockets, device  # noqa: F401
 from test_parallel_examples import verdict_of
 
 import fusec
-from fusec.call import program as calls
 from fusec.driver import Compilation
 from fusec.hostir.instructions import Alias
 from fusec.ir.sharding import Mesh
@@ -93,7 +92,7 @@ def test_a_call_with_other_parts_is_built_for_them(
         def member_of(called: str, of: Mesh, device: Any) -> Member:
             return Member(of, links.rank, OverSockets(links))
 
-        monkeypatch.setattr(calls, "member_of", member_of)
+        monkeypatch.setattr("fusec.run.distributed.process.member_of", member_of)
         own = [(np.split(x, 2)[links.rank], r) for x, r in given]
         return [np.array(program(*map(on_gpu, arrays)).array) for arrays in own]
 

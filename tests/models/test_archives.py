@@ -75,7 +75,7 @@ def test_sizes_of_an_export_are_dims() -> None:
 def test_a_model_keeps_its_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in ("fusec.call.host", "fusec.api"):
+    for place in ("fusec.call.host", "fusec.compiling"):
         monkeypatch.setattr(f"{place}.device_available", lambda: "none today")
     path = ARCHIVES / "cache.pt2"
     assert fusec(capsys, "import", path, "-o", tmp_path / "cache").code == 0

@@ -32,7 +32,7 @@ HALF = {"module": "layers.0", "line": "25"}
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for place in ("fusec.run.device", "fusec.call.host", "fusec.api"):
+    for place in ("fusec.run.device", "fusec.call.host", "fusec.compiling"):
         monkeypatch.setattr(f"{place}.device_available", lambda: "none today")
     monkeypatch.chdir(tmp_path)
 

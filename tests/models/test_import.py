@@ -31,7 +31,7 @@ X = np.linspace(-1, 1, 18, dtype=np.float32).reshape(3, 6)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("fusec.run.device.device_available", lambda: "none today")
     monkeypatch.setattr("fusec.call.host.device_available", lambda: "none today")
-    monkeypatch.setattr("fusec.api.device_available", lambda: "none today")
+    monkeypatch.setattr("fusec.compiling.device_available", lambda: "none today")
     monkeypatch.chdir(tmp_path)
 
 

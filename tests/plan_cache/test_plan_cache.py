@@ -20,6 +20,7 @@ from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.plan_cache import key as keys
+from fusec.plan_cache import shared
 from fusec.plan_cache.key import key_of
 from fusec.plan_cache.store import recall
 from fusec.stages import Recorded
@@ -146,15 +147,15 @@ def test_a_changed_file_of_fusec_is_another_tree(
     file = tmp_path / "inner/module.py"
     file.write_text("a = 1\n")
     (tmp_path / "notes.txt").write_text("not of the tree")
-    monkeypatch.setattr(keys, "_PACKAGE", str(tmp_path))
+    monkeypatch.setattr(shared, "_PACKAGE", str(tmp_path))
     os.utime(file, ns=(0, 1_000))
-    first = keys.tree_digest.__wrapped__()
+    first = shared.tree_digest.__wrapped__()
     os.utime(file, ns=(0, 2_000))
-    assert keys.tree_digest.__wrapped__() not in (None, first)
-    os.utime(file, ns=(0, keys.LOADED_NS))
-    assert keys.tree_digest.__wrapped__() is None
-    monkeypatch.setattr(keys, "_PACKAGE", str(tmp_path / "fusec.zip"))
-    assert keys.tree_digest.__wrapped__() is None
+    assert shared.tree_digest.__wrapped__() not in (None, first)
+    os.utime(file, ns=(0, shared.LOADED_NS))
+    assert shared.tree_digest.__wrapped__() is None
+    monkeypatch.setattr(shared, "_PACKAGE", str(tmp_path / "fusec.zip"))
+    assert shared.tree_digest.__wrapped__() is None
 
 
 def test_what_cannot_be_written_is_planned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,8 +139,8 @@ class Silent:
 
 
 def silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    bindings = nvrtc._bindings()
-    monkeypatch.setattr(nvrtc, "_bindings", lambda: Silent(bindings))
+    bindings = nvrtc.bindings()
+    monkeypatch.setattr(nvrtc, "bindings", lambda: Silent(bindings))
 
 
 def facts(artifact: Artifact) -> tuple[object, ...]:

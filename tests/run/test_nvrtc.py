@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusec.diagnostics import EnvironmentProblem
-from fusec.run.binary import nvrtc
+from fusec.run.binary import version
 from fusec.run.binary.compiler_log import first_error, parse_warnings
 from fusec.run.binary.nvrtc import CompileError, compile_cuda, compile_ptx
 from fusec.run.binary.sass import find_tool, sass
@@ -70,7 +70,7 @@ def test_the_current_folder_does_not_matter(tmp_path: Path) -> None:
         "print(hashlib.sha256(built.cubin).hexdigest())\n"
     )
     (tmp_path / "two.h").write_text("#error stray header\n")
-    package = str(Path(nvrtc.__file__).parents[3])
+    package = str(Path(version.__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": package}
     digests = {
         subprocess.run(
@@ -110,13 +110,13 @@ def test_missing_nvrtc_is_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     def absent(name: str) -> object:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(nvrtc.importlib, "import_module", absent)
-    nvrtc._bindings.cache_clear()
+    monkeypatch.setattr(version.importlib, "import_module", absent)
+    version.bindings.cache_clear()
     try:
         with pytest.raises(EnvironmentProblem, match="NVRTC") as caught:
             compile_cuda(DOUBLE_IT, name="twice", arch="sm_80", headers={})
     finally:
-        nvrtc._bindings.cache_clear()
+        version.bindings.cache_clear()
     assert caught.value.exit_code == 4
     assert "pip install" in (caught.value.diagnostic.help or "")
 

@@ -185,7 +185,7 @@ def test_a_helper_that_was_built_is_used_again(
     library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Linkers write what all may write, where the umask lets them."""
-    monkeypatch.setattr(helper, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     assert helper.built(library.parent) == library
 
 

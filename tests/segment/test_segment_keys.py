@@ -9,12 +9,12 @@ from fake_schedulers import H200, usual
 
 from fusec import lowering
 from fusec.ir.dtype import BF16, F32, I64
-from fusec.ir.graph import Const, Fusion, Node
+from fusec.ir.graph import Const, Fusion, Node, Value
 from fusec.ops import TABLE
 from fusec.ops.builder.build import GraphBuilder
 from fusec.options import CompileOptions
 from fusec.schedule.registry import schedulers
-from fusec.segment.offers import Offers, proposal_of
+from fusec.segment.offers import Offers, Surroundings, proposal_of
 from fusec.segment.search import segment
 
 ROWS, WIDTH = 512, 256
@@ -109,3 +109,19 @@ def test_bounds_of_random_numbers_stay_in_the_key() -> None:
         return fd.finish()
 
     assert made(1.0).structure(offsets=False) != made(2.0).structure(offsets=False)
+
+
+def test_proposals_do_not_depend_on_what_is_around() -> None:
+    """Each scheduler is asked for a structure once; refusals name the segment's own values."""
+    offers, found = Offers(schedulers(), H200), list[str]()
+    for name in ("x", "z"):
+        fd = GraphBuilder("chain")
+        made = fd.apply("exp", fd.input(name, F32, (ROWS, WIDTH)))
+        fd.output(fd.apply("sum", made, dims=[0]))
+        fusion = fd.finish()
+        crossing = frozenset(o.value for o in fusion.outputs)
+        for pinned, read in ((False, frozenset[Value]()), (False, crossing), (True, crossing)):
+            offer = offers.of(fusion, Surroundings(frozenset(), read, pinned))
+            found.append(f"{offer.estimate} {offer.reasons()}".replace(f"`{name}`", "`input`"))
+    assert offers.asked == len(offers.schedulers)
+    assert len({*found}) == 1

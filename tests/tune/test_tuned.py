@@ -25,8 +25,9 @@ from fusec.segment.segmented import Segment
 from fusec.target import TARGETS, find
 from fusec.tuned import Entry, key_of
 from fusec.tuned.key import distance
-from fusec.tuned.store import merged, shipped_file, store_of, text_of, user_file, write
+from fusec.tuned.store import merged, shipped_file, store_of, text_of, write
 from fusec.tuned.templates import digests
+from fusec.user_files import user_file
 
 Capture = pytest.CaptureFixture[str]
 OPTIONS = CompileOptions(targets=("sm_90a",), targets_given=True)

@@ -104,7 +104,7 @@ def with_weights(path: str, options: RunOptions) -> RunOptions:
 
 def _load_inputs(fusion: Fusion, path: str, seed: int, fixed: Mapping[str, Any]) -> dict[str, Any]:
     from fusec.run.arrays import as_declared, load_arrays
-    from fusec.run.inputs import generator_state
+    from fusec.run.binding import generator_state
 
     arrays = {**fixed, **load_arrays(path)}
     inputs: dict[str, Any] = {}

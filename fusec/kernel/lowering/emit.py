@@ -9,6 +9,7 @@ from fusec.dataclasses import dataclass, field
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F64, I32, I64, DType
 from fusec.ir.expression import Loaded
+from fusec.ir.index_errors import INDEX_ERRORS
 from fusec.kernel.ctext import (
     compute_type,
     converted,
@@ -38,7 +39,7 @@ from fusec.kernel.nodes import (
     Word,
     grouped,
 )
-from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
+from fusec.ops.checks import CHECK_INDEX
 
 _INLINE_WIDTH = 56
 

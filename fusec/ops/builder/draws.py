@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from fusec.dataclasses import replace
 from fusec.diagnostics import FusecError, Span, Unsupported
-from fusec.generator import DRAWS_PER_CALL
+from fusec.generator import DRAWS_PER_CALL, PARTS
 from fusec.ir.dtype import U64
 from fusec.ir.graph import Input, Value
 from fusec.ops.builder.inputs import InputBuilder
-
-PARTS = ("seed", "offset")
 
 
 class DrawBuilder(InputBuilder):

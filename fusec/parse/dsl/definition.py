@@ -11,13 +11,13 @@ from fusec import executor
 from fusec.codes.calls import MISSING_ARGUMENT
 from fusec.codes.declarations import ALIAS_NOT_AN_INPUT
 from fusec.diagnostics import FusecError, Span, WrongType
+from fusec.generator import PARTS
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import Fusion, Operand, Value
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 from fusec.ops.builder.build import GraphBuilder
-from fusec.ops.builder.draws import PARTS
 from fusec.ops.builder.size_operands import operand_of_size
 from fusec.ops.builder.wording import PythonWording
 from fusec.ops.frameworks import find_bare

@@ -8,10 +8,9 @@ from functools import cache
 from typing import Any
 
 from fusec.diagnostics import InternalError
-from fusec.generator import DRAWS_PER_CALL, default_generator
+from fusec.generator import PARTS, default_generator, next_torch_pair
 from fusec.ir.dtype import U64
 from fusec.ir.graph import Fusion
-from fusec.ops.builder.draws import PARTS
 from fusec.parse.dsl.inputs import Actual
 
 
@@ -40,14 +39,7 @@ def torch_pair(tensor: Any) -> tuple[int, int]:
     if not tensor.is_cuda:
         # It has no offset: its next number is a seed.
         return int(torch.empty((), dtype=torch.int64).random_()), 0
-    return next_pair(torch.cuda.default_generators[tensor.device.index])
-
-
-def next_pair(generator: Any) -> tuple[int, int]:
-    """Return seed and offset from a generator of PyTorch for a GPU, which moves on."""
-    offset = generator.get_offset()
-    generator.set_offset(offset + DRAWS_PER_CALL)
-    return generator.initial_seed(), offset
+    return next_torch_pair(torch.cuda.default_generators[tensor.device.index])
 
 
 def _cannot_write(_: Any) -> None:

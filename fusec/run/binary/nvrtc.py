@@ -6,10 +6,8 @@ compiles, so threads build in parallel.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
-from importlib import metadata
 from typing import Any
 
 from fusec.dataclasses import dataclass
@@ -17,6 +15,7 @@ from fusec.diagnostics import EnvironmentProblem, InternalError, Span
 from fusec.run.binary.compiler_log import first_error, parse_warnings
 from fusec.run.binary.cubin import KernelStats, kernel_stats
 from fusec.run.binary.headers import anchor_includes
+from fusec.run.binary.version import bindings, compiler_version
 
 # Line tables hold the folder of every file. A folder of our own, instead of the current one, keeps
 # cubins equal from directory to directory.
@@ -24,10 +23,6 @@ _FOLDER = "/fusec/"
 _STANDARD = "-std=c++17"
 FLAGS = (_STANDARD, "-lineinfo")
 """What every cubin is built with."""
-
-_WHEELS = {"12": "nvidia-cuda-nvrtc-cu12"}
-"""NVRTC's wheel by the major version of the bindings, where it is not the usual one."""
-_INSTALL = "pip install 'cuda-python>=13,<14' 'nvidia-cuda-nvrtc>=13.0,<14'"
 
 
 class CompileError(InternalError):
@@ -113,17 +108,6 @@ def compile_ptx(
     return ptx.rstrip(b"\0").decode()
 
 
-@cache
-def compiler_version() -> str:
-    """Return `nvrtc 13.0.88`: from the wheel's metadata, without one by asking NVRTC."""
-    try:
-        bindings = metadata.version("cuda-bindings").partition(".")[0]
-        return f"nvrtc {metadata.version(_WHEELS.get(bindings, 'nvidia-cuda-nvrtc'))}"
-    except metadata.PackageNotFoundError:
-        _, major, minor = _bindings().nvrtcVersion()
-        return f"nvrtc {major}.{minor}"
-
-
 def least_driver(compiler: str) -> int:
     """Return the least CUDA version of drivers for what `nvrtc 13.0.88` builds: 13000.
 
@@ -135,7 +119,7 @@ def least_driver(compiler: str) -> int:
 @cache
 def supported_architectures() -> tuple[int, ...]:
     """Return the compute capabilities that this NVRTC builds for: 80, 90, ..."""
-    _, archs = _bindings().nvrtcGetSupportedArchs()
+    _, archs = bindings().nvrtcGetSupportedArchs()
     return tuple(archs)
 
 
@@ -146,30 +130,16 @@ def _usual() -> tuple[str, ...]:
     `--minimal` leaves out what kernels never use: textures, the runtime's functions. NVRTC's own
     cache stays aside: what it finds there comes without the assembler's warnings.
     """
-    _, major, minor = _bindings().nvrtcVersion()
+    _, major, minor = bindings().nvrtcVersion()
     known = {"--minimal": (12, 4), "--no-cache": (12, 9)}
     return tuple(flag for flag, since in known.items() if (major, minor) >= since)
-
-
-@cache
-def _bindings() -> Any:
-    """Import cuda.bindings.nvrtc and load the library behind it."""
-    try:
-        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
-        nvrtc.nvrtcVersion()
-    except (ImportError, OSError, RuntimeError) as problem:
-        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
-        raise EnvironmentProblem(
-            "NVRTC, the CUDA run-time compiler, is not available", notes=[reason], help=_INSTALL
-        ) from problem
-    return nvrtc
 
 
 def _compile(
     source: str, name: str, headers: Mapping[str, str], flags: Sequence[str], kind: str
 ) -> tuple[bytes, str]:
     """Run one NVRTC program and return its image and log."""
-    nvrtc = _bindings()
+    nvrtc = bindings()
     flags = (*flags, *_usual())
     texts = [anchor_includes(text, headers, _FOLDER).encode() for text in headers.values()]
     result, program = nvrtc.nvrtcCreateProgram(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, InternalError
@@ -18,14 +18,15 @@ from fusec.hostir.instructions import (
     Receive,
     Wait,
 )
-from fusec.hostir.program import Buffer, HostProgram
-from fusec.hostir.steps import Step
-from fusec.ir.evaluate import Sizes
-from fusec.ir.sharding import Mesh
 from fusec.run.arrays import dense_strides, layout_of
-from fusec.run.operations import Place
 from fusec.run.transports.protocol import Begin, DeviceTransport, Exchange, Joined, Transport
-from fusec.schedule.gathered_outputs import is_gathered_by_nccl
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import Buffer, HostProgram
+    from fusec.hostir.steps import Step
+    from fusec.ir.evaluate import Sizes
+    from fusec.ir.sharding import Mesh
+    from fusec.run.operations import Place
 
 HOST_ONLY = (Allocate, Alias, Free, EncodeTensorMap)
 """Instructions of which no stream has work."""
@@ -140,6 +141,8 @@ def gathered_by_nccl(
     transport = None if member is None else member.transport
     if not isinstance(transport, UsesNccl) or not transport.has_nccl:
         return frozenset()
+    from fusec.schedule.gathered_outputs import is_gathered_by_nccl
+
     at_once = (steps[number].instruction for number in immediate_waits(steps))
     return frozenset(
         i.target

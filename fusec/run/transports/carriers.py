@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import Collective
-from fusec.run.transports.protocol import Exchange
-from fusec.schedule.gathered_outputs import GATHERED_OUTPUT
 from fusec.schedule.host.pushed_sums import PUSHED_SLICES, PUSHED_SUM
+
+if TYPE_CHECKING:
+    from fusec.run.transports.protocol import Exchange
 
 PEERS, NCCL, READS, PUSHES = "peer copies", "NCCL", "peer reads", "pushed sums"
 MOVING = (
@@ -36,6 +39,8 @@ def carrier_of(
     barriers: whether all ranks can build the kernel of barriers, for as many ranks. Where this is
     not known yet, it is what is to be expected on one host.
     """
+    from fusec.schedule.gathered_outputs import GATHERED_OUTPUT
+
     if kind in (PUSHED_SLICES, PUSHED_SUM) and one_host and access:
         return Carrier(PUSHES, "small: one kernel per GPU pushes to the others and adds")
     if kind == GATHERED_OUTPUT:

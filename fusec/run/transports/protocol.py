@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
-from fusec.ir.dtype import DType
 from fusec.run.operations import FIXED, Operation, Place
+
+if TYPE_CHECKING:
+    from fusec.ir.dtype import DType
 
 Exchange = Collective | Send | Receive | Share | Unshare
 

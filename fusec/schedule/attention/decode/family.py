@@ -185,7 +185,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
 
 def operands_of(problem: DecodeProblem) -> tuple[Instance, ...]:
     """Return queries, keys and values in loop variables."""
-    found = [problem.decode.operand(s) for s in problem.decode.graph.sources]
+    found = [problem.decode.operand(number) for number in range(3)]
     return tuple(o for o in found if isinstance(o, Instance))
 
 

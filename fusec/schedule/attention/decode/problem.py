@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, lane_zero
@@ -45,7 +46,7 @@ class Decode:
     graph: AttentionGraph
     group: int
 
-    @property
+    @cached_property
     def rounded(self) -> Value | None:
         """Return the weights as the second product takes them: where they are rounded to halves."""
         weights = self.lowering(self.graph.scores, 1).at_home(self.graph.weights)
@@ -130,8 +131,17 @@ class Decode:
         axes = self.axes(self.graph.scores, width)
         return limits_of(scores, axes, frozenset({self.batch}))
 
-    def operand(self, source: Source) -> Instance | Refusal:
-        """Return an operand in loop variables: where it is loaded from."""
+    def operand(self, number: int) -> Instance | Refusal:
+        """Return one of the queries, keys and values in loop variables: where it is loaded from."""
+        if number not in self._operands:
+            self._operands[number] = self._operand(self.graph.sources[number])
+        return self._operands[number]
+
+    @cached_property
+    def _operands(self) -> dict[int, Instance | Refusal]:
+        return {}
+
+    def _operand(self, source: Source) -> Instance | Refusal:
         key = self.graph.scores.domain.axes[-1]
         binding = {**self.row_axes(self.graph.scores), key: of_var(Var(KEY, self.graph.n))}
         for axis in (source.own, source.along):
@@ -216,8 +226,8 @@ def _groups(graph: AttentionGraph) -> Iterator[int]:
 def _shared(decode: Decode) -> Refusal | None:
     """Return why keys and values are not the same for all rows, or not in memory."""
     head = Var(HEAD, dim(decode.group))
-    for source in decode.graph.sources[1:]:
-        operand = decode.operand(source)
+    for number in (1, 2):
+        operand = decode.operand(number)
         if isinstance(operand, Refusal):
             return operand
         if head in operand.variables:
@@ -228,8 +238,8 @@ def _shared(decode: Decode) -> Refusal | None:
 def _check_half_operands(decode: Decode) -> Refusal | None:
     """Return why operands are not rows of halves that cp.async copies."""
     kinds: set[DType] = set()
-    for source in decode.graph.sources:
-        operand = decode.operand(source)
+    for number in range(3):
+        operand = decode.operand(number)
         if isinstance(operand, Refusal):
             return operand
         kinds.add(operand.dtype)

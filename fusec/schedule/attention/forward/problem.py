@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import inf
 
 from fusec.dataclasses import dataclass, fields, replace
@@ -16,6 +17,7 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Output, Value
+from fusec.ir.identity_cache import IdentityCache
 from fusec.ir.roles import Combine
 from fusec.ops.acts import Act
 from fusec.schedule.attention.masks import Bound, does, masks_of
@@ -98,7 +100,7 @@ class AttentionGraph:
         """Return the features of a value."""
         return self.outputs.domain.axes[-1].extent
 
-    @property
+    @cached_property
     def sources(self) -> tuple[Source, Source, Source]:
         """Return the queries, keys and values in the axes of scores and of features."""
         scores = self.scores.domain.axes
@@ -143,6 +145,13 @@ def find_attention(fusion: Fusion) -> Attention | Refusal:
 
 def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     """Return the attention that a segment is, wherever its operands lie, or why it is none."""
+    return _GRAPHS.of(fusion, None, lambda: _found_graph(fusion))
+
+
+_GRAPHS = IdentityCache[AttentionGraph | Refusal]()
+
+
+def _found_graph(fusion: Fusion) -> AttentionGraph | Refusal:
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
     if len(products) != 2:
         because = f"the pattern needs two GEMMs, found {len(products)}"

@@ -17,7 +17,6 @@ from fusec.kernel.nodes import Name, Statement, Sum, operand
 from fusec.schedule.attention.decode.choice import DecodeKernel, DecodeParameters, spelled_layout
 from fusec.schedule.attention.decode.family import DecodePlan
 from fusec.schedule.attention.decode.problem import KEY, Decode, find_decode, start_of
-from fusec.schedule.attention.forward.problem import Source
 from fusec.schedule.attention.kernel.frame import Frame, Scopes, frame_of, neighbours
 from fusec.schedule.attention.kernel.limits import counted, narrowed
 from fusec.schedule.attention.kernel.names import DECODE
@@ -84,8 +83,8 @@ def nodes_of(context: Context, kernel: DecodeKernel) -> DecodeNodes:
     """Return the statements of a kernel of a decoding attention."""
     decode, graph = context.decode, context.decode.graph
     own, of_values = {"Config::kFeatures": graph.features}, {_VALUE_FEATURES: graph.value_features}
-    each = zip(graph.sources, (own, own, of_values), strict=True)
-    queries, keys, values = (_operand(context, source, sizes) for source, sizes in each)
+    each = enumerate((own, own, of_values))
+    queries, keys, values = (_operand(context, number, sizes) for number, sizes in each)
     scores, bounds = _scores(context)
     return DecodeNodes(
         config=_config(context, kernel),
@@ -138,9 +137,9 @@ def _emitter(context: Context, part: Part, width: int) -> Emitter:
     return context.frame.emitter(scopes, axes, width_name, sizes=sizes)
 
 
-def _operand(context: Context, source: Source, sizes: Mapping[str, Dim]) -> RowsNodes:
+def _operand(context: Context, number: int, sizes: Mapping[str, Dim]) -> RowsNodes:
     """Return where an operand's rows begin; sizes: what strides may be made of."""
-    rows = context.decode.operand(source)
+    rows = context.decode.operand(number)
     assert not isinstance(rows, Refusal)
     start = start_of(rows, context.frame.facts)
     assert start is not None

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from fusec.dataclasses import replace
 from fusec.ir.dim import symbol
 from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ir.index_errors import INDEX_ERRORS
 from fusec.ir.substitute import substitute_dims
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.kernel.names import Names
-from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.plan import Kernel, SizeArgument
 
 RESERVED = frozenset([
