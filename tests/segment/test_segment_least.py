@@ -64,7 +64,7 @@ def in_order(fusion: Fusion, *, eager: bool = False) -> tuple[SegmentedFusion, i
     eager: whether every merge is proposed as soon as it is a candidate.
     """
     asked = 0
-    of = Offers.ask
+    of = Offers._asked  # pyright: ignore[reportPrivateUsage]
 
     def ask(self: Offers, *given: object) -> object:
         nonlocal asked
@@ -72,7 +72,7 @@ def in_order(fusion: Fusion, *, eager: bool = False) -> tuple[SegmentedFusion, i
         return of(self, *given)  # pyright: ignore[reportArgumentType]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Offers, "ask", ask)
+        patched.setattr(Offers, "_asked", ask)
         if eager:
             patched.setattr(Merges, "most_gain", Merges.gain)
         return lowering.segment(fusion, OPTIONS), asked
