@@ -108,7 +108,7 @@ def _more(family: Any, plan: Plan[Any, Any], times: int) -> object | None:
         threads = p.threads_y // times
         more = replace(p, storage="registers", threads_y=threads)
         more = family.with_derived(plan.problem, more)
-        fits = more.rows_per_thread * p.vector_width <= MOST_HELD and threads * p.threads_x >= 32
+        fits = more.chunks * p.vector_width <= MOST_HELD and threads * p.threads_x >= 32
         return more if fits else None
     if isinstance(p, InnerOuterParameters):
         # Beyond that the compiler passes over what launch bounds ask for.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from fusec.codegen.views import KernelView, head
+from fusec.codegen.views import NestView, view_of
 from fusec.dataclasses import dataclass
-from fusec.kernel.ctext import index_type
-from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise.choice import PointwiseParameters
 from fusec.schedule.pointwise.family import PointwisePlan
@@ -13,39 +11,24 @@ from fusec.schedule.pointwise.kernel import PointwiseNodes, nodes_of, without_se
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointwiseView(KernelView, PointwiseNodes):
+class PointwiseView(NestView, PointwiseNodes):
     """A loop nest, its vectors and its threads; unroll: rows, or vectors, of a thread at a time."""
 
-    index_type: Type
-    threads_x: int
-    threads_y: int
-    vector_width: int
     unroll: int
 
 
 def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     """Return the view of a pointwise kernel."""
-    p, kernel = plan.parameters, without_second(plan.fusion, kernel)
-    return PointwiseView(
-        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(p, p.break_point > 0),
-        index_type=index_type(wide=p.wide_index),
-        threads_x=p.threads_x,
-        threads_y=p.threads_y,
-        vector_width=p.vector_width,
-        unroll=p.unroll,
-    )
+    kernel = without_second(plan.fusion, kernel)
+    nodes, text = nodes_of(plan, kernel), _sentence(plan.parameters)
+    return view_of(PointwiseView, plan, kernel, nodes, text)
 
 
-def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
-    access = (
-        f"accesses of {parameters.vector_width} elements"
-        if parameters.vector_width > 1
-        else "single elements"
-    )
-    if rows:
-        shape = f"{parameters.threads_y} x {parameters.threads_x} threads (rows x vectors)"
-        each = f"{parameters.unroll} rows per thread"
-        return f"Schedule: rows by vectors of columns, {shape}, {each}, {access}."
-    each = f"{parameters.unroll} vectors per thread"
-    return f"Schedule: one flat loop, {parameters.threads_x} threads, {each}, {access}."
+def _sentence(p: PointwiseParameters) -> str:
+    access = f"accesses of {p.vector_width} elements" if p.vector_width > 1 else "single elements"
+    if p.break_point:
+        shape = f"{p.threads_y} x {p.threads_x} threads (rows x vectors)"
+        each = f"{p.unroll} rows per thread"
+        return f"rows by vectors of columns, {shape}, {each}, {access}"
+    each = f"{p.unroll} vectors per thread"
+    return f"one flat loop, {p.threads_x} threads, {each}, {access}"

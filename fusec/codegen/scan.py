@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fusec.codegen.views import KernelView, head
+from fusec.codegen.views import NestView, view_of
 from fusec.dataclasses import dataclass
-from fusec.kernel.ctext import compute_type, index_type
+from fusec.kernel.ctext import compute_type
 from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.scan.family import ScanParameters, ScanPlan
@@ -12,18 +12,14 @@ from fusec.schedule.scan.kernel import ScanNodes, nodes_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScanView(KernelView, ScanNodes):
+class ScanView(NestView, ScanNodes):
     """Tiles of rows (or of columns): read, combined, and finished where they were read.
 
     tiles: of a row, with totals, flags, counters: workspaces, where blocks share rows; exact:
     whether tiles are just the scanned axis; row_bound: whether rows may run out.
     """
 
-    index_type: Type
     type: Type
-    threads_x: int
-    threads_y: int
-    vector_width: int
     chunks: int
     tiles: int
     totals: str
@@ -38,16 +34,13 @@ def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
     p, scan = plan.parameters, plan.problem
     tile = p.chunks * (p.threads_x * p.vector_width if p.inner else p.threads_y)
     spaces = [w.name for w in plan.workspaces] or ["", "", ""]
-    return ScanView(
-        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(p),
-        index_type=index_type(wide=p.wide_index),
+    return view_of(
+        ScanView,
+        plan,
+        kernel,
+        nodes_of(plan, kernel),
+        _sentence(p),
         type=compute_type(scan.node.output.dtype.compute),
-        threads_x=p.threads_x,
-        threads_y=p.threads_y,
-        vector_width=p.vector_width,
-        chunks=p.chunks,
-        tiles=p.tiles,
         totals=spaces[0],
         flags=spaces[1],
         counters=spaces[2],
@@ -59,16 +52,16 @@ def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
 def _sentence(p: ScanParameters) -> str:
     if p.tiles > 1:
         return (
-            f"Schedule: {p.tiles} tiles of a row, one for each block of {p.threads_x} threads with "
-            f"{p.chunks} x {p.vector_width} elements each; tiles hand on their totals."
+            f"{p.tiles} tiles of a row, one for each block of {p.threads_x} threads with "
+            f"{p.chunks} x {p.vector_width} elements each; tiles hand on their totals"
         )
     if p.inner:
         return (
-            f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "
+            f"{p.threads_x} threads along each row, {p.threads_y} rows per block, "
             f"{p.chunks} x {p.vector_width} elements per thread at a time; the carry goes from "
-            "tile to tile."
+            "tile to tile"
         )
     return (
-        f"Schedule: {p.threads_x} vectors of {p.vector_width} columns, {p.threads_y} spans of "
-        f"{p.chunks} rows at a time; the carry goes from tile to tile."
+        f"{p.threads_x} vectors of {p.vector_width} columns, {p.threads_y} spans of "
+        f"{p.chunks} rows at a time; the carry goes from tile to tile"
     )

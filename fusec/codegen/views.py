@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import cast
+from typing import TypeVar, cast
 
 from fusec.codegen.parameters import Parameter, parameters
-from fusec.dataclasses import dataclass
+from fusec.dataclasses import dataclass, fields
 from fusec.escape import c_comment
 from fusec.ir.graph import Const, Fusion, Node
-from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.kernel.ctext import index_type
+from fusec.kernel.nodes import Type
+from fusec.schedule.blocks import BlockParameters
+from fusec.schedule.plan import Kernel, KernelPlan, Plan
 
 _MAX_EQUATIONS = 16
 
@@ -32,6 +35,38 @@ class KernelView:
     schedule: str
     parameters: tuple[Parameter, ...]
     least_blocks: int = 0
+
+
+V = TypeVar("V", bound=KernelView)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NestView(KernelView):
+    """A kernel over rows of columns: its indices, its block and the accesses of its threads."""
+
+    index_type: Type
+    threads_x: int
+    threads_y: int
+    vector_width: int
+
+
+def view_of(
+    kind: type[V],
+    plan: Plan[object, BlockParameters],
+    kernel: Kernel,
+    nodes: object,
+    schedule: str,
+    **others: object,
+) -> V:
+    """Return the view of a kernel over rows of columns.
+
+    nodes: as for `head`; others: further fields. What none of these has is a parameter of the plan.
+    """
+    p = plan.parameters
+    known = {**head(plan, kernel, nodes), "index_type": index_type(wide=p.wide_index), **others}
+    known["schedule"] = f"Schedule: {schedule}."
+    names = (f.name for f in fields(kind))
+    return kind(**{name: known[name] if name in known else getattr(p, name) for name in names})
 
 
 def head(

@@ -60,10 +60,9 @@ def _section(scheduler: PlanningScheduler) -> Iterator[str]:
 
 
 def _records(scheduler: PlanningScheduler) -> Iterator[type[Parameters]]:
-    """Yield the records of a scheduler: the second type argument of its `Family[...]`."""
+    """Yield the records of a scheduler: those among the type arguments of its base class."""
     bases: tuple[Any, ...] = getattr(type(scheduler), "__orig_bases__", ())
-    for base in bases:
-        arguments = get_args(base)
-        if len(arguments) == 3:
-            kind = arguments[1]
-            yield from get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    for kind in (argument for base in bases for argument in get_args(base)):
+        for each in get_args(kind) if isinstance(kind, UnionType) else (kind,):
+            if isinstance(each, type) and issubclass(each, Parameters):
+                yield each

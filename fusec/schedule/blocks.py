@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fusec.dataclasses import dataclass
 from fusec.ir.graph import Node
 from fusec.schedule.registers import sum_words
+from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.segment.protocol import Refusal
 
 MAX_THREADS = 1024
@@ -14,9 +16,42 @@ STATIC_SHARED = 48 << 10
 """Bytes of shared memory of a block that no attribute has to allow (the same place)."""
 
 
-def check_shape(threads_x: int, threads_y: int) -> Refusal | None:
+VECTOR_WIDTH = Field("vector_width", WIDTHS, "elements per load and store of a thread")
+
+SHIFTED = Field(
+    "shifted",
+    (False, True),
+    "whether vector loads start at aligned addresses, wherever rows begin",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockParameters(Parameters):
+    """The block of a kernel over rows of columns, and the accesses of its threads.
+
+    vector_width: elements of an access; threads_x: threads along the contiguous axis, threads_y:
+    across it; wide_index: whether indices have 64 bits.
+    """
+
+    vector_width: int
+    threads_x: int
+    threads_y: int
+    wide_index: bool
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Return the shape of the block."""
+        return self.threads_x, self.threads_y, 1
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of the block."""
+        return self.threads_x * self.threads_y
+
+
+def check_shape(p: BlockParameters) -> Refusal | None:
     """Return why a block cannot have this shape, by the rules of device/reduce.cuh, or None."""
-    threads = threads_x * threads_y
+    threads, threads_x = p.threads, p.threads_x
     if threads > MAX_THREADS:
         return Refusal("block", f"a block has at most {MAX_THREADS} threads, got {threads}")
     if threads % 32:
@@ -43,12 +78,13 @@ def check_shared(bytes_: int, what: str = "the partial results of a block") -> R
     return Refusal("shared memory", f"{what} need {bytes_} bytes, the limit is {STATIC_SHARED}")
 
 
-def column_sums(nodes: Iterable[Node], width: int, threads_x: int, threads_y: int) -> int:
-    """Return the bytes that block_reduce_columns (device/reduce.cuh) takes for some reductions.
+def check_column_sums(nodes: Iterable[Node], p: BlockParameters) -> Refusal | None:
+    """Return why block_reduce_columns (device/reduce.cuh) has no memory for reductions, or None.
 
     Half of the rows are in shared memory at once; those of one kind share an array.
     """
-    if threads_y == 1:
-        return 0
+    if p.threads_y == 1:
+        return None
     kinds = {(n.op.name, n.output.dtype): 4 * sum_words(n) for n in nodes}
-    return sum(kinds.values()) * width * threads_x * ((threads_y + 1) // 2)
+    rows = (p.threads_y + 1) // 2
+    return check_shared(sum(kinds.values()) * p.vector_width * p.threads_x * rows)

@@ -105,7 +105,7 @@ def test_threads_cover_a_column() -> None:
         for columns in (3, 7, 64, 4096):
             plan = plan_of("outer_persistent", standardise(F32, rows, columns))
             p, kernel = plan.parameters, plan.kernels[0]
-            assert p.threads_y * p.rows_per_thread >= rows
+            assert p.threads_y * p.chunks >= rows
             assert int(np.prod(kernel.block)) % 32 == 0
             blocks = kernel.grid[0].evaluate({"D1": columns, "D0": rows})
             assert blocks * p.threads_x * p.vector_width >= columns

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fusec.codegen.views import KernelView, equations, head
+from fusec.codegen.views import KernelView, equations, view_of
 from fusec.dataclasses import dataclass
 from fusec.ir.graph import Fusion, Node
-from fusec.kernel.ctext import index_type
 from fusec.kernel.nodes import Type
 from fusec.schedule.plan import StepKernel
 from fusec.schedule.rows.inner_outer_persistent.choice import FinishParameters, FinishShape
@@ -26,14 +25,14 @@ class FinishView(KernelView, FinishNodes):
 def view(plan: InnerOuterPlan, kernel: StepKernel[FinishParameters]) -> FinishView:
     """Return the view of the finish of all column sets."""
     split, chosen = plan.problem, kernel.step
-    fields = head(plan, kernel, nodes_of(plan, kernel))
-    fields["equations"] = equations(_shown(split, chosen))
-    return FinishView(
-        **fields,  # pyright: ignore[reportArgumentType]
-        schedule="Schedule: "
-        + " and ".join(_shape_text(s) for s in chosen.shapes)
-        + "; partial rows are added in a fixed order.",
-        index_type=index_type(wide=plan.parameters.wide_index),
+    shapes = " and ".join(_shape_text(s) for s in chosen.shapes)
+    return view_of(
+        FinishView,
+        plan,
+        kernel,
+        nodes_of(plan, kernel),
+        f"{shapes}; partial rows are added in a fixed order",
+        equations=equations(_shown(split, chosen)),
         threads=chosen.threads,
         columns=split.bands.columns.value,
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from fusec.codegen.views import KernelView, head
+from fusec.codegen.views import NestView, view_of
 from fusec.dataclasses import dataclass
-from fusec.kernel.ctext import index_type
-from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.rows.inner_persistent.choice import InnerPersistentParameters
 from fusec.schedule.rows.inner_persistent.family import InnerPersistentPlan
@@ -13,35 +11,19 @@ from fusec.schedule.rows.kernel.inner_persistent import InnerPersistentNodes, no
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerPersistentView(KernelView, InnerPersistentNodes):
-    """Rows of columns, in phases.
+class InnerPersistentView(NestView, InnerPersistentNodes):
+    """Rows of columns, in phases; chunks: vectors of a row that a thread keeps in registers."""
 
-    registers: whether a thread's vectors of a row are held in registers, by chunks.
-    """
-
-    index_type: Type
-    threads_x: int
-    threads_y: int
-    vector_width: int
     chunks: int
     columns: int
-    registers: bool
+    stays_in_registers: bool
 
 
 def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
     """Return the view of a row-persistent kernel."""
-    parameters = plan.parameters
-    return InnerPersistentView(
-        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(parameters),
-        index_type=index_type(wide=parameters.wide_index),
-        threads_x=parameters.threads_x,
-        threads_y=parameters.threads_y,
-        vector_width=parameters.vector_width,
-        chunks=parameters.chunks,
-        columns=plan.problem.rows.columns.value,
-        registers=parameters.storage == "registers",
-    )
+    nodes, columns = nodes_of(plan, kernel), plan.problem.rows.columns.value
+    text = _sentence(plan.parameters)
+    return view_of(InnerPersistentView, plan, kernel, nodes, text, columns=columns)
 
 
 def _sentence(p: InnerPersistentParameters) -> str:
@@ -53,8 +35,8 @@ def _sentence(p: InnerPersistentParameters) -> str:
     tile = f"{p.tile_rows} rows come into shared memory, {p.threads_y} at a time are taken; "
     rows = f"{p.threads_y} rows per block, "
     return (
-        f"Schedule: {tile if p.tile_rows else ''}{p.threads_x} threads per row, "
+        f"{tile if p.tile_rows else ''}{p.threads_x} threads per row, "
         f"{'' if p.tile_rows else rows}"
         f"accesses of {p.vector_width} elements{' where aligned' if p.shifted else ''}; "
-        f"the row {where}."
+        f"the row {where}"
     )

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from fusec.codegen.views import KernelView, head
+from fusec.codegen.rows.inner_persistent import InnerPersistentView
+from fusec.codegen.views import view_of
 from fusec.dataclasses import dataclass, replace
 from fusec.kernel.ctext import identifier, storage_type
 from fusec.kernel.facts import uses
 from fusec.kernel.nodes import Statement, Type
 from fusec.schedule.plan import Kernel, MailboxArgument, PushedKernel, TensorArgument
 from fusec.schedule.rows.inner_persistent.family import InnerPersistentPlan
-from fusec.schedule.rows.kernel.inner_persistent import InnerPersistentNodes, nodes_of
+from fusec.schedule.rows.kernel.inner_persistent import nodes_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerPersistentPushedView(KernelView, InnerPersistentNodes):
+class InnerPersistentPushedView(InnerPersistentView):
     """Rows of columns, in phases, of a sum over ranks.
 
     early: loads of a row into registers before its sum is there. element: of the sum; of, total,
     mailboxes: C names of what it is of, of the sum and of the last parameter.
     """
 
-    threads_x: int
-    threads_y: int
-    vector_width: int
-    chunks: int
-    columns: int
     early: tuple[Statement, ...]
     element: Type
     of: str
@@ -49,16 +45,13 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentPushedView
     early = tuple(s for s in first.loads if total_name not in uses([s]).names)
     late = replace(first, loads=tuple(s for s in first.loads if s not in early))
     nodes = replace(nodes, phases=(late, *others))
-    return InnerPersistentPushedView(
-        **head(plan, kernel, nodes),  # pyright: ignore[reportArgumentType]
-        schedule=(
-            f"Schedule: {p.threads_x} threads per row, accesses of {p.vector_width} elements; rows "
-            f"are added over ranks as they arrive, and stay in registers."
-        ),
-        threads_x=p.threads_x,
-        threads_y=p.threads_y,
-        vector_width=p.vector_width,
-        chunks=p.chunks,
+    return view_of(
+        InnerPersistentPushedView,
+        plan,
+        kernel,
+        nodes,
+        f"{p.threads_x} threads per row, accesses of {p.vector_width} elements; rows "
+        f"are added over ranks as they arrive, and stay in registers",
         columns=plan.problem.rows.columns.value,
         early=early,
         element=storage_type(source.dtype),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from fusec.codegen.views import KernelView, head
+from fusec.codegen.views import NestView, view_of
 from fusec.dataclasses import dataclass
-from fusec.kernel.ctext import index_type
-from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.rows.kernel.reduction import ReductionNodes, nodes_of
 from fusec.schedule.rows.reduction.family import ReductionPlan, unrolled_vectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReductionView(KernelView, ReductionNodes):
+class ReductionView(NestView, ReductionNodes):
     """One sweep over the reduced axes, then the results.
 
     fan: blocks whose partial results one block combines; in_bulk: whether by bulk copies in
@@ -20,10 +18,6 @@ class ReductionView(KernelView, ReductionNodes):
     thread are loaded together.
     """
 
-    index_type: Type
-    threads_x: int
-    threads_y: int
-    vector_width: int
     unrolled_vectors: bool
     unrolled: int
     splits: int
@@ -34,21 +28,8 @@ class ReductionView(KernelView, ReductionNodes):
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     """Return the view of a reduction kernel."""
-    parameters = plan.parameters
-    return ReductionView(
-        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(plan),
-        index_type=index_type(wide=parameters.wide_index),
-        threads_x=parameters.threads_x,
-        threads_y=parameters.threads_y,
-        vector_width=parameters.vector_width,
-        unrolled_vectors=unrolled_vectors(plan) > 0,
-        unrolled=parameters.unrolled,
-        splits=parameters.splits,
-        fan=parameters.fan,
-        in_bulk=parameters.in_bulk,
-        turns=parameters.turns,
-    )
+    about = plan, kernel, nodes_of(plan, kernel), _sentence(plan)
+    return view_of(ReductionView, *about, unrolled_vectors=unrolled_vectors(plan) > 0)
 
 
 def _sharing(plan: ReductionPlan) -> str:
@@ -72,15 +53,14 @@ def _sentence(plan: ReductionPlan) -> str:
     shared = _sharing(plan) if p.splits > 1 else ""
     if p.tile_rows:
         return (
-            f"Schedule: {p.tile_rows} rows come into shared memory, {p.threads_y} at a time are "
-            f"taken; {p.threads_x} threads along each, accesses of {p.vector_width} elements."
+            f"{p.tile_rows} rows come into shared memory, {p.threads_y} at a time are "
+            f"taken; {p.threads_x} threads along each, accesses of {p.vector_width} elements"
         )
     if p.inner:
         return (
-            f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "
-            f"accesses of {p.vector_width} elements{' where aligned' if p.shifted else ''}{shared}."
+            f"{p.threads_x} threads along each row, {p.threads_y} rows per block, "
+            f"accesses of {p.vector_width} elements{' where aligned' if p.shifted else ''}{shared}"
         )
     return (
-        f"Schedule: {p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows "
-        f"at a time{shared}."
+        f"{p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows at a time{shared}"
     )

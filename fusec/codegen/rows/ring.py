@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from fusec.codegen.views import KernelView, head
+from fusec.codegen.views import NestView, view_of
 from fusec.dataclasses import dataclass
-from fusec.kernel.ctext import index_type
-from fusec.kernel.nodes import Type
 from fusec.schedule.plan import Kernel
 from fusec.schedule.rows.inner_persistent.choice import InnerPersistentParameters
 from fusec.schedule.rows.inner_persistent.family import InnerPersistentPlan
@@ -13,11 +11,9 @@ from fusec.schedule.rows.kernel.ring import InnerPersistentRingNodes, nodes_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class InnerPersistentRingView(KernelView, InnerPersistentRingNodes):
+class InnerPersistentRingView(NestView, InnerPersistentRingNodes):
     """Rows in a ring, in phases; warps: of a group."""
 
-    index_type: Type
-    vector_width: int
     warps: int
     groups: int
     cluster: int
@@ -27,23 +23,14 @@ class InnerPersistentRingView(KernelView, InnerPersistentRingNodes):
 
 def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
     """Return the view of a row-persistent kernel with a ring."""
-    p = plan.parameters
-    return InnerPersistentRingView(
-        **head(plan, kernel, nodes_of(plan, kernel)),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(p),
-        index_type=index_type(wide=p.wide_index),
-        vector_width=p.vector_width,
-        warps=p.threads_x // 32,
-        groups=p.groups,
-        cluster=p.cluster,
-        slots=p.slots,
-        columns=plan.problem.rows.columns.value,
-    )
+    p, columns = plan.parameters, plan.problem.rows.columns.value
+    about = plan, kernel, nodes_of(plan, kernel), _sentence(p)
+    return view_of(InnerPersistentRingView, *about, columns=columns, warps=p.threads_x // 32)
 
 
 def _sentence(p: InnerPersistentParameters) -> str:
     shared = f", divided among {p.cluster} blocks" if p.cluster > 1 else ""
     return (
-        f"Schedule: {p.groups} groups of {p.threads_x} threads take a row each{shared}, from "
-        f"{p.slots} in shared memory, filled by bulk copies; accesses of {p.vector_width} elements."
+        f"{p.groups} groups of {p.threads_x} threads take a row each{shared}, from "
+        f"{p.slots} in shared memory, filled by bulk copies; accesses of {p.vector_width} elements"
     )

@@ -15,12 +15,13 @@ from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var, variables_of
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.identity_cache import IdentityCache
+from fusec.schedule.blocks import SHIFTED, VECTOR_WIDTH, BlockParameters
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise.loads import LEAST_THREADS, loads_of, most_turns, rows_of_thread
 from fusec.schedule.pointwise.shifted import shifted_start
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
-from fusec.schedule.space import POWERS, WIDTHS, Field, Parameters, power_above, power_below
+from fusec.schedule.space import POWERS, Field, power_above, power_below
 from fusec.segment.protocol import Refusal
 
 THREADS = 256
@@ -52,32 +53,24 @@ A thread of more than 256 operations per element is bound by them and not by mem
 """
 
 
-@dataclass(frozen=True)
-class PointwiseParameters(Parameters):
-    """The choices of a pointwise kernel; wide_index: 64-bit addresses."""
+@dataclass(frozen=True, kw_only=True)
+class PointwiseParameters(BlockParameters):
+    """The choices of a pointwise kernel; shifted: whether vectors begin where they are aligned."""
 
     break_point: int
-    vector_width: int
     unroll: int
-    threads_x: int
-    threads_y: int
-    shifted: bool
-    wide_index: bool
+    shifted: bool = False
     free: ClassVar = (
         Field(
             "break_point",
             range(16),
             "number of outer dims that form the rows of a 2-D grid; 0: one flat loop",
         ),
-        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        VECTOR_WIDTH,
         Field("unroll", POWERS[:4], "vectors per thread"),
         Field("threads_x", POWERS, "threads of a block along columns"),
         Field("threads_y", POWERS, "threads of a block along rows"),
-        Field(
-            "shifted",
-            (False, True),
-            "whether vector loads start at aligned addresses, wherever rows begin",
-        ),
+        SHIFTED,
     )
 
 
@@ -351,7 +344,14 @@ def _shape(
     loads = loads_of(lowering, bind(domain, break_point, width, shifted)[1], break_point, start)
     turns = max(1, most_turns(loads))
     if not break_point:
-        return PointwiseParameters(0, width, min(unroll, turns), THREADS, 1, False, wide)
+        return PointwiseParameters(
+            break_point=0,
+            vector_width=width,
+            unroll=min(unroll, turns),
+            threads_x=THREADS,
+            threads_y=1,
+            wide_index=wide,
+        )
     chunks = max(1, -(-columns // width))
     if not heavy:
         rows = product(a.extent for a in domain.axes[:break_point]).evaluate(fusion.hints)
@@ -371,5 +371,12 @@ def _shape(
     threads_y = 1 if shifted else max(1, THREADS // threads_x)
     if shifted and 2 * threads_x < THREADS and not heavy:
         unroll = max(unroll, 2)  # fewer blocks of as many bytes
-    unroll = min(unroll, turns)
-    return PointwiseParameters(break_point, width, unroll, threads_x, threads_y, shifted, wide)
+    return PointwiseParameters(
+        break_point=break_point,
+        vector_width=width,
+        unroll=min(unroll, turns),
+        threads_x=threads_x,
+        threads_y=threads_y,
+        shifted=shifted,
+        wide_index=wide,
+    )

@@ -106,43 +106,32 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        shape = check_shape(parameters.threads_x, parameters.threads_y)
-        return shape or why_illegal(problem, parameters)
+        return check_shape(parameters) or why_illegal(problem, parameters)
 
     def plan(
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
     ) -> PointwisePlan:
         """Return a plan of one kernel."""
-        fusion, domain = problem.fusion, problem.domain
-        rows = product(a.extent for a in domain.axes[: parameters.break_point])
-        columns = product(a.extent for a in domain.axes[parameters.break_point :])
-        chunks = ceildiv(columns, parameters.vector_width) + int(parameters.shifted)
-        if parameters.shifted:
-            width = parameters.vector_width
-            blocks = ceildiv(rows, width * parameters.unroll) * width
+        fusion, domain, p = problem.fusion, problem.domain, parameters
+        rows = product(a.extent for a in domain.axes[: p.break_point])
+        columns = product(a.extent for a in domain.axes[p.break_point :])
+        chunks = ceildiv(columns, p.vector_width) + int(p.shifted)
+        if p.shifted:
+            blocks = ceildiv(rows, p.vector_width * p.unroll) * p.vector_width
             blocks = minimum(rows, blocks)  # of few rows, no blocks without any
-            grid = (blocks, ceildiv(chunks, parameters.threads_x), dim(1))
-        elif parameters.break_point:
-            grid = (
-                ceildiv(rows, parameters.threads_y * parameters.unroll),
-                ceildiv(chunks, parameters.threads_x),
-                dim(1),
-            )
         else:
-            grid = (ceildiv(chunks, parameters.threads_x * parameters.unroll), dim(1), dim(1))
+            blocks = ceildiv(rows, p.threads_y * p.unroll)
+        grid = (blocks, ceildiv(chunks, p.threads_x), dim(1))
+        if not p.break_point:
+            grid = (ceildiv(chunks, p.threads_x * p.unroll), dim(1), dim(1))
+        about = fusion, domain, domain.axes
         kernel = Kernel(
             name=f"{fusion.name}_pointwise",
             template="pointwise",
             grid=grid,
-            block=(parameters.threads_x, parameters.threads_y, 1),
+            block=p.block,
             arguments=tensor_arguments(fusion),
-            least_blocks=blocks_with_doubles(
-                fusion,
-                domain,
-                domain.axes,
-                parameters.vector_width,
-                parameters.threads_x * parameters.threads_y,
-            ),
+            least_blocks=blocks_with_doubles(*about, p.vector_width, p.threads),
         )
         facts = vector_facts(fusion, domain, parameters)
         return Plan(

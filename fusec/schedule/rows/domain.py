@@ -102,11 +102,20 @@ class Phases:
         return flops, sum(c.sfu for c in done) - sum(c.sfu for c in costs)
 
     @property
+    def rereadings(self) -> int:
+        """Return how often all is loaded again if no load stays on chip."""
+        return sum(len(p) > 0 for p in self.loads[1:]) if self.cached else 0
+
+    @property
     def cached(self) -> tuple[Instance, ...]:
         """Return the loads that more than one phase reads, in the order to load them in."""
         seen = [i for phase in self.loads for i in phase]
         again = {i for i in seen if seen.count(i) > 1}
         return tuple(sorted(again, key=reading_order))
+
+
+Nest = tuple[Lowering, Phases, tuple[Var, Var, Var]]
+"""The loops over rows and vectors: the values in them, their phases, and row, chunk and lane."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,6 @@ class PhasedPlan(Plan[P, R], Generic[P, R]):
     """
 
     loops: tuple[Var, Var, Var] = field(kw_only=True, compare=False, repr=False)
-
     lowering: Lowering = field(kw_only=True, compare=False, repr=False)
     phases: Phases = field(kw_only=True, compare=False, repr=False)
     staged: tuple[Staged, ...] = field(kw_only=True, compare=False, repr=False)

@@ -13,13 +13,22 @@ from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion
 from fusec.ir.identity_cache import IdentityCache
-from fusec.schedule.blocks import check_access, check_shape, check_shared, column_sums
+from fusec.schedule.blocks import check_access, check_column_sums, check_shape
 from fusec.schedule.common import dynamic_symbols, specialise
 from fusec.schedule.plan import Guard
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import most_elements
-from fusec.schedule.rows.domain import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
+from fusec.schedule.rows.domain import (
+    Nest,
+    Phases,
+    Rows,
+    in_place_hazard,
+    lowered,
+    phases_of,
+    rows_of,
+)
 from fusec.schedule.rows.online import in_one_phase
+from fusec.schedule.rows.parameters import RowsParameters
 from fusec.schedule.rows.shifted import is_read_across, shifted_start
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.strides import in_order_of_memory, is_inner
@@ -58,9 +67,7 @@ class RowsProblem(Problem):
     inner: bool
     stores: bool
 
-    def loops(
-        self, width: int, shifted: bool = False
-    ) -> tuple[Lowering, Phases, tuple[Var, Var, Var]]:
+    def loops(self, width: int, shifted: bool = False) -> Nest:
         """Return the values in the loops over rows and vectors of a width, their phases, and the
         loop variables: row, chunk and lane. Where columns are not contiguous, the rows are
         what is reduced.
@@ -88,24 +95,22 @@ class RowsProblem(Problem):
             vector_base(load.address, load.conditions, lane, width, facts) is not None
         )
 
-    def check_block(
-        self, width: int, threads_x: int, threads_y: int, shifted: bool = False, widest: int = 0
-    ) -> Refusal | None:
-        """Return why no block of such threads, with vectors of a width, reduces the rows.
+    def check_block(self, p: RowsParameters, widest: int = 0) -> Refusal | None:
+        """Return why no block of some threads and accesses reduces the rows.
 
         widest: the widest vectors of rows that lie elsewhere than in memory.
         """
-        if shifted and (width == 1 or (self.inner and threads_x < 2 * width)):
+        width = p.vector_width
+        if p.shifted and (width == 1 or (self.inner and p.threads_x < 2 * width)):
             because = (
                 f"the ends of rows need one thread per element with unaligned vectors of {width}"
             )
             return Refusal("access", because)
-        widest = widest or (self.shifted if shifted else self.vectors[0])
-        found = check_access(width, widest) or check_shape(threads_x, threads_y)
+        widest = widest or (self.shifted if p.shifted else self.vectors[0])
+        found = check_access(width, widest) or check_shape(p)
         if found is not None or self.inner:
             return found
-        reduced = (n for n in self.fusion.nodes if n in self.domain.reduced)
-        return check_shared(column_sums(reduced, width, threads_x, threads_y))
+        return check_column_sums((n for n in self.fusion.nodes if n in self.domain.reduced), p)
 
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
@@ -134,6 +139,11 @@ class RowsProblem(Problem):
         if not self.rows.columns.is_const or self.rows.columns.value < width:
             return 1
         return width if width > self.vectors[0] and self.start(width) is not None else 1
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """Return the guards of indices and of vectors."""
+        return *self.index[1], *self.vectors[1]
 
     def start(self, width: int) -> Index | None:
         """Return the address at which shifted vectors begin, or None where they cannot be."""

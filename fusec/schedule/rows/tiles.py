@@ -17,6 +17,7 @@ from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Value
 from fusec.schedule.registers import most_elements
 from fusec.schedule.rows.domain import Phases
+from fusec.schedule.rows.parameters import MOST_TILE_ROWS, RowsParameters
 from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.space import power_above, power_below
 from fusec.schedule.strides import WARP
@@ -29,7 +30,6 @@ TILE_THREADS = 256
 TILE_BYTES = 43 << 10
 """Bytes of a block's tiles at most: an SM holds five such. Of f16[3505668, 35] tiles of 9, 18 and
 36 KB reach 0.71, 0.94 and 0.97 of a copy on an H200, as long as a thread has several rows."""
-TILE_ROWS = (0, *(1 << k for k in range(3, 13)))
 ROW_BYTES = 1024
 """Bytes of a row up to which neighbours come together: longer ones are lines of their own."""
 SHORT_BYTES = 64
@@ -215,27 +215,25 @@ def _tiled_load(
     return TiledLoad(load, columns, columns, column_stride.value, wide, start, 0)
 
 
-def check_tile(
-    problem: RowsProblem, width: int, threads_x: int, threads_y: int, rows: int, shared: int
-) -> Refusal | None:
-    """Return why no block takes so many rows through shared memory, or None.
+def check_tile(problem: RowsProblem, p: RowsParameters, shared: int) -> Refusal | None:
+    """Return why no block takes its rows through shared memory together, or None.
 
     shared: bytes of an SM.
     """
-    found = tiled(problem, width)
+    found = tiled(problem, p.vector_width)
     if isinstance(found, Refusal):
         return found
-    rule = "tile_rows"
-    taken = _chunks(problem.rows.columns.value, width, threads_x)
+    rule, rows = "tile_rows", p.tile_rows
+    taken = _chunks(problem.rows.columns.value, p.vector_width, p.threads_x)
     if taken > THREAD_ELEMENTS:
         return Refusal(rule, f"a thread takes at most {THREAD_ELEMENTS} elements of a row")
-    if threads_x > WARP or rows % threads_y:
-        return Refusal(
-            rule, f"{rows} rows are not a multiple of the rows per block, {threads_x} threads each"
+    if p.threads_x > WARP or rows % p.threads_y:
+        because = (
+            f"{rows} rows are not a multiple of the rows per block, {p.threads_x} threads each"
         )
-    threads = threads_x * threads_y
-    if found.is_transposed and threads != power_below(threads):
-        return Refusal(rule, f"{threads} threads cannot process columns of {rows} adjacent rows")
+        return Refusal(rule, because)
+    if found.is_transposed and p.threads != power_below(p.threads):
+        return Refusal(rule, f"{p.threads} threads cannot process columns of {rows} adjacent rows")
     sizes = [i.instance.dtype.size for i in found.loads] + [
         s.value.dtype.size for s in found.stores
     ]
@@ -248,13 +246,13 @@ def check_tile(
     return None
 
 
-def tile_bytes(problem: RowsProblem, width: int, rows: int) -> int:
-    """Return the bytes of shared memory that tiles of so many rows take."""
-    if not rows:
+def tile_bytes(problem: RowsProblem, p: RowsParameters) -> int:
+    """Return the bytes of shared memory that the rows of a block take together."""
+    if not p.tile_rows:
         return 0
-    found = tiled(problem, width)
+    found = tiled(problem, p.vector_width)
     assert not isinstance(found, Refusal), found
-    return found.bytes(rows)
+    return found.bytes(p.tile_rows)
 
 
 @dataclass(frozen=True)
@@ -311,7 +309,7 @@ def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> TileShap
     sizes = [i.instance.dtype.size for i in found.loads]
     sizes += [s.value.dtype.size for s in found.stores]
     least = max(COPY // min(sizes), WARP // threads_x)
-    rows = max(least, min(rows, TILE_ROWS[-1], power_above(-(-here // (4 * sms)))))
+    rows = max(least, min(rows, MOST_TILE_ROWS, power_above(-(-here // (4 * sms)))))
     return TileShape(threads_x, min(TILE_THREADS // threads_x, rows), rows)
 
 

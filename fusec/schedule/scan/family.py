@@ -15,7 +15,13 @@ from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
-from fusec.schedule.blocks import check_access, check_shape, check_shared
+from fusec.schedule.blocks import (
+    VECTOR_WIDTH,
+    BlockParameters,
+    check_access,
+    check_shape,
+    check_shared,
+)
 from fusec.schedule.common import (
     access,
     dynamic_symbols,
@@ -33,7 +39,7 @@ from fusec.schedule.requirements import one_scan
 from fusec.schedule.rows.domain import Rows, in_place_hazard
 from fusec.schedule.rows.problem import bind_outer
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
-from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters, power_above
+from fusec.schedule.space import COUNTS, THREADS, Field, power_above
 from fusec.schedule.templates import Template
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
@@ -56,19 +62,15 @@ GROUP = 32
 """Tiles whose totals are combined at once, as in device/scan_tiles.cuh."""
 
 
-@dataclass(frozen=True)
-class ScanParameters(Parameters):
+@dataclass(frozen=True, kw_only=True)
+class ScanParameters(BlockParameters):
     """The choices of a scan kernel; inner: whether the scanned axis is the contiguous one."""
 
     inner: bool
-    vector_width: int
-    threads_x: int
-    threads_y: int
     chunks: int
-    wide_index: bool
     tiles: int = 1
     free: ClassVar = (
-        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        VECTOR_WIDTH,
         Field("threads_x", THREADS, "threads along the contiguous dim"),
         Field(
             "threads_y",
@@ -163,9 +165,19 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
                     and tiles * others >= 2 * TILES_PER_SM * target.sms
                 ):
                     chunks, tiles = 2 * chunks, -(-vectors // (2 * threads * chunks))
-                return ScanParameters(True, width, threads, 1, chunks, wide, tiles)
-            at_once = min(max(1, 128 // threads), max(32 // threads, power_above(others)))
-            return ScanParameters(True, width, threads, max(1, at_once), chunks, wide)
+                at_once = 1
+            else:
+                tiles = 1
+                at_once = min(max(1, 128 // threads), max(32 // threads, power_above(others)))
+            return ScanParameters(
+                inner=True,
+                vector_width=width,
+                threads_x=threads,
+                threads_y=max(1, at_once),
+                chunks=chunks,
+                wide_index=wide,
+                tiles=tiles,
+            )
         vectors = -(-others // width)
         threads_x = min(32, power_above(vectors))
         while threads_x > 4 and threads_x * width > 16 and -(-vectors // threads_x) < target.sms:
@@ -173,7 +185,14 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         chunks = max(2, 2 * values // width)
         threads_y = min(MAX_THREADS // threads_x, power_above(-(-length // chunks)))
         threads_y = max(threads_y, 32 // threads_x)
-        return ScanParameters(False, width, threads_x, threads_y, chunks, wide)
+        return ScanParameters(
+            inner=False,
+            vector_width=width,
+            threads_x=threads_x,
+            threads_y=threads_y,
+            chunks=chunks,
+            wide_index=wide,
+        )
 
     def with_derived(self, problem: Scan, parameters: ScanParameters) -> ScanParameters:
         """Return parameters with the tiles of a row, unless a block has whole rows."""
@@ -189,7 +208,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         """Return why no kernel has some parameters, or None."""
         p, size = parameters, problem.node.output.dtype.compute.size
         found = check_access(p.vector_width, problem.vectors[0])
-        found = found or check_shape(p.threads_x, p.threads_y)
+        found = found or check_shape(p)
         if found is not None:
             return found
         if p.chunks * p.vector_width * size > 4 * MOST_THREAD_REGISTERS:
@@ -202,7 +221,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
             return Refusal("tiles", "blocks can share contiguous rows only, with warps of one row")
         if p.inner or p.threads_y == 1:
             return None
-        return check_shared(p.threads_x * p.threads_y * p.vector_width * size)
+        return check_shared(p.threads * p.vector_width * size)
 
     def plan(self, problem: Scan, parameters: ScanParameters, target: Target) -> ScanPlan:
         """Return a plan of one kernel."""
@@ -212,7 +231,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
             name=f"{problem.segment.name}_scan",
             template=along if problem.inner else "scan_columns",
             grid=(blocks_of(problem, parameters), dim(1), dim(1)),
-            block=(parameters.threads_x, parameters.threads_y, 1),
+            block=parameters.block,
             arguments=tensor_arguments(problem.fusion, workspaces),
         )
         fusion, _ = specialise(problem.segment, (d.name for d in problem.fusion.dims))

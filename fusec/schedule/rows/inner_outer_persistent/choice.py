@@ -8,18 +8,17 @@ from typing import ClassVar
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
 from fusec.ir.graph import Node
+from fusec.schedule.blocks import VECTOR_WIDTH, BlockParameters
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.grid_methods import COLUMN_METHODS
-from fusec.schedule.rows.domain import lowered, vector_width
+from fusec.schedule.rows.domain import vector_width
 from fusec.schedule.rows.inner_outer_persistent.split import Split
 from fusec.schedule.rows.inner_outer_persistent.work import Work, work_of
 from fusec.schedule.space import (
     COUNTS,
     POWERS,
     THREADS,
-    WIDTHS,
     Field,
-    Parameters,
     power_above,
     power_below,
 )
@@ -48,29 +47,31 @@ FINISH_THREADS = 256
 """Threads per block of a finish kernel."""
 
 
-@dataclass(frozen=True)
-class InnerOuterParameters(Parameters):
+@dataclass(frozen=True, kw_only=True)
+class InnerOuterParameters(BlockParameters):
     """The choices of a row kernel with column accumulators.
 
     chunks: vectors of a row per thread; tiles: blocks that share a row (1 where a row is reduced);
     range_rows: rows of a range.
     """
 
-    vector_width: int
-    threads_x: int
-    threads_y: int
     chunks: int
     tiles: int
-    ranges: int
-    range_rows: int
-    blocks: int
-    stages: int
+    ranges: int = 1
+    range_rows: int = 0
+    blocks: int = 0
+    stages: int = 0
     constants: str
     row: str
     grid_reduce: str
-    wide_index: bool
+
+    @property
+    def elements(self) -> int:
+        """Return the elements of a row that a thread has."""
+        return self.chunks * self.vector_width
+
     free: ClassVar = (
-        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        VECTOR_WIDTH,
         Field("threads_x", THREADS, "threads per row"),
         Field("threads_y", POWERS, "rows at a time"),
         Field(
@@ -120,51 +121,28 @@ class FinishParameters:
         return target.cost.grid_reduce.part_seconds * further
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Threads by vectors, what stays where, and the blocks per SM that fit."""
-
-    threads_x: int
-    threads_y: int
-    chunks: int
-    tiles: int
-    constants: str
-    row: str
-    blocks: int
-    stages: int
-
-    @property
-    def threads(self) -> int:
-        """Return the threads of a block."""
-        return self.threads_x * self.threads_y
-
-
 def default_parameters(split: Split, target: Target) -> InnerOuterParameters | Refusal:
     """Return the parameters of the main kernel, or why no shape of it fits into the registers."""
     width = widest(split)
-    work = work_of(split, lowered(split.main, split.domain, split.bands, width)[0], width)
-    vectors = -(-split.bands.columns.value // width)
-    best: tuple[float, _Shape] | None = None
+    work, vectors = work_of(split, width), -(-split.bands.columns.value // width)
+    method = "overlap" if target.capability >= OVERLAPPING else "kernel"
+    wide, best = needs_wide_index(split.main)[0], dict[InnerOuterParameters, float]()
     for constants, row in STAYS:
         for x, y, chunks, tiles in _candidates(split, vectors):
-            shape = _Shape(x, y, chunks, tiles, constants, row, 0, 0)
-            shape = _resident(split, work, width, shape, target)
+            shape = InnerOuterParameters(
+                vector_width=width, threads_x=x, threads_y=y, chunks=chunks, tiles=tiles,
+                constants=constants, row=row, grid_reduce=method, wide_index=wide,
+            )  # fmt: skip
+            shape = _resident(split, work, shape, target)
             if shape is not None:
-                cost = _row_cycles(split, work, width, shape)
-                if best is None or cost < best[0]:
-                    best = (cost, shape)
-        if best is not None:
+                best.setdefault(shape, _row_cycles(split, work, shape))
+        if best:
             break
-    if best is None:
+    if not best:
         return Refusal("registers", "a row and its column accumulators do not fit in a block")
-    shape = best[1]
+    shape = min(best, key=lambda p: best[p])
     ranges, rows = _ranges(split, work, shape, target)
-    wide, _ = needs_wide_index(split.main)
-    return InnerOuterParameters(
-        width, shape.threads_x, shape.threads_y, shape.chunks, shape.tiles, ranges, rows,
-        shape.blocks, shape.stages, shape.constants, shape.row,
-        "overlap" if target.capability >= OVERLAPPING else "kernel", wide,
-    )  # fmt: skip
+    return replace(shape, ranges=ranges, range_rows=rows)
 
 
 def widest(split: Split) -> int:
@@ -188,9 +166,11 @@ def _candidates(split: Split, vectors: int) -> list[tuple[int, int, int, int]]:
     return list(found)
 
 
-def _resident(split: Split, work: Work, width: int, shape: _Shape, target: Target) -> _Shape | None:
+def _resident(
+    split: Split, work: Work, shape: InnerOuterParameters, target: Target
+) -> InnerOuterParameters | None:
     """Return the shape with as many blocks per SM as it needs and fit; None if not one does."""
-    needed = registers(split, work, shape.chunks * width, shape.constants, shape.row)
+    needed = registers(split, work, shape)
     warps = shape.threads // 32
     blocks = 0
     while blocks < 8 and needed <= register_limit(warps * (blocks + 1), target):
@@ -198,9 +178,9 @@ def _resident(split: Split, work: Work, width: int, shape: _Shape, target: Targe
     if not blocks or needed > REGISTERS:
         return None
     blocks = min(blocks, target.threads // shape.threads)
-    memory, latency = _memory_cycles(work, split, target), _latency(split, work, width, shape)
+    memory, latency = _memory_cycles(work, split, target), _latency(split, work, shape)
     blocks = max(1, min(blocks, math.ceil(3 * latency * shape.tiles / (memory * shape.threads_y))))
-    slot = sum(width * i.dtype.size for i in work.ring) * shape.threads * shape.chunks
+    slot = sum(i.dtype.size for i in work.ring) * shape.threads * shape.elements
     stages, blocks = _stages(slot, blocks, target)
     if shape.row == "ring" and not stages:
         return None
@@ -225,15 +205,15 @@ def _instructions(split: Split, work: Work, elements: int) -> float:
         and n.output in homes
         and homes[n.output].variables & columns
     ]
-    sums = len(split.row_sums) + sum(len(s.nodes) for s in split.sets)
+    sums = len(split.row_sums) + len(split.column_nodes)
     each = 2 * len(work.ring) + sum(max(1.0, n.op.cost.flops) for n in busy) + sums / 2
     return 60 + each * elements
 
 
-def _latency(split: Split, work: Work, width: int, shape: _Shape) -> float:
+def _latency(split: Split, work: Work, shape: InnerOuterParameters) -> float:
     """Return roughly the cycles that one block takes for its rows at a time, alone on an SM."""
     barriers = 500 if shape.threads_x > 32 else 300
-    return barriers + 2 * _instructions(split, work, shape.chunks * width)
+    return barriers + 2 * _instructions(split, work, shape.elements)
 
 
 def _memory_cycles(work: Work, split: Split, target: Target) -> float:
@@ -243,25 +223,25 @@ def _memory_cycles(work: Work, split: Split, target: Target) -> float:
     return max(1.0, row * split.bands.columns.value / target.cost.rows.bytes_per_cycle)
 
 
-def _row_cycles(split: Split, work: Work, width: int, shape: _Shape) -> float:
+def _row_cycles(split: Split, work: Work, shape: InnerOuterParameters) -> float:
     """Return roughly the cycles of an SM per row: waiting in turn, or issuing instructions."""
-    waiting = _latency(split, work, width, shape) * shape.tiles / (shape.blocks * shape.threads_y)
+    waiting = _latency(split, work, shape) * shape.tiles / (shape.blocks * shape.threads_y)
     warps = shape.threads_x * shape.tiles / 32
-    issuing = warps * _instructions(split, work, shape.chunks * width) / 4
+    issuing = warps * _instructions(split, work, shape.elements) / 4
     idle = max(0.0, WARPS - shape.threads * shape.blocks / 32) / (2 * WARPS)
     return max(waiting, issuing) * (1 + idle)
 
 
-def registers(split: Split, work: Work, elements: int, constants: str, row: str) -> int:
+def registers(split: Split, work: Work, p: InnerOuterParameters) -> int:
     """Return an estimate of the registers per thread, in multiples of 8."""
-    words = sum(_words(n) for s in split.sets for n in s.nodes)
-    if constants == "values":
+    words = sum(_words(n) for n in split.column_nodes)
+    if p.constants == "values":
         words += sum(max(1, i.dtype.compute.size // 4) for i in work.constants)
-    total = OWN_REGISTERS + words * elements
-    if constants == "vectors":
-        total += sum(i.dtype.size for i in work.vectors) * elements // 4
-    stays = work.kept if row == "ring" else (*work.ring, *work.kept)
-    total += sum(i.dtype.size for i in stays) * elements // 4
+    total = OWN_REGISTERS + words * p.elements
+    if p.constants == "vectors":
+        total += sum(i.dtype.size for i in work.vectors) * p.elements // 4
+    stays = work.kept if p.row == "ring" else (*work.ring, *work.kept)
+    total += sum(i.dtype.size for i in stays) * p.elements // 4
     return -(-total // 8) * 8
 
 
@@ -282,14 +262,16 @@ def _stages(slot: int, blocks: int, target: Target) -> tuple[int, int]:
     return max(2, min(wanted, 6, room // (slot * blocks))), blocks
 
 
-def _ranges(split: Split, work: Work, shape: _Shape, target: Target) -> tuple[int, int]:
+def _ranges(
+    split: Split, work: Work, shape: InnerOuterParameters, target: Target
+) -> tuple[int, int]:
     """Return the ranges of a group and their rows: the split that loads the busiest SM least.
 
     Of splits that are as good as equal, the one with the fewest ranges, and so partial sums.
     """
     height, groups = split.bands.height.value, split.bands.groups.value
     row = max(1, sum(i.dtype.size for i in (*work.ring, *work.kept)))
-    partial = sum(4 * _words(n) for s in split.sets for n in s.nodes)
+    partial = sum(4 * _words(n) for n in split.column_nodes)
     overhead = 2 * partial / row + 4  # in rows: a partial is written and read; the pipeline fills
     step = shape.threads_y
     found: list[tuple[float, int, int, int]] = []

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fusec.dataclasses import dataclass, field, replace
+from fusec.dataclasses import replace
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
-from fusec.schedule.blocks import check_access, check_shape, check_shared, column_sums
+from fusec.schedule.blocks import check_access, check_column_sums, check_shape
 from fusec.schedule.common import (
     access,
     tensor_arguments,
 )
 from fusec.schedule.compile_time import build_time
-from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, is_sum
 from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.redefinitions import sums_of_few, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
 from fusec.schedule.requirements import columns_of_rows
-from fusec.schedule.rows.domain import PhasedPlan, lowered
+from fusec.schedule.rows.domain import PhasedPlan
+from fusec.schedule.rows.family import NestFamily
 from fusec.schedule.rows.inner_outer_persistent.choice import (
     OVERLAPPING,
     FinishParameters,
@@ -34,7 +34,7 @@ from fusec.schedule.rows.inner_outer_persistent.choice import (
     widest,
 )
 from fusec.schedule.rows.inner_outer_persistent.split import Split, split_of
-from fusec.schedule.rows.inner_outer_persistent.work import Work, work_of
+from fusec.schedule.rows.inner_outer_persistent.work import work_of
 from fusec.schedule.rows.one_hot import sums_of_one_hot
 from fusec.schedule.rows.pressure import Loops, phased_pressure
 from fusec.schedule.rows.two_pass import names_of_sums
@@ -48,14 +48,10 @@ ROW_LOOP = 9
 """Registers for the loop over rows: its bounds, the slot of the ring, the next row's place."""
 
 
-@dataclass(frozen=True)
-class InnerOuterPlan(PhasedPlan[Split, InnerOuterParameters]):
-    """A plan of a row kernel and a finish; work: what the row kernel does with each vector."""
-
-    work: Work = field(kw_only=True, compare=False, repr=False)
+InnerOuterPlan = PhasedPlan[Split, InnerOuterParameters]
 
 
-class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
+class InnerOuterPersistent(NestFamily[Split, InnerOuterParameters]):
     """Accepts reductions over rows, with or without reductions along them."""
 
     name = "inner_outer_persistent"
@@ -93,7 +89,7 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         """Return why no kernel has some parameters, or None."""
         p = parameters
         found = check_access(p.vector_width, widest(problem))
-        found = found or check_shape(p.threads_x, p.threads_y)
+        found = found or check_shape(p)
         if found is not None:
             return found
         if problem.row_sums and p.threads_x > 32 and p.threads_y > 1:
@@ -105,70 +101,55 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             return Refusal(
                 "grid_reduce", f"{target.arch} does not support programmatic dependent launch"
             )
-        threads = p.threads_x * p.threads_y
-        if threads * p.blocks > target.threads:
-            because = (
-                f"{p.blocks} blocks/SM need {threads * p.blocks} threads, the limit is "
-                f"{target.threads}"
-            )
+        threads = p.threads * p.blocks
+        if threads > target.threads:
+            because = f"{p.blocks} blocks/SM need {threads} threads, the limit is {target.threads}"
             return Refusal("blocks", because)
-        lowering = lowered(problem.main, problem.domain, problem.bands, p.vector_width)[0]
-        work = work_of(problem, lowering, p.vector_width)
-        elements = p.chunks * p.vector_width
-        needed = registers(problem, work, elements, p.constants, p.row)
-        most = min(MOST_THREAD_REGISTERS, register_limit(threads // 32 * p.blocks, target))
+        work = work_of(problem, p.vector_width)
+        needed = registers(problem, work, p)
+        most = min(MOST_THREAD_REGISTERS, register_limit(p.threads // 32 * p.blocks, target))
         if needed > most:
             return Refusal(
                 "registers", f"a thread needs about {needed} registers, the limit is {most}"
             )
-        slots = p.stages * threads * elements * sum(i.dtype.size for i in work.ring)
+        slots = p.stages * p.threads * p.elements * sum(i.dtype.size for i in work.ring)
         if slots * p.blocks > target.shared:
-            room = target.shared
             because = (
                 f"the shared-memory ring of {p.blocks} blocks needs {slots * p.blocks} bytes, the "
-                f"limit is {room}"
+                f"limit is {target.shared}"
             )
             return Refusal("shared memory", because)
         if (p.stages > 0 or p.row == "ring") and not slots:
             return Refusal("stages", "no row is loaded by bulk copies: the ring has no stages")
-        sums = (n for s in problem.sets for n in s.nodes)
-        return check_shared(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
+        return check_column_sums(problem.column_nodes, p)
 
     def plan(
         self, problem: Split, parameters: InnerOuterParameters, target: Target
     ) -> InnerOuterPlan:
         """Return a plan of the row kernel and the finish of its column sets."""
-        width = parameters.vector_width
-        lowering, phases = lowered(problem.main, problem.domain, problem.bands, width)
-        work = work_of(problem, lowering, width)
-        ring = _ring(work, parameters)
-        partials = partials_of(problem, parameters.ranges)
-        shared = sum(s.bytes for s in ring)
-        kernels = (
-            _main(problem, parameters, partials, shared),
-            _finish(problem, parameters, partials),
+        p, bands, ring = parameters, problem.bands, _ring(problem, parameters)
+        partials = partials_of(problem, p.ranges)
+        rows = replace(
+            self.kernel(problem.main, p, bands.groups * p.ranges, partials.values()),
+            grid=(bands.groups * p.ranges, dim(p.tiles), dim(1)),
+            shared_bytes=sum(s.bytes for s in ring),
+            least_blocks=p.blocks,
+            followed=p.grid_reduce == "overlap",
         )
-        return InnerOuterPlan(
-            self.name,
-            problem.fusion,
-            kernels,
-            parameters,
-            tuple(partials.values()),
-            (),
-            problem.specialised,
-            orders=_orders(problem, parameters),
-            problem=problem,
-            loops=problem.bands.variables(width),
-            lowering=lowering,
-            phases=phases,
+        return self.planned(
+            problem,
+            p,
+            problem.loops(p.vector_width),
+            (rows, _finish(problem, p, partials)),
+            _orders(problem, p),
             staged=ring,
-            work=work,
+            workspaces=tuple(partials.values()),
         )
 
     def estimate(self, plan: InnerOuterPlan, target: Target) -> Estimate:
         """Return a price: one reading of the inputs, and the partial sums written and read."""
         split, parameters = plan.problem, plan.parameters
-        _, phases = lowered(split.main, split.domain, split.bands, 1)
+        phases = split.loops(1)[1]
         flops, sfu = operations(split.main)
         partials = sum(w.size.value * w.dtype.size for w in plan.workspaces)
         return Estimate(
@@ -180,7 +161,7 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
             kernels=2,
             waits=finish_of(split, parameters.ranges).seconds(target),
-            build=build_time(phases, parameters.vector_width * parameters.chunks, target),
+            build=build_time(phases, parameters.elements, target),
         )
 
     def redefinitions(
@@ -196,12 +177,13 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         """Return what a thread holds: its part of a row, of column sums and of constants."""
         if kernel.template != "inner_outer_persistent":
             return of_template(kernel.template)
-        p, work = plan.parameters, plan.work
+        p = plan.parameters
+        work = work_of(plan.problem, p.vector_width)
         rows = work.kept if p.row == "ring" else (*work.ring, *work.kept)
         fixed = {"values": work.constants, "vectors": work.vectors}.get(p.constants, ())
         types = [i.dtype.compute if p.constants == "values" else i.dtype for i in fixed]
         types += [i.dtype for i in rows]
-        types += [n.output.dtype.compute for s in plan.problem.sets for n in s.nodes]
+        types += [n.output.dtype.compute for n in plan.problem.column_nodes]
         held = phased_pressure(plan, Loops(p.vector_width, 1))
         staged = p.chunks * sum(words(t, p.vector_width) for t in types)
         return replace(held, own=ROW_LOOP, staged=staged, flight=0)
@@ -233,25 +215,10 @@ def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:
     return found
 
 
-def _ring(work: Work, p: InnerOuterParameters) -> tuple[Staged, ...]:
+def _ring(split: Split, p: InnerOuterParameters) -> tuple[Staged, ...]:
     """Return the rows that copies bring, of each as many slots as stages."""
-    slots = p.stages * p.threads_x * p.threads_y * p.chunks * p.vector_width
-    return staged_in_turn((i, slots * i.dtype.size) for i in work.ring) if p.stages else ()
-
-
-def _main(
-    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace], shared: int
-) -> Kernel:
-    return Kernel(
-        name=f"{split.main.name}_inner_outer_persistent",
-        template="inner_outer_persistent",
-        grid=(split.bands.groups * parameters.ranges, dim(parameters.tiles), dim(1)),
-        block=(parameters.threads_x, parameters.threads_y, 1),
-        arguments=tensor_arguments(split.main, partials.values()),
-        shared_bytes=shared,
-        least_blocks=parameters.blocks,
-        followed=parameters.grid_reduce == "overlap",
-    )
+    slots, rows = p.stages * p.threads * p.elements, work_of(split, p.vector_width).ring
+    return staged_in_turn((i, slots * i.dtype.size) for i in rows) if p.stages else ()
 
 
 def _finish(

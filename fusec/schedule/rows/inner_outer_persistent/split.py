@@ -19,7 +19,7 @@ from fusec.ops import TABLE
 from fusec.ops.names import fresh_name
 from fusec.schedule.problem import Problem
 from fusec.schedule.rows.column_axes import Chosen, column_axes
-from fusec.schedule.rows.domain import Rows, in_place_hazard, lowered
+from fusec.schedule.rows.domain import Nest, Rows, in_place_hazard, lowered
 from fusec.segment.protocol import Refusal
 
 
@@ -100,6 +100,15 @@ class Split(Problem):
     main: Fusion
     row_sums: tuple[Node, ...]
     sets: tuple[ColumnSet, ...]
+
+    def loops(self, width: int) -> Nest:
+        """Return the values in the loops over rows and vectors of a width, and their phases."""
+        return *lowered(self.main, self.domain, self.bands, width), self.bands.variables(width)
+
+    @property
+    def column_nodes(self) -> tuple[Node, ...]:
+        """Return the reductions over rows."""
+        return tuple(n for each in self.sets for n in each.nodes)
 
 
 def split_of(segment: Fusion) -> Split | Refusal:
@@ -209,9 +218,9 @@ def _why_illegal(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
 
 def _check_rows(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
     domain, main = split.domain, split.main
-    lowering, phases = lowered(main, domain, split.bands, 1)
+    lowering, phases, _ = split.loops(1)
     rows = frozenset(split.bands.kept)
-    for node in (*split.row_sums, *(n for s in split.sets for n in s.nodes)):
+    for node in (*split.row_sums, *split.column_nodes):
         home = domain.homes[node.inputs[0]]
         if not (rows | set(columns)) <= home.variables:
             return Refusal("domain", f"`{node.output.name}` reduces only a part of the domain")

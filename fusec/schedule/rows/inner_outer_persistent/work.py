@@ -8,8 +8,10 @@ from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, vector_base
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
 from fusec.ir.expression import Var
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.rows.inner_outer_persistent.split import Split
 
+_CACHE: IdentityCache[Work] = IdentityCache()
 COPY_SIZES = (4, 8, 16, 32, 64)
 """Bytes of a vector that asynchronous copies can bring."""
 
@@ -35,9 +37,13 @@ def _roots_of(split: Split, lowering: Lowering) -> list[Instance]:
     return [lowering.at_home(v) for v in values]
 
 
-def work_of(split: Split, lowering: Lowering, width: int) -> Work:
+def work_of(split: Split, width: int) -> Work:
     """Return the loads and the column constants of the main kernel."""
-    row, chunk, lane = split.bands.variables(width)
+    return _CACHE.of(split, width, lambda: _work_of(split, width))
+
+
+def _work_of(split: Split, width: int) -> Work:
+    lowering, _, (row, chunk, lane) = split.loops(width)
     columns = frozenset({chunk, lane})
     roots = _roots_of(split, lowering)
     ring: list[Instance] = []

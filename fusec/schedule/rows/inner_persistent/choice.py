@@ -7,11 +7,13 @@ from typing import ClassVar
 from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
+from fusec.schedule.blocks import SHIFTED, VECTOR_WIDTH
 from fusec.schedule.registers import MOST_EXPENSIVE_DOUBLES, double_words, fits, part, words
-from fusec.schedule.rows.domain import Phases, lowered, phases_of
+from fusec.schedule.rows.domain import Phases, phases_of
+from fusec.schedule.rows.parameters import TILE_ROWS, PersistentParameters
 from fusec.schedule.rows.problem import RowsProblem
-from fusec.schedule.rows.tiles import TILE_ROWS, shape_of, tile_width
-from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters, power_above, power_below
+from fusec.schedule.rows.tiles import shape_of, tile_width
+from fusec.schedule.space import THREADS, Field, power_above, power_below
 from fusec.target import Target
 
 REGISTER_BYTES = 128
@@ -39,24 +41,16 @@ KEPT_VALUES = 32
 """Values of special functions that a thread keeps in registers between phases."""
 
 
-@dataclass(frozen=True)
-class InnerPersistentParameters(Parameters):
-    """The choices of a row-persistent kernel; chunks: vectors per thread."""
+@dataclass(frozen=True, kw_only=True)
+class InnerPersistentParameters(PersistentParameters):
+    """The choices of a row-persistent kernel."""
 
-    storage: str
-    vector_width: int
-    threads_x: int
-    threads_y: int
-    chunks: int
-    wide_index: bool
     keep_values: bool = False
     online: bool = False
     slots: int = 0
     groups: int = 1
     cluster: int = 1
     keep_columns: bool = False
-    shifted: bool = False
-    tile_rows: int = 0
     free: ClassVar = (
         Field(
             "storage",
@@ -64,7 +58,7 @@ class InnerPersistentParameters(Parameters):
             "where a row is kept between phases: `ring` prefetches rows into shared memory, "
             "`none` reads the row again",
         ),
-        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        VECTOR_WIDTH,
         Field("threads_x", THREADS, "threads per row"),
         Field("threads_y", THREADS, "rows per block"),
         Field(
@@ -90,16 +84,8 @@ class InnerPersistentParameters(Parameters):
             (False, True),
             "whether tensors that depend on the column only are kept in shared memory, with a ring",
         ),
-        Field(
-            "shifted",
-            (False, True),
-            "whether vector loads start at aligned addresses, wherever rows begin",
-        ),
-        Field(
-            "tile_rows",
-            TILE_ROWS,
-            "rows of a block that are staged in shared memory together; 0: none",
-        ),
+        SHIFTED,
+        TILE_ROWS,
     )
 
 
@@ -108,7 +94,7 @@ def row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> i
 
     `registers`: as vectors in registers, of which each takes at least one.
     """
-    cached = lowered(problem.fusion, problem.domain, problem.rows, width)[1].cached
+    cached = problem.loops(width)[1].cached
     columns = -(-problem.rows.columns.value // 16) * 16
     least = 4 if registers else 0
     return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
@@ -155,9 +141,8 @@ def held_with(problem: RowsProblem, width: int) -> Held:
     What stays are loads, and quotients and remainders of places and conditions that several phases
     need: the compiler keeps them rather than divide again.
     """
-    fusion, domain, rows = problem.fusion, problem.domain, problem.rows
-    lowering, phases = lowered(fusion, domain, rows, width)
-    _, chunk, lane = rows.variables(width)
+    fusion = problem.fusion
+    lowering, phases, (_, chunk, lane) = problem.loops(width)
     keeping = phases_of(fusion, lowering, (chunk, lane), keep=True)
     passing = [sum(words(i.dtype, width) for i in p - {*phases.cached}) for p in phases.loads]
     used: list[tuple[Atom, int]] = []
@@ -177,12 +162,13 @@ def held_with(problem: RowsProblem, width: int) -> Held:
         if isinstance(atom, (Quotient, Remainder)) and chunk in atom.inner.variables:
             places.setdefault(atom, set()).add(number)
     again = sum(len(numbers) > 1 for numbers in places.values())
+    doubles = double_words(fusion, problem.domain, problem.rows.reduced)
     return Held(
         width,
         row=again + _most_kept(phases, width),
         again=again + _most_kept(keeping, width) if keeping.kept else 0,
         passing=max(passing),
-        doubles=double_words(fusion, domain, rows.reduced) * width // MOST_EXPENSIVE_DOUBLES,
+        doubles=doubles * width // MOST_EXPENSIVE_DOUBLES,
     )
 
 
@@ -218,12 +204,12 @@ def by_tiles(
         return None
     chunks = -(-problem.rows.columns.value // (width * shape.threads_x))
     return InnerPersistentParameters(
-        "registers",
-        width,
-        shape.threads_x,
-        shape.threads_y,
-        chunks,
-        problem.wide,
+        storage="registers",
+        vector_width=width,
+        threads_x=shape.threads_x,
+        threads_y=shape.threads_y,
+        chunks=chunks,
+        wide_index=problem.wide,
         keep_values=held_with(problem, width).again > 0,
         tile_rows=shape.rows,
     )
@@ -265,13 +251,13 @@ def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     unrolled_rows = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
     unrolled_rows = max(power_below(unrolled_rows), 32 // threads)  # whole warps
     return InnerPersistentParameters(
-        storage,
-        width,
-        threads,
-        unrolled_rows,
-        chunks,
-        problem.wide,
-        keep,
+        storage=storage,
+        vector_width=width,
+        threads_x=threads,
+        threads_y=unrolled_rows,
+        chunks=chunks,
+        wide_index=problem.wide,
+        keep_values=keep,
         # Where exponentials stay on chip the other form computes each of them once.
         online=not fit and storage != "shared" and problem.online is not None,
         shifted=shifted,

@@ -273,12 +273,12 @@ def _with_cluster(
     threads = max(32, min(most if groups > 1 or room > 1 else 2 * most, power_below(vectors)))
     each = min(MOST_SLOTS, -(-turns // groups), room // groups)
     return InnerPersistentParameters(
-        "ring",
-        width,
-        threads,
-        1,
-        -(-vectors // threads),
-        problem.wide,
+        storage="ring",
+        vector_width=width,
+        threads_x=threads,
+        threads_y=1,
+        chunks=-(-vectors // threads),
+        wide_index=problem.wide,
         online=problem.online is not None,
         slots=max(1, each) * groups,
         groups=groups,

@@ -45,6 +45,7 @@ from fusec.kernel.nodes import (
 from fusec.schedule.plan import Kernel
 from fusec.schedule.rows.inner_outer_persistent.choice import InnerOuterParameters
 from fusec.schedule.rows.inner_outer_persistent.family import InnerOuterPlan, partials_of
+from fusec.schedule.rows.inner_outer_persistent.work import work_of
 from fusec.schedule.rows.kernel.inner_outer_sweeps import (
     ColumnPart,
     HeldRow,
@@ -110,7 +111,7 @@ class _Making:
         self.lowering = plan.lowering
         self.names = parameter_names(kernel.argument_names)
         self.emitter = self._emitter(self.names, Alias("row"))
-        self.work, self.phases = plan.work, plan.phases
+        self.work, self.phases = work_of(split, self.width), plan.phases
         self.element = self.emitter.element_of_vector
         workspaces = partials_of(split, parameters.ranges)
         self.parts = {n: self._column_part(n, w.name) for n, w in workspaces.items()}

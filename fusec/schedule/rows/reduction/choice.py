@@ -8,25 +8,21 @@ from typing import ClassVar
 from fusec.dataclasses import dataclass, field, replace
 from fusec.ir.dim import Dim, ceildiv
 from fusec.ir.roles import Combine
+from fusec.schedule.blocks import SHIFTED, VECTOR_WIDTH
 from fusec.schedule.common import access
 from fusec.schedule.grid_methods import BULK, PARTIALS, REDUCTION_METHODS, GridMethod
 from fusec.schedule.registers import partial_words
+from fusec.schedule.rows.parameters import TILE_ROWS, RowsParameters
 from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.rows.reduction.grid import GridReduction, fan_of, quickest
 from fusec.schedule.rows.reduction.rows import UNROLLED, threads_of_row, unrolled_rows
-from fusec.schedule.rows.tiles import TILE_ROWS, shape_of
-from fusec.schedule.space import (
-    COUNTS,
-    THREADS,
-    WIDTHS,
-    Field,
-    Parameters,
-    power_above,
-    power_below,
-)
+from fusec.schedule.rows.tiles import shape_of
+from fusec.schedule.space import COUNTS, THREADS, Field, power_above, power_below
 from fusec.segment.price import traffic
 from fusec.target import Target
 
+FIRST_METHOD = next(iter(REDUCTION_METHODS))
+"""That of a result which one block has alone."""
 MIN_VECTORS_PER_SPLIT = 512
 """Vectors of the reduced axes below which a further block does not pay for its partial result."""
 MOST_UNROLLED = 16
@@ -63,24 +59,18 @@ FEW_ROWS = 16
 """Rows that one thread takes, and whose number the kernel knows, where columns fill the GPU."""
 
 
-@dataclass(frozen=True)
-class ReductionParameters(Parameters):
+@dataclass(frozen=True, kw_only=True)
+class ReductionParameters(RowsParameters):
     """The choices of a reduction kernel; inner: whether it is over the contiguous axis."""
 
     inner: bool
-    vector_width: int
-    threads_x: int
-    threads_y: int
-    splits: int
-    grid_reduce: str
-    wide_index: bool
+    splits: int = 1
+    grid_reduce: str = FIRST_METHOD
     unrolled: int = UNROLLED
-    shifted: bool = False
-    tile_rows: int = 0
     streaming: bool = False
     partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
     free: ClassVar = (
-        Field("vector_width", WIDTHS, "elements per load and store of a thread"),
+        VECTOR_WIDTH,
         Field("threads_x", THREADS, "threads along the contiguous dim"),
         Field(
             "threads_y",
@@ -98,16 +88,8 @@ class ReductionParameters(Parameters):
             tuple(REDUCTION_METHODS),
             "how these blocks combine their partial results (`docs/grid-reduce.md`)",
         ),
-        Field(
-            "shifted",
-            (False, True),
-            "whether vector loads start at aligned addresses, wherever rows begin",
-        ),
-        Field(
-            "tile_rows",
-            TILE_ROWS,
-            "rows of a block that are staged in shared memory together; 0: none",
-        ),
+        SHIFTED,
+        TILE_ROWS,
         Field("streaming", (False, True), "whether inputs are evicted from L2 first"),
         Field(
             "partials",
@@ -166,7 +148,7 @@ def default_parameters(
 
     resident: how many blocks of a kernel an SM holds.
     """
-    tiles = of_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
+    tiles = by_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
     if tiles is not None:
         return tiles
     found = by_rows(problem, target, resident)
@@ -190,9 +172,7 @@ def by_rows(
         return best
     for threads in LARGER_BLOCKS:
         larger = replace(whole, threads_y=threads // whole.threads_x)
-        block = larger.vector_width, larger.threads_x, larger.threads_y
-        fits = problem.check_block(*block, larger.shifted)
-        if fits is None and _most(problem, larger) > 1:
+        if problem.check_block(larger) is None and _most(problem, larger) > 1:
             found, seconds = _shared(problem, larger, target, resident(larger), alone=alone)
             if seconds < least * (1 - LARGER):
                 best, least = found, seconds
@@ -207,11 +187,16 @@ def _of_rows(problem: RowsProblem) -> ReductionParameters:
     threads = max(2 * width if shifted else 1, threads_of_row(-(-length // width)))
     at_once = max(1, 32 // threads, min(BLOCK // threads, power_below(results)))
     return ReductionParameters(
-        True, width, threads, at_once, 1, "last_block", problem.wide, shifted=shifted
+        inner=True,
+        vector_width=width,
+        threads_x=threads,
+        threads_y=at_once,
+        wide_index=problem.wide,
+        shifted=shifted,
     )
 
 
-def of_tiles(
+def by_tiles(
     problem: RowsProblem, target: Target, *, shifted: bool | None = None
 ) -> ReductionParameters | None:
     """Return tiles of rows, None where there are none.
@@ -223,13 +208,11 @@ def of_tiles(
     if shape is None:
         return None
     return ReductionParameters(
-        True,
-        width,
-        shape.threads_x,
-        shape.threads_y,
-        1,
-        "last_block",
-        problem.wide,
+        inner=True,
+        vector_width=width,
+        threads_x=shape.threads_x,
+        threads_y=shape.threads_y,
+        wide_index=problem.wide,
         tile_rows=shape.rows,
     )
 
@@ -252,9 +235,15 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     busy = wide * THREADS_PER_SM // BLOCK * target.sms
     if wide > threads and vectors >= busy and unrolled_rows(problem.rows, BLOCK // wide, each):
         threads = wide
-    unrolled = _unrolled(problem, width)
-    about = False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled
-    whole = ReductionParameters(*about, shifted)
+    whole = ReductionParameters(
+        inner=False,
+        vector_width=width,
+        threads_x=threads,
+        threads_y=BLOCK // threads,
+        wide_index=problem.wide,
+        unrolled=_unrolled(problem, width),
+        shifted=shifted,
+    )
     side_by_side = power_below(length // ROWS_OF_A_THREAD)
     busy = THREADS_PER_SM * target.sms
     if side_by_side < whole.threads_y and vectors * side_by_side >= busy:
@@ -314,12 +303,11 @@ def _most(problem: RowsProblem, whole: ReductionParameters) -> int:
 
 def _busy(problem: RowsProblem, whole: ReductionParameters) -> int:
     """Return the blocks that keep an SM busy."""
-    threads = whole.threads_x * whole.threads_y
     if problem.inner or _has_moments(problem):
         wanted = THREADS_OF_MOMENTS if _has_moments(problem) else THREADS_PER_SM
-        return max(1, wanted // threads)
-    flight = whole.unrolled * whole.vector_width * _row(problem)
-    return max(1, THREADS_PER_SM * FLIGHT // (min(FLIGHT, max(FLIGHT // 2, flight)) * threads))
+        return max(1, wanted // whole.threads)
+    flight = min(FLIGHT, max(FLIGHT // 2, whole.unrolled * whole.vector_width * _row(problem)))
+    return max(1, THREADS_PER_SM * FLIGHT // (flight * whole.threads))
 
 
 def _extents(problem: RowsProblem) -> tuple[int, int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from fusec.dataclasses import replace
 from fusec.index.instances import Instance, Lowering
-from fusec.ir.annotations import Setting
 from fusec.ir.dim import dim, product
 from fusec.ir.expression import Var, index
 from fusec.ir.graph import Fusion, Value
@@ -16,29 +15,27 @@ from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.common import (
     access,
     is_empty,
-    tensor_arguments,
 )
 from fusec.schedule.compile_time import build_time
-from fusec.schedule.family import Family
 from fusec.schedule.orders import of_all
 from fusec.schedule.plan import Guard, Kernel
 from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, sums_of_few, variances_read_twice
 from fusec.schedule.registers import blocks_with_doubles
-from fusec.schedule.requirements import memory_bound
 from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
+from fusec.schedule.rows.family import RowsFamily
 from fusec.schedule.rows.in_steps import outside_first, reach_of_pieces, shared_first
 from fusec.schedule.rows.one_hot import sums_of_one_hot
 from fusec.schedule.rows.online import in_one_phase
 from fusec.schedule.rows.pressure import Loops, phased_pressure
-from fusec.schedule.rows.problem import RowsProblem, as_rows, with_any_rows, with_columns
+from fusec.schedule.rows.problem import RowsProblem, as_rows
 from fusec.schedule.rows.reduction.choice import (
     FEW_ROWS,
     ReductionParameters,
     blocks_of,
     by_rows,
+    by_tiles,
     default_parameters,
-    of_tiles,
     step_of,
 )
 from fusec.schedule.rows.reduction.grid import seconds
@@ -59,7 +56,7 @@ and 20 bytes, and without bounds none.
 ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
 
 
-class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
+class Reduction(RowsFamily[ReductionParameters]):
     """Accepts reductions over the same axes that do not depend on one another."""
 
     name = "reduction"
@@ -70,25 +67,17 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     reach = ("reduction", "inner_persistent")
     vocabulary = TEMPLATE_NAMES
 
-    def problem(self, segment: Fusion) -> RowsProblem | Refusal:
-        """Return the segment along the axis that runs along memory in its largest input."""
-        fusion = memory_bound(segment) or with_columns(segment)
-        found = fusion if isinstance(fusion, Refusal) else as_rows(segment, in_one_phase(fusion))
+    def rows(
+        self, segment: Fusion, fusion: Fusion, inner: bool | None = None
+    ) -> RowsProblem | Refusal:
+        """Return a segment along the axis that runs along memory in its largest input."""
+        found = as_rows(segment, in_one_phase(fusion), inner=inner)
         return found if isinstance(found, Refusal) else _why_illegal(found) or found
 
-    def with_dynamic_sizes(self, problem: RowsProblem) -> RowsProblem:
-        """Return the problem for any number of rows.
-
-        All of a tensor, or its outer axes, are summed in a loop of any length.
-        """
-        segment, inner = problem.segment, problem.inner
-        few = not inner and problem.rows.columns.evaluate(problem.hints) <= FEW_ROWS
-
-        def made(fusion: Fusion) -> RowsProblem | Refusal:
-            found = as_rows(segment, in_one_phase(fusion), inner=inner)
-            return found if isinstance(found, Refusal) else _why_illegal(found) or found
-
-        return with_any_rows(problem, made, any_length=not (inner or few) or not problem.rows.kept)
+    def takes_any_length(self, problem: RowsProblem) -> bool:
+        """Return whether all of a tensor, or its outer axes, are summed in a loop of any length."""
+        few = not problem.inner and problem.rows.columns.evaluate(problem.hints) <= FEW_ROWS
+        return not (problem.inner or few) or not problem.rows.kept
 
     def default_parameters(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters: threads by row length, splits that fill the SMs."""
@@ -104,24 +93,13 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
 
         return resident
 
-    def candidates(
-        self,
-        problem: RowsProblem,
-        default_parameters: ReductionParameters,
-        target: Target,
-        settings: Mapping[str, Setting],
-    ) -> Iterator[ReductionParameters]:
-        """Yield parameters that may be legal: of tiles where they are set, else beside them."""
-        if settings.get("tile_rows", 0):
-            tiles = (
-                default_parameters if default_parameters.tile_rows else of_tiles(problem, target)
-            )
-            default_parameters = tiles or default_parameters
-        elif default_parameters.tile_rows:
-            tried = replace(default_parameters, **settings)
-            if "tile_rows" in settings or self.legal(problem, tried, target) is not None:
-                default_parameters = by_rows(problem, target, self._resident_with(problem, target))
-        yield from super().candidates(problem, default_parameters, target, settings)
+    def by_rows(self, problem: RowsProblem, target: Target) -> ReductionParameters:
+        """Return the parameters with which threads take each row, or column, by itself."""
+        return by_rows(problem, target, self._resident_with(problem, target))
+
+    def by_tiles(self, problem: RowsProblem, target: Target) -> ReductionParameters | None:
+        """Return the parameters with which blocks stage rows together, None of others."""
+        return by_tiles(problem, target)
 
     def _resident(self, plan: ReductionPlan, target: Target) -> int:
         """Return how many blocks of a plan's kernel an SM holds, as far as the plan tells."""
@@ -138,55 +116,40 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         found = check_method(problem, p, target)
         if found is not None:
             return found
-        found = problem.check_block(p.vector_width, p.threads_x, p.threads_y, p.shifted)
+        found = problem.check_block(p)
         if found is not None or not p.tile_rows:
             return found
         if p.splits > 1 or p.shifted:
             return Refusal("tile_rows", "tiled rows do not support splits or unaligned vectors")
         if p.streaming:
             return Refusal("streaming", "tiled rows use bulk copies, not loads")
-        about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
-        return check_tile(problem, *about, target.shared)
+        return check_tile(problem, p, target.shared)
 
     def plan(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
     ) -> ReductionPlan:
         """Return a plan of one kernel."""
-        fusion = problem.fusion
-        workspaces = workspaces_of(problem, parameters) if parameters.splits > 1 else ()
-        kernel = Kernel(
-            name=f"{fusion.name}_reduction",
-            template="reduction_inner" if parameters.inner else "reduction_outer",
-            grid=(blocks_of(problem, parameters), dim(parameters.splits), dim(1)),
-            block=(parameters.threads_x, parameters.threads_y, 1),
-            arguments=tensor_arguments(fusion, workspaces),
-            shared_bytes=tile_bytes(problem, parameters.vector_width, parameters.tile_rows),
-            least_blocks=blocks_with_doubles(
-                fusion,
-                problem.domain,
-                problem.rows.reduced,
-                parameters.vector_width,
-                parameters.threads_x * parameters.threads_y,
-            ),
+        fusion, p = problem.fusion, parameters
+        workspaces = workspaces_of(problem, p) if p.splits > 1 else ()
+        blocks, about = blocks_of(problem, p), (fusion, problem.domain, problem.rows.reduced)
+        kernel = replace(
+            self.kernel(fusion, p, blocks, workspaces),
+            template="reduction_inner" if p.inner else "reduction_outer",
+            grid=(blocks, dim(p.splits), dim(1)),
+            shared_bytes=tile_bytes(problem, p),
+            least_blocks=blocks_with_doubles(*about, p.vector_width, p.threads),
         )
-        lowering, phases, loops = problem.loops(parameters.vector_width, parameters.shifted)
-        plan = PhasedPlan(
-            self.name,
-            fusion,
+        plan = self.planned(
+            problem,
+            p,
+            problem.loops(p.vector_width, p.shifted),
             (kernel,),
-            parameters,
-            workspaces,
-            (*_not_empty(problem.rows), *problem.index[1], *problem.vectors[1]),
-            problem.specialised,
-            orders=of_all(problem.segment, order_of(problem, parameters)),
-            problem=problem,
-            loops=loops,
-            lowering=lowering,
-            phases=phases,
-            staged=(),
+            of_all(problem.segment, order_of(problem, p)),
+            workspaces=workspaces,
+            guards=(*_not_empty(problem.rows), *problem.guards),
         )
-        across = parameters.shifted and not parameters.inner
-        return self._filling(plan, target) if parameters.splits > 1 or across else plan
+        across = p.shifted and not p.inner
+        return self._filling(plan, target) if p.splits > 1 or across else plan
 
     def _filling(self, plan: ReductionPlan, target: Target) -> ReductionPlan:
         """Return a plan whose kernel has the blocks on an SM that its splits were chosen for.

@@ -17,12 +17,10 @@ from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, serial
 from fusec.schedule.plan import Workspace
 from fusec.schedule.registers import partial_words
 from fusec.schedule.rows.problem import RowsProblem
-from fusec.schedule.rows.reduction.choice import ReductionParameters, blocks_of
+from fusec.schedule.rows.reduction.choice import FIRST_METHOD, ReductionParameters, blocks_of
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
-FIRST_METHOD = next(iter(REDUCTION_METHODS))
-"""That of a result which one block has alone."""
 BULK_BYTES = 16
 """What the addresses and sizes of bulk copies are multiples of."""
 
