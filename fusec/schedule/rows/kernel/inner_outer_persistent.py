@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fusec.dataclasses import dataclass, replace
-from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.graph import Node
 from fusec.kernel.arrays import RegisterArray, SharedArray, shared_array
@@ -17,7 +16,7 @@ from fusec.kernel.lowering.accumulators import (
     update,
 )
 from fusec.kernel.lowering.emit import Emitter
-from fusec.kernel.lowering.nest import Alias, Scope, block, named
+from fusec.kernel.lowering.nest import Alias, block, named
 from fusec.kernel.lowering.phases import (
     COLUMN,
     C,
@@ -26,7 +25,6 @@ from fusec.kernel.lowering.phases import (
     phase_of,
     vector_of_thread,
 )
-from fusec.kernel.lowering.stores import plan_stores
 from fusec.kernel.names import Names, parameter_names
 from fusec.kernel.nodes import (
     AUTO,
@@ -55,6 +53,7 @@ from fusec.schedule.rows.kernel.inner_outer_sweeps import (
     copy_lines,
     in_ring,
 )
+from fusec.schedule.rows.kernel.nest import nest_emitter, stores_of
 
 SLOT = Name("slot")
 """Where a row lies in the ring."""
@@ -117,23 +116,14 @@ class _Making:
         self.parts = {n: self._column_part(n, w.name) for n, w in workspaces.items()}
 
     def _emitter(self, names: Names, row: Alias) -> Emitter:
-        split = self.split
-        return Emitter(
-            (
-                Scope("kernel", frozenset({split.bands.group}), per_phase=False),
-                Scope("row", frozenset({self.row}), per_phase=False),
-                Scope("vector", frozenset({self.chunk})),
-                Scope("lane", frozenset({self.lane})),
-            ),
+        sizes = named(kColumns=self.split.bands.columns)
+        return nest_emitter(
+            self.plan,
             names,
-            Facts(split.main.hints),
-            lane=self.lane if self.width > 1 else None,
-            width=self.width,
-            aliases={self.chunk: Alias("column", self.width), self.row: row},
-            written=split.main.effects.overwritten,
-            wide=self.parameters.wide_index,
-            symbols=named(kColumns=split.bands.columns),
-            counts=named(kColumns=split.bands.columns),
+            of_kernel=(self.split.bands.group,),
+            aliases={self.row: row},
+            symbols=sizes,
+            counts=sizes,
             guard="is_row" if self._row_bound() else "",
         )
 
@@ -142,10 +132,7 @@ class _Making:
         p, bands, emitter = self.parameters, self.split.bands, self.emitter
         constants = self._constants()
         ring, held = self._rows()
-        plans = plan_stores(self.lowering, self.split.main.outputs, emitter.store_kind)
-        nodes = [n for group in self.phases.reductions for n in group]
-        inputs = [self.lowering.at_home(n.inputs[0]) for n in nodes]
-        emitter.count([*(s.instance for s in plans), *inputs])
+        plans = stores_of(emitter, self.plan)
         copying = self._emitter(self.names, Alias("row_ahead"))
         copy_vector = copy_lines(copying, ring, self.width)
         accumulators: dict[int, tuple[Accumulator, ...]] = {}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fusec.dataclasses import dataclass, replace
-from fusec.index.access import Facts
-from fusec.index.instances import Lowering, reading_order
+from fusec.index.instances import reading_order
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
@@ -14,9 +13,8 @@ from fusec.kernel.lowering.accumulators import Accumulator, accumulate
 from fusec.kernel.lowering.across import RIGHT, load_across, place_of
 from fusec.kernel.lowering.edges import emit_edges, first_column, load_edges
 from fusec.kernel.lowering.emit import Emitter
-from fusec.kernel.lowering.nest import FILL, Alias, Scope, block, named, unrolled
-from fusec.kernel.lowering.phases import COLUMN, Phase, emit_outputs, phase_of, reduction_roots
-from fusec.kernel.lowering.stores import plan_stores
+from fusec.kernel.lowering.nest import FILL, block, named, unrolled
+from fusec.kernel.lowering.phases import COLUMN, Phase, emit_outputs, phase_of
 from fusec.kernel.names import Names, camel, parameter_names
 from fusec.kernel.nodes import (
     AUTO,
@@ -38,13 +36,12 @@ from fusec.kernel.nodes import (
 )
 from fusec.schedule.plan import Kernel
 from fusec.schedule.registers import words
+from fusec.schedule.rows.kernel.nest import nest_emitter, roots_of, stores_of
 from fusec.schedule.rows.kernel.partials import SPLIT, Partial
 from fusec.schedule.rows.kernel.tiles import RowTile, slot_of, tile_of
 from fusec.schedule.rows.reduction.choice import FLIGHT, ReductionParameters
 from fusec.schedule.rows.reduction.family import ReductionPlan, loaded_once
 from fusec.schedule.rows.reduction.rows import UNROLLED
-from fusec.schedule.rows.tiles import tiled_in
-from fusec.segment.protocol import Refusal
 
 AHEAD = (2 * UNROLLED, UNROLLED, UNROLLED // 2)
 MOST_AHEAD = 32
@@ -170,59 +167,39 @@ Parts = tuple[
 
 def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
     """Return the phases: results belong to rows, or to the lanes of kept columns."""
-    p = plan.parameters
-    lowering, (row, chunk, lane) = plan.lowering, plan.loops
-    outer, inner = ("row", row), ("vector", chunk)
-    if not p.inner:
-        outer, inner = ("column", chunk), ("row", row)
+    p, (row, chunk, lane) = plan.parameters, plan.loops
     rows, columns = _extents(plan)
     start = plan.problem.start(p.vector_width) if p.shifted and p.inner else None
-    emitter = Emitter(
-        (
-            Scope("kernel", frozenset(), per_phase=False),
-            Scope(outer[0], frozenset({outer[1], slot_of(p.tile_rows)}), per_phase=False),
-            Scope(inner[0], frozenset({inner[1]})),
-            Scope("lane", frozenset({lane})),
-        ),
+    bound = p.threads_y > 1 or p.splits == 1
+    emitter = nest_emitter(
+        plan,
         parameter_names(kernel.argument_names),
-        Facts(plan.fusion.hints, start),
-        lane=lane if p.vector_width > 1 else None,
-        width=p.vector_width,
-        aliases={chunk: Alias("column", 1 if start is not None else p.vector_width)},
+        inner=p.inner,
+        start=start,
+        of_row=(slot_of(p.tile_rows),),
         part=(ZERO, RIGHT) if p.shifted and not p.inner else (),
-        written=plan.fusion.effects.overwritten,
         streamed=loaded_once(plan) if p.streaming else frozenset(),
-        wide=p.wide_index,
         symbols=named(columns=columns),
         counts=named(columns=columns) if p.inner else named(rows=rows),
-        guard="is_column" if not p.inner else "is_row" if p.threads_y > 1 or p.splits == 1 else "",
+        guard="is_column" if not p.inner else "is_row" if bound else "",
         stored_under="is_row" if p.inner else "is_column",
     )
     elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
     first = None if start is None else first_column(emitter, start, chunk)
-    return _emit(emitter, lowering, plan, elements, first)
+    return _emit(emitter, plan, elements, first)
 
 
 def _emit(
     emitter: Emitter,
-    lowering: Lowering,
     plan: ReductionPlan,
     elements: frozenset[Var],
     first: Expression | None,
 ) -> Parts:
-    nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
-    plans = plan_stores(
-        lowering,
-        plan.fusion.outputs,
-        emitter.store_kind,
-        lambda p: p.instance.depth == 0 and bool(p.variables & elements),
+    lowering, nodes = plan.lowering, plan.phases.reductions[0]
+    plans = stores_of(
+        emitter, plan, lambda p: p.instance.depth == 0 and bool(p.variables & elements)
     )
-    p, tile = plan.parameters, None
-    if p.tile_rows:
-        tiles = tiled_in(plan.problem, lowering, plan.phases, plan.loops)
-        assert not isinstance(tiles, Refusal), tiles
-        tile, plans = tile_of(emitter, tiles, p.tile_rows, plans, plan.loops)
-    emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
+    tile, plans = tile_of(emitter, plan, plans)
     if emitter.part:
         _load_across(emitter, plan)
     arrays = _load_ahead(emitter, plan) if _ahead(plan) > 1 else ()
@@ -295,6 +272,6 @@ def _ends(
     """Emit what is done with the elements beside the vectors, and return what holds them."""
     whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
     loads = [(0, i) for i in sorted(whole, key=reading_order)]
-    held = load_edges(emitter, loads, reduction_roots(plan.lowering, nodes))
+    held = load_edges(emitter, loads, roots_of(plan))
     emit_edges(emitter, plan.lowering, zip(nodes, accumulators, strict=True), (), 0)
     return held

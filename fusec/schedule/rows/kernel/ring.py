@@ -12,16 +12,14 @@ from fusec.kernel.arrays import SharedArray, shared_array
 from fusec.kernel.ctext import dim_text
 from fusec.kernel.lowering.accumulators import Accumulator, accumulate
 from fusec.kernel.lowering.emit import Emitter
-from fusec.kernel.lowering.nest import Alias, Scope, named
+from fusec.kernel.lowering.nest import Scope, named
 from fusec.kernel.lowering.phases import (
     C,
     Phase,
     emit_outputs,
     once_per_row,
     phase_of,
-    reduction_roots,
 )
-from fusec.kernel.lowering.stores import plan_stores
 from fusec.kernel.names import Names, camel, parameter_names
 from fusec.kernel.nodes import (
     AUTO,
@@ -44,6 +42,7 @@ from fusec.schedule.rows.inner_persistent.family import (
     InnerPersistentPlan,
 )
 from fusec.schedule.rows.inner_persistent.ring import columns_per_copy, parts_of
+from fusec.schedule.rows.kernel.nest import nest_emitter, stores_of
 
 RANK = Var("rank", dim(16))
 """Which part of its rows a block has."""
@@ -134,7 +133,8 @@ def nodes_of(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingNo
     """Return the statements of a row-persistent kernel with a ring."""
     p, rows = plan.parameters, plan.problem.rows
     names = parameter_names(kernel.argument_names)
-    emitter = _workers(plan, names)
+    sizes = named(kColumns=rows.columns)
+    emitter = nest_emitter(plan, names, symbols=sizes, counts=sizes)
     piece = columns_per_copy(plan.problem, p)
     pieces = rows.columns.value // p.cluster // piece
     brought, producer, places, arrays = _copies(plan, names, piece, pieces)
@@ -167,28 +167,6 @@ def _unroll(plan: InnerPersistentPlan) -> int:
     """Return the vectors that a thread takes at a time: few where more come from memory."""
     staged = {s.instance for s in plan.staged}
     return 4 if all(loads <= staged for loads in plan.phases.loads) else 2
-
-
-def _workers(plan: InnerPersistentPlan, names: Names) -> Emitter:
-    p, (row, chunk, lane) = plan.parameters, plan.loops
-    columns = plan.problem.rows.columns
-    return Emitter(
-        (
-            Scope("kernel", frozenset(), per_phase=False),
-            Scope("row", frozenset({row}), per_phase=False),
-            Scope("vector", frozenset({chunk})),
-            Scope("lane", frozenset({lane})),
-        ),
-        names,
-        Facts(plan.fusion.hints),
-        lane=lane,
-        width=p.vector_width,
-        aliases={chunk: Alias("column", p.vector_width)},
-        written=plan.fusion.effects.overwritten,
-        wide=p.wide_index,
-        symbols=named(kColumns=columns),
-        counts=named(kColumns=columns),
-    )
 
 
 def _copies(
@@ -245,9 +223,7 @@ def _sweeps(
 ) -> tuple[tuple[RingSweep, ...], tuple[Place, ...], tuple[Arrival, ...], int]:
     """Return the sweeps over a row, and where the parts of their reductions lie."""
     lowering, phases, p = plan.lowering, plan.phases, plan.parameters
-    plans = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)
-    nodes = tuple(n for group in phases.reductions for n in group)
-    emitter.count([*(s.instance for s in plans), *reduction_roots(lowering, nodes)])
+    plans = stores_of(emitter, plan)
     vectors: dict[Instance, Statement] = {}
     for staged, copy in zip(plan.staged, copies, strict=True):
         name = emitter.names.fresh(f"{staged.instance.name}_vec", "vec")

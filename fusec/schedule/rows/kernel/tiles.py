@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from fusec.dataclasses import dataclass, replace
 from fusec.ir.dim import dim
@@ -15,7 +16,13 @@ from fusec.kernel.lowering.phases import Phase
 from fusec.kernel.lowering.stores import StorePlan
 from fusec.kernel.names import camel
 from fusec.kernel.nodes import Assign, Evaluate, Name, Pointer, Statement, call
-from fusec.schedule.rows.tiles import COPY, Tiled, TiledLoad, TiledStore
+from fusec.schedule.rows.domain import PhasedPlan
+from fusec.schedule.rows.parameters import RowsParameters
+from fusec.schedule.rows.problem import RowsProblem
+from fusec.schedule.rows.tiles import COPY, TiledLoad, TiledStore, tiled_in
+from fusec.segment.protocol import Refusal
+
+R = TypeVar("R", bound=RowsParameters)
 
 FIRST, ROWS = Name("first_row"), Name("tile_rows")
 
@@ -45,17 +52,18 @@ def slot_of(rows: int) -> Var:
 
 
 def tile_of(
-    emitter: Emitter,
-    tiles: Tiled,
-    rows: int,
-    plans: tuple[StorePlan, ...],
-    loops: tuple[Var, Var, Var],
-) -> tuple[RowTile, tuple[StorePlan, ...]]:
-    """Return the tile whose rows a block takes in turns, and the stores into it.
+    emitter: Emitter, plan: PhasedPlan[RowsProblem, R], plans: tuple[StorePlan, ...]
+) -> tuple[RowTile | None, tuple[StorePlan, ...]]:
+    """Return the tile whose rows a block takes in turns, if it does, and the stores into it.
 
-    The emitter reads what comes by tiles from there. loops: row, chunk and lane.
+    The emitter reads what comes by tiles from there.
     """
-    _, chunk, lane = loops
+    rows = plan.parameters.tile_rows
+    if not rows:
+        return None, plans
+    tiles = tiled_in(plan.problem, plan.lowering, plan.phases, plan.loops)
+    assert not isinstance(tiles, Refusal), tiles
+    _, chunk, lane = plan.loops
     column = of_var(chunk) * lane.extent + of_var(lane)
     brought, left = list[Statement](), list[Statement]()
     shared: list[SharedArray] = []
