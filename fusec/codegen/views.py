@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fusec.codegen.parameters import Parameter, parameters
 from fusec.dataclasses import dataclass, fields
@@ -56,15 +56,19 @@ def view_of(
     kernel: Kernel,
     nodes: object,
     schedule: str,
-    **others: object,
+    **others: Any,
 ) -> V:
     """Return the view of a kernel over rows of columns.
 
     nodes: as for `head`; others: further fields. What none of these has is a parameter of the plan.
     """
     p = plan.parameters
-    known = {**head(plan, kernel, nodes), "index_type": index_type(wide=p.wide_index), **others}
-    known["schedule"] = f"Schedule: {schedule}."
+    known: dict[str, Any] = {
+        **head(plan, kernel, nodes),
+        "schedule": f"Schedule: {schedule}.",
+        "index_type": index_type(wide=p.wide_index),
+        **others,
+    }
     names = (f.name for f in fields(kind))
     return kind(**{name: known[name] if name in known else getattr(p, name) for name in names})
 

@@ -36,7 +36,7 @@ from fusec.schedule.matmul.staged import (
     slots_of,
 )
 from fusec.schedule.matmul.totals import Total
-from fusec.schedule.pointwise.choice import accesses
+from fusec.schedule.pointwise.nest import accesses
 from fusec.segment.roofline import is_tf32
 
 
@@ -358,5 +358,5 @@ def assume_vectors(problem: Product, width: int, facts: Facts) -> None:
     """Add the divisibility that the epilogue's vector accesses rely on."""
     binding, _, lane = bind(problem, width)
     fusion = problem.epilogue.fusion
-    for each in accesses(fusion, Lowering(fusion, problem.domain, binding)):
+    for each in accesses(Lowering(fusion, problem.domain, binding)):
         access_class(each.address, each.conditions, lane, width, facts)

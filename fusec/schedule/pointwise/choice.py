@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, access_class, runs_along
 from fusec.index.domain import Domain
-from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.index.windows import Window, find_pick
-from fusec.ir.access import Conditions
-from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var, variables_of
+from fusec.ir.expression import Atom, Index, Var, variables_of
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.blocks import SHIFTED, VECTOR_WIDTH, BlockParameters
 from fusec.schedule.plan import Guard
-from fusec.schedule.pointwise.loads import LEAST_THREADS, loads_of, most_turns, rows_of_thread
-from fusec.schedule.pointwise.shifted import shifted_start
+from fusec.schedule.pointwise.loads import LEAST_THREADS, most_turns, rows_of_thread
+from fusec.schedule.pointwise.nest import FlatNest, nest_of
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
 from fusec.schedule.space import POWERS, Field, power_above, power_below
@@ -81,136 +76,65 @@ class FlatProblem(Problem):
     domain: Domain
     segment_domain: Domain
 
+    def nest(self, break_point: int, width: int, shifted: bool = False) -> FlatNest:
+        """Return the loops of a break point, by vectors of a width."""
+        return nest_of(self.fusion, self.domain, break_point, width, shifted)
 
-def bind(
-    domain: Domain, break_point: int, width: int, shifted: bool = False
-) -> tuple[Mapping[Var, Index], tuple[Var, Var, Var]]:
-    """Return the axes in loop variables (row, chunk, lane), and those variables.
-
-    shifted: the chunk is the first column of a vector, wherever that lies.
-    """
-    outer, inner = domain.axes[:break_point], domain.axes[break_point:]
-    row = Var("row", product(a.extent for a in outer))
-    columns = product(a.extent for a in inner)
-    chunk, lane = Var("chunk", ceildiv(columns, width)), Var("v", dim(width))
-    column = of_var(chunk) * width + of_var(lane) if width > 1 else of_var(Var("chunk", columns))
-    if shifted:
-        chunk = Var("chunk", columns)
-        column = of_var(chunk) + of_var(lane)
-    at = (
-        *delinearize(of_var(row), (a.extent for a in outer)),
-        *delinearize(column, (a.extent for a in inner)),
-    )
-    return dict(zip(domain.axes, at, strict=True)), (row, chunk, lane)
+    def nest_with(self, p: PointwiseParameters) -> FlatNest:
+        """Return the loops of a kernel with some parameters."""
+        return self.nest(p.break_point, p.vector_width, p.shifted)
 
 
-_CACHE: IdentityCache[Lowering] = IdentityCache()
-
-
-def lowered_flat(
-    fusion: Fusion, domain: Domain, break_point: int, width: int, shifted: bool = False
-) -> Lowering:
-    """Return the values in the loops of a break point, by vectors of a width."""
-    binding, (row, chunk, _) = bind(domain, break_point, width, shifted)
-    about = id(domain), break_point, width, shifted
-    inside = frozenset({row, chunk})
-    return _CACHE.of(fusion, about, lambda: Lowering(fusion, domain, binding, inside=inside))
-
-
-@dataclass(frozen=True)
-class Access:
-    """Where an element is loaded or stored, its bytes, and the load (None of a store)."""
-
-    address: Index
-    conditions: Conditions
-    size: int
-    load: Instance | None = None
-
-
-def accesses(fusion: Fusion, lowering: Lowering) -> list[Access]:
-    """Return every load and store."""
-    found: list[Access] = []
-    roots: list[Instance] = []
-    for output in fusion.outputs:
-        coordinates, conditions = lowering.home(output.value)
-        address = linearize(coordinates, fusion.effects.strides(output.value))
-        found.append(Access(address, conditions, output.value.dtype.size))
-        roots.append(lowering.at(output.value, coordinates, conditions))
-    for instance in instances_under(roots):
-        if instance.kind == "load" and instance.address is not None:
-            size = instance.dtype.size
-            found.append(Access(instance.address, instance.conditions, size, instance))
-    return found
-
-
-def default_parameters(
-    fusion: Fusion, domain: Domain, wide: bool, registers: int
-) -> PointwiseParameters:
+def default_parameters(problem: FlatProblem, registers: int) -> PointwiseParameters:
     """Return the parameters of least cost.
 
     registers: those of a thread, which the vectors that it reads and writes fill at most.
     """
+    fusion, axes = problem.fusion, problem.domain.axes
     smallest = min(v.dtype.size for v in _tensors(fusion))
     quick = max(1, int(MOST_OPERATIONS / max(1.0, operations(fusion))))
     most = min(16 // smallest, quick, most_elements(fusion))
     widths = [w for w in (16, 8, 4, 2, 1) if w <= most]
-    best: tuple[float, int, int] | None = None
-    for break_point in range(max(1, len(domain.axes))):
+    costs: dict[FlatNest, float] = {}
+    for break_point in range(max(1, len(axes))):
         for width in widths:
-            facts = Facts(fusion.hints)
-            cost, whole = _cost(fusion, domain, break_point, width, facts, registers)
-            if best is None or cost < best[0]:
-                best = (cost, break_point, width)
+            nest = problem.nest(break_point, width)
+            costs[nest], whole = _cost(nest, Facts(fusion.hints), registers)
             if whole:
                 break  # narrower vectors only cost more instructions
-    assert best is not None
-    _, break_point, width = best
-    narrow = width * smallest < NARROW
-    by_elements = _is_by_elements(fusion, domain, break_point, width)
+    best = min(costs, key=lambda nest: costs[nest])
+    narrow = best.width * smallest < NARROW
+    by_elements = _is_by_elements(best)
     if (narrow or by_elements) and widths[0] > 1:
         most = 2 * WARP if by_elements else 4 * WARP
-        least = WARP if width * smallest < WORD else most
-        for outer in reversed(range(1, len(domain.axes))):
-            if not _fits(fusion, domain, outer, widths[0], least):
-                continue
-            if _is_by_vectors(fusion, domain, outer, widths[0]):
-                return _shape(fusion, domain, outer, widths[0], wide, shifted=True)
-    return _shape(fusion, domain, break_point, width, wide)
+        least = WARP if best.width * smallest < WORD else most
+        for outer in reversed(range(1, len(axes))):
+            nest = problem.nest(outer, widths[0], shifted=True)
+            if _fits(nest, least) and _is_by_vectors(nest):
+                return _shape(nest, problem.wide)
+    return _shape(best, problem.wide)
 
 
-def _is_by_elements(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
+def _is_by_elements(nest: FlatNest) -> bool:
     """Return whether elements of a tensor are read one by one that lie side by side."""
-    lane = bind(domain, break_point, width)[1][2]
-    lowering, facts = lowered_flat(fusion, domain, break_point, width), Facts(fusion.hints)
+    about, facts = (nest.loops[2], nest.width), Facts(nest.fusion.hints)
     return any(
         each.size < WORD
-        and runs_along(each.address, each.conditions, lane, width)
-        and access_class(each.address, each.conditions, lane, width, facts) == "scalar"
-        for each in accesses(fusion, lowering)
+        and runs_along(each.address, each.conditions, *about)
+        and access_class(each.address, each.conditions, *about, facts) == "scalar"
+        for each in nest.accesses
     )
 
 
-def _is_by_vectors(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
+def _is_by_vectors(nest: FlatNest) -> bool:
     """Return whether vectors can be shifted, and a row's elements come by no narrower accesses.
 
     All that a thread loads is loaded ahead, so that it must not be too much.
     """
-    start = start_of(fusion, domain, break_point, width)
-    if start is None:
+    if nest.start is None:
         return False
-    lowering = lowered_flat(fusion, domain, break_point, width, True)
-    loops = bind(domain, break_point, width, True)[1]
-    loads = loads_of(lowering, loops, break_point, start)
-    by_elements = any(loads.lane in i.variables for i in loads.elements)
-    return not by_elements and most_turns(loads) > 0
-
-
-def start_of(fusion: Fusion, domain: Domain, break_point: int, width: int) -> Index | None:
-    """Return where vectors that are shifted begin, or None where they cannot be."""
-    if not break_point:
-        return None
-    lowering = lowered_flat(fusion, domain, break_point, width, True)
-    return shifted_start(fusion, domain, lowering, bind(domain, break_point, width, True)[1])
+    by_elements = any(nest.loads.lane in i.variables for i in nest.loads.elements)
+    return not by_elements and most_turns(nest.loads) > 0
 
 
 def why_illegal(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
@@ -228,11 +152,11 @@ def why_illegal(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
         if p.threads_y == 1:
             return None
         return Refusal("block", "a 1D loop (break_point 0) has no rows: threads_y must be 1")
-    columns = product(a.extent for a in axes[p.break_point :])
+    columns = problem.nest_with(p).rows.columns
     if p.shifted:
         if p.vector_width == 1 or p.threads_y > 1:
             return Refusal("access", "unaligned vectors need one row per block")
-        if start_of(problem.fusion, problem.domain, p.break_point, p.vector_width) is None:
+        if problem.nest_with(p).start is None:
             return Refusal("access", "the vectors of loads and stores have different alignments")
     elif p.vector_width > 1 and not Facts(problem.hints).multiple(columns, p.vector_width):
         because = f"rows of {columns} elements are not a multiple of vectors of {p.vector_width}"
@@ -242,24 +166,22 @@ def why_illegal(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
     return None
 
 
-def vector_facts(
-    fusion: Fusion, domain: Domain, parameters: PointwiseParameters
-) -> tuple[Guard, ...]:
+def vector_facts(problem: FlatProblem, p: PointwiseParameters) -> tuple[Guard, ...]:
     """Return the guards that keep sizes the multiples that the accesses rely on."""
-    if parameters.shifted:
+    if p.shifted:
         return ()
-    facts = Facts(fusion.hints)
-    _cost(fusion, domain, parameters.break_point, parameters.vector_width, facts, MOST_REGISTERS)
+    facts = Facts(problem.hints)
+    _cost(problem.nest_with(p), facts, MOST_REGISTERS)
     return tuple(
         Guard(value, "%", by, "vectorized accesses need aligned rows")
         for value, by in facts.assumed
     )
 
 
-def _fits(fusion: Fusion, domain: Domain, break_point: int, width: int, least: int) -> bool:
+def _fits(nest: FlatNest, least: int) -> bool:
     """Return whether rows have `least` vectors for blocks of a row each, and not too many."""
-    columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
-    return least * width <= columns <= MAX_GRID_Y * THREADS * width
+    columns = nest.rows.columns.evaluate(nest.fusion.hints)
+    return least * nest.width <= columns <= MAX_GRID_Y * THREADS * nest.width
 
 
 def operations(fusion: Fusion) -> float:
@@ -273,18 +195,20 @@ def _tensors(fusion: Fusion) -> list[Value]:
     return [v for v in values if not v.is_scalar]
 
 
-def _cost(
-    fusion: Fusion, domain: Domain, break_point: int, width: int, facts: Facts, registers: int
-) -> tuple[float, bool]:
+def _cost(nest: FlatNest, facts: Facts, registers: int) -> tuple[float, bool]:
     """Return instructions per element, roughly, by access class and divisions.
 
     Also return whether every access is whole: one vector, or the same for all lanes.
     """
-    _, (_, chunk, lane) = bind(domain, break_point, width)
-    columns = product(a.extent for a in domain.axes[break_point:])
+    fusion, columns, break_point, width = (
+        nest.fusion,
+        nest.rows.columns,
+        nest.break_point,
+        nest.width,
+    )
+    _, chunk, lane = nest.loops
     if width > 1 and break_point and not facts.multiple(columns, width):
         return float("inf"), False
-    lowering = lowered_flat(fusion, domain, break_point, width)
     cost = ROWS * (break_point > 0) + 0.02 * break_point
     size = columns.evaluate(fusion.hints)
     if break_point and size > MAX_GRID_Y * MOST_THREADS * width:
@@ -295,7 +219,7 @@ def _cost(
     paired = any(e.part is not None for e in (*fusion.inputs, *fusion.outputs))
     whole, held = True, 0
     windows: set[Window] = set()
-    for each in accesses(fusion, lowering):
+    for each in nest.accesses:
         address = each.address
         kind = access_class(address, each.conditions, lane, width, facts)
         pick = find_pick(fusion, each.load, lane, width, facts) if kind == "scalar" else None
@@ -326,24 +250,14 @@ def _atoms(address: Index) -> list[Atom]:
     return [a for a, _ in address.terms if not isinstance(a, Var)]
 
 
-def _shape(
-    fusion: Fusion,
-    domain: Domain,
-    break_point: int,
-    width: int,
-    wide: bool,
-    *,
-    shifted: bool = False,
-) -> PointwiseParameters:
-    columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
+def _shape(nest: FlatNest, wide: bool) -> PointwiseParameters:
+    fusion, width, shifted, loads = nest.fusion, nest.width, nest.shifted, nest.loads
+    columns = nest.rows.columns.evaluate(fusion.hints)
     bytes_per_thread = width * max(2, sum(v.dtype.size for v in _tensors(fusion)))
     heavy = width * operations(fusion) > MOST_OPERATIONS / 2
     unroll = 1 if bytes_per_thread >= 48 or heavy else 2
-    lowering = lowered_flat(fusion, domain, break_point, width, shifted)
-    start = start_of(fusion, domain, break_point, width) if shifted else None
-    loads = loads_of(lowering, bind(domain, break_point, width, shifted)[1], break_point, start)
     turns = max(1, most_turns(loads))
-    if not break_point:
+    if not nest.break_point:
         return PointwiseParameters(
             break_point=0,
             vector_width=width,
@@ -354,7 +268,7 @@ def _shape(
         )
     chunks = max(1, -(-columns // width))
     if not heavy:
-        rows = product(a.extent for a in domain.axes[:break_point]).evaluate(fusion.hints)
+        rows = nest.rows.rows.evaluate(fusion.hints)
         threads = rows * chunks
         if shifted:  # the rows of a thread are a vector's width apart
             rows = -(-rows // width)
@@ -372,7 +286,7 @@ def _shape(
     if shifted and 2 * threads_x < THREADS and not heavy:
         unroll = max(unroll, 2)  # fewer blocks of as many bytes
     return PointwiseParameters(
-        break_point=break_point,
+        break_point=nest.break_point,
         vector_width=width,
         unroll=min(unroll, turns),
         threads_x=threads_x,

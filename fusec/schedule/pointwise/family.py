@@ -22,14 +22,11 @@ from fusec.schedule.pointwise.choice import (
     THREADS,
     FlatProblem,
     PointwiseParameters,
-    bind,
     default_parameters,
-    lowered_flat,
-    start_of,
     vector_facts,
     why_illegal,
 )
-from fusec.schedule.pointwise.loads import loads_of, pressure_of
+from fusec.schedule.pointwise.loads import pressure_of
 from fusec.schedule.pointwise.rereads import (
     is_bound,
     may_be_bound,
@@ -95,7 +92,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     def default_parameters(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
         """Return the parameters of least cost."""
         registers = target.registers // THREADS
-        first = default_parameters(problem.fusion, problem.domain, problem.wide, registers)
+        first = default_parameters(problem, registers)
         estimate = self._estimate(problem, target)
         if not may_be_bound(estimate, problem, target):
             return first
@@ -113,8 +110,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     ) -> PointwisePlan:
         """Return a plan of one kernel."""
         fusion, domain, p = problem.fusion, problem.domain, parameters
-        rows = product(a.extent for a in domain.axes[: p.break_point])
-        columns = product(a.extent for a in domain.axes[p.break_point :])
+        rows, columns = problem.nest_with(p).rows.rows, problem.nest_with(p).rows.columns
         chunks = ceildiv(columns, p.vector_width) + int(p.shifted)
         if p.shifted:
             blocks = ceildiv(rows, p.vector_width * p.unroll) * p.vector_width
@@ -133,7 +129,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             arguments=tensor_arguments(fusion),
             least_blocks=blocks_with_doubles(*about, p.vector_width, p.threads),
         )
-        facts = vector_facts(fusion, domain, parameters)
+        facts = vector_facts(problem, parameters)
         return Plan(
             self.name,
             fusion,
@@ -168,13 +164,8 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
 
     def pressure(self, plan: PointwisePlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of its vectors."""
-        problem, p = plan.problem, plan.parameters
-        about = problem.domain, p.break_point, p.vector_width
-        lowering = lowered_flat(problem.fusion, *about, p.shifted)
-        start = start_of(problem.fusion, *about) if p.shifted else None
-        loops = bind(*about, p.shifted)[1]
-        loads = loads_of(lowering, loops, p.break_point, start)
-        held = pressure_of(loads, lowering, loops, p.unroll)
+        p, nest = plan.parameters, plan.problem.nest_with(plan.parameters)
+        held = pressure_of(nest.loads, nest.lowering, nest.loops, p.unroll)
         return replace(held, own=SHIFTED_REGISTERS) if p.shifted else held
 
     def _estimate(self, problem: FlatProblem, target: Target) -> Estimate:
@@ -209,15 +200,14 @@ def _with_any_rows(strict: FlatProblem) -> FlatProblem:
         return FlatProblem(strict.segment, fusion, domain, strict.segment_domain)
 
     def loops(found: FlatProblem) -> Loops:
-        p = default_parameters(found.fusion, found.domain, found.wide, MOST_REGISTERS)
-        about = found.domain, p.break_point, p.vector_width
-        lowering = lowered_flat(found.fusion, *about, p.shifted)
+        p = default_parameters(found, MOST_REGISTERS)
+        nest = found.nest_with(p)
         for output in found.fusion.outputs:
-            lowering.at_home(output.value)
-        inner = frozenset(bind(*about, p.shifted)[1][1:])
+            nest.lowering.at_home(output.value)
+        inner = frozenset(nest.loops[1:])
         widths = (p.break_point, p.vector_width, p.unroll, p.threads_x, p.shifted)
-        columns = found.domain.axes[p.break_point :] if p.break_point else ()
-        return Loops(lowering, inner, widths=widths, numbers=tuple(a.extent for a in columns))
+        columns = nest.rows.reduced if p.break_point else ()
+        return Loops(nest.lowering, inner, widths=widths, numbers=tuple(a.extent for a in columns))
 
     last = innermost(strict.segment_domain.reference.shape)
     return with_run_time_sizes(strict, made, loops, last)

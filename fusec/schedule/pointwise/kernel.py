@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts
-from fusec.index.instances import Instance, instances_under
-from fusec.ir.dim import Dim, dim, floordiv, product
-from fusec.ir.expression import Index, Var
+from fusec.index.instances import Instance
+from fusec.ir.dim import dim, floordiv
+from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import dim_text, storage_type
 from fusec.kernel.facts import calls
@@ -39,9 +39,9 @@ from fusec.kernel.nodes import (
     walk,
 )
 from fusec.schedule.plan import Kernel
-from fusec.schedule.pointwise.choice import bind, lowered_flat, start_of
 from fusec.schedule.pointwise.family import PointwisePlan
-from fusec.schedule.pointwise.loads import Loads, loads_of
+from fusec.schedule.pointwise.loads import Loads
+from fusec.schedule.pointwise.nest import FlatNest
 from fusec.schedule.pointwise.windows import load_windows
 
 LOADS = "loads"
@@ -106,18 +106,16 @@ def without_second(fusion: Fusion, kernel: Kernel) -> Kernel:
 
 def nodes_of(plan: PointwisePlan, kernel: Kernel) -> PointwiseNodes:
     """Return the statements of a kernel that takes complex tensors by their first parts."""
-    parameters, domain = plan.parameters, plan.problem.domain
-    outer = domain.axes[: parameters.break_point]
-    columns = _columns(plan)
-    width = parameters.vector_width
+    p, rows = plan.parameters, plan.problem.nest_with(plan.parameters).rows
+    columns, width = rows.columns, p.vector_width
     # Of a flat loop no guard keeps the size: what is no multiple at any size has a tail.
-    whole = bool(outer) or Facts.proven(columns, width)
+    whole = p.break_point > 0 or Facts.proven(columns, width)
     body = _body(plan, kernel, width)
     tail = None if whole else _body(plan, kernel, 1, tail=True)
     if tail is not None and tail.kernel == body.kernel:
         tail = replace(tail, kernel=())  # what the loop has, by the same names
     return PointwiseNodes(
-        rows=dim_text(product(a.extent for a in outer)) if outer else None,
+        rows=dim_text(rows.rows) if p.break_point else None,
         chunks=dim_text(floordiv(columns, width)),
         columns=dim_text(columns),
         shift=_shift(plan),
@@ -130,17 +128,13 @@ def nodes_of(plan: PointwisePlan, kernel: Kernel) -> PointwiseNodes:
     )
 
 
-def _columns(plan: PointwisePlan) -> Dim:
-    return product(a.extent for a in plan.problem.domain.axes[plan.parameters.break_point :])
-
-
 def _takes_last_columns_first(plan: PointwisePlan) -> bool:
     """Return whether blocks begin at the ends of rows.
 
     Values of rows alone are mostly made by a kernel that has read these rows to their ends, so that
     the ends are what L2 still holds.
     """
-    row, chunk, lane = _loops(plan)
+    row, chunk, lane = plan.problem.nest_with(plan.parameters).loops
     return any(row in i.variables and not {chunk, lane} & i.variables for i in _loads(plan))
 
 
@@ -150,7 +144,7 @@ def _takes_last_rows_first(plan: PointwisePlan) -> bool:
     They do where values of columns alone are wider than what is stored, as sums of halves are: a
     kernel has read all rows to make them, and L2 still holds the last.
     """
-    row, chunk, lane = _loops(plan)
+    row, chunk, lane = plan.problem.nest_with(plan.parameters).loops
     size = max(o.value.dtype.size for o in plan.fusion.outputs)
     of_columns = any(
         row not in i.variables and {chunk, lane} & i.variables and i.dtype.size > size
@@ -159,65 +153,49 @@ def _takes_last_rows_first(plan: PointwisePlan) -> bool:
     return of_columns and not _takes_last_columns_first(plan)
 
 
-def _loops(plan: PointwisePlan) -> tuple[Var, Var, Var]:
-    p = plan.parameters
-    return bind(plan.problem.domain, p.break_point, p.vector_width, p.shifted)[1]
-
-
 def _loads(plan: PointwisePlan) -> list[Instance]:
     """Return what is loaded, nothing for a flat loop."""
-    p = plan.parameters
-    if not p.break_point:
-        return []
-    about = plan.problem.domain, p.break_point, p.vector_width, p.shifted
-    lowering = lowered_flat(plan.fusion, *about)
-    found = instances_under([lowering.at_home(o.value) for o in plan.fusion.outputs])
-    return [i for i in found if i.kind == "load"]
+    nest = plan.problem.nest_with(plan.parameters)
+    return [a.load for a in nest.accesses if a.load is not None] if nest.break_point else []
 
 
 def _shift(plan: PointwisePlan) -> Expression | None:
     """Return how far behind an aligned place a thread's rows begin, all of them alike."""
-    p = plan.parameters
-    if not p.shifted:
+    nest = plan.problem.nest_with(plan.parameters)
+    if not nest.shifted:
         return None
-    about = plan.problem.domain, p.break_point, p.vector_width
-    start = start_of(plan.fusion, *about)
-    assert start is not None
-    pitch = start.coefficient(bind(*about, True)[1][0])
+    assert nest.start is not None
+    pitch = nest.start.coefficient(nest.loops[0])
     assert pitch is not None
     return Name("first_row") * dim_text(pitch) % "kVec"
 
 
 def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False) -> Body:
-    fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
-    about = domain, parameters.break_point, width
-    _, loops = bind(*about, parameters.shifted)
-    lowering = lowered_flat(fusion, *about, parameters.shifted)
-    start = start_of(fusion, *about) if parameters.shifted else None
-    _, chunk, lane = loops
+    fusion, p = plan.fusion, plan.parameters
+    nest = plan.problem.nest(p.break_point, width, p.shifted)
+    _, chunk, lane = nest.loops
     emitter = Emitter(
-        _scopes(parameters.break_point, loops),
+        _scopes(nest),
         parameter_names(kernel.argument_names),
-        Facts(fusion.hints, start),
+        Facts(fusion.hints, nest.start),
         lane=lane if width > 1 else None,
         width=width,
-        aliases={chunk: Alias("column", 1 if parameters.shifted else width)},
-        part=(Unary("-", Name("column")), RIGHT) if parameters.shifted else (),
+        aliases={chunk: Alias("column", 1 if p.shifted else width)},
+        part=(Unary("-", Name("column")), RIGHT) if p.shifted else (),
         written=fusion.effects.overwritten,
-        wide=parameters.wide_index,
-        symbols=named(columns=_columns(plan)) if parameters.break_point else {},
+        wide=p.wide_index,
+        symbols=named(columns=nest.rows.columns) if p.break_point else {},
         parts=parts_of(fusion),
     )
-    plans = plan_stores(lowering, fusion.outputs, emitter.store_kind)
+    plans = plan_stores(nest.lowering, fusion.outputs, emitter.store_kind)
     emitter.count(p.instance for p in plans)
     arrays = ()
     if width > 1 or not tail:
-        loads = loads_of(lowering, loops, parameters.break_point, start)
-        ahead = parameters.unroll > 1 or parameters.shifted
-        arrays = _load_ahead(emitter, fusion, loads) if ahead else ()
-        arrays += load_windows(emitter, loads, AHEAD if ahead else 0)
-        if parameters.shifted:
-            _load_once(emitter, loads)
+        ahead = p.unroll > 1 or p.shifted
+        arrays = _load_ahead(emitter, fusion, nest.loads) if ahead else ()
+        arrays += load_windows(emitter, nest.loads, AHEAD if ahead else 0)
+        if p.shifted:
+            _load_once(emitter, nest.loads)
     emit_stores(emitter, plans, 0)
     return Body(
         emitter.take(0, "kernel"),
@@ -231,11 +209,11 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
     )
 
 
-def _scopes(break_point: int, loops: tuple[Var, Var, Var]) -> tuple[Scope, ...]:
+def _scopes(nest: FlatNest) -> tuple[Scope, ...]:
     """Return the scopes of rows of vectors, a thread's columns around its rows, or of vectors."""
-    row, chunk, lane = (frozenset({v}) for v in loops)
+    row, chunk, lane = (frozenset({v}) for v in nest.loops)
     kernel, elements = Scope("kernel", frozenset(), per_phase=False), Scope("lane", lane)
-    if not break_point:
+    if not nest.break_point:
         return kernel, Scope("vector", row | chunk), elements
     column = Scope("column", chunk, per_phase=False)
     return kernel, column, Scope("vector", row, hoists=True), elements

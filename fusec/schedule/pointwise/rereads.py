@@ -22,11 +22,9 @@ from fusec.schedule.pointwise.choice import (
     MOST_OPERATIONS,
     FlatProblem,
     PointwiseParameters,
-    bind,
-    lowered_flat,
     operations,
 )
-from fusec.schedule.pointwise.loads import LEAST_THREADS, loads_of, most_turns
+from fusec.schedule.pointwise.loads import LEAST_THREADS, most_turns
 from fusec.schedule.space import POWERS
 from fusec.schedule.strides import axis_lowering
 from fusec.segment.protocol import Estimate
@@ -61,10 +59,8 @@ def with_fewest_rereads(problem: FlatProblem, p: PointwiseParameters) -> Pointwi
     if p.shifted:
         return p
     fusion, width = problem.fusion, p.vector_width
-    about = problem.domain, p.break_point, width
-    loads = loads_of(lowered_flat(fusion, *about), bind(*about)[1], p.break_point)
     threads = product(a.extent for a in problem.domain.axes).evaluate(fusion.hints) // width
-    most = min(most_turns(loads), threads // LEAST_THREADS)
+    most = min(most_turns(problem.nest_with(p).loads), threads // LEAST_THREADS)
     most = min(most, MOST_OPERATIONS // max(1, int(width * operations(fusion))))
     tried = (replace(p, unroll=u) for u in TURNS if p.unroll < u <= most)
     return min((p, *tried), key=lambda each: reread_bytes(problem, each))
@@ -75,15 +71,15 @@ def reread_bytes(problem: FlatProblem, p: PointwiseParameters) -> int:
     fusion, sizes = problem.fusion, problem.hints
     if p.shifted:
         return 0  # their rows are apart from each other
-    about = problem.domain, p.break_point, p.vector_width
-    lowering, (_, (row, chunk, lane)) = lowered_flat(fusion, *about), bind(*about)
-    rows, chunks = row.extent.evaluate(sizes), -(-_columns(problem, p) // p.vector_width)
+    nest = problem.nest_with(p)
+    row, chunk, lane = nest.loops
+    rows, chunks = row.extent.evaluate(sizes), chunk.extent.evaluate(sizes)
     turns = p.unroll if p.break_point else 1
     down = _middle(rows, p.threads_y * turns)
     across = _middle(chunks, p.threads_x * (1 if p.break_point else p.unroll))
     blocks = -(-rows // len(down)) * -(-chunks // len(across))
     places: dict[str, dict[Index, int]] = {}
-    roots = [lowering.at_home(o.value) for o in fusion.outputs]
+    roots = [nest.lowering.at_home(o.value) for o in fusion.outputs]
     for load in instances_under(roots):
         if load.kind == "load" and load.address is not None and not load.gathered:
             base, size = _run(fusion, load, lane, p.vector_width)
@@ -166,11 +162,6 @@ def _most_bytes(problem: FlatProblem) -> int:
             held = product(load.value.shape).evaluate(sizes)
             most[load.name] = max(0, points - held) * load.dtype.size
     return sum(most.values())
-
-
-def _columns(problem: FlatProblem, p: PointwiseParameters) -> int:
-    axes = problem.domain.axes[p.break_point :]
-    return product(a.extent for a in axes).evaluate(problem.hints)
 
 
 def _middle(extent: int, count: int) -> range:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, find_domain
-from fusec.index.instances import Lowering
 from fusec.ir.dim import product
-from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Output
 from fusec.schedule.common import INT32_MAX
-from fusec.schedule.pointwise.choice import accesses, bind, lowered_flat
+from fusec.schedule.pointwise.nest import FlatNest, nest_of
 from fusec.schedule.sort.parts import needed
 from fusec.segment.protocol import Refusal
 
@@ -29,14 +27,9 @@ class Beside:
         return product(a.extent for a in self.domain.axes).value
 
     @property
-    def loops(self) -> tuple[Var, Var, Var]:
-        """Return the loop variables: none of rows, vectors, elements."""
-        return bind(self.domain, 0, self.width)[1]
-
-    @property
-    def lowering(self) -> Lowering:
-        """Return the values in the loop."""
-        return lowered_flat(self.fusion, self.domain, 0, self.width)
+    def nest(self) -> FlatNest:
+        """Return the loop."""
+        return nest_of(self.fusion, self.domain, 0, self.width)
 
 
 def beside(fusion: Fusion, outputs: tuple[Output, ...]) -> Beside | Refusal:
@@ -61,7 +54,7 @@ def _has_vectors(part: Beside) -> bool:
     """Return whether vectors are whole accesses, and all elements lie in them."""
     if part.elements % part.width:
         return False
-    facts, lane = Facts(part.fusion.hints), part.loops[2]
-    found = accesses(part.fusion, part.lowering)
-    kinds = {access_class(a.address, a.conditions, lane, part.width, facts) for a in found}
+    facts, about = Facts(part.fusion.hints), (part.nest.loops[2], part.width)
+    found = part.nest.accesses
+    kinds = {access_class(a.address, a.conditions, *about, facts) for a in found}
     return "scalar" not in kinds and not facts.assumed

@@ -10,7 +10,6 @@ from fusec.kernel.lowering.stores import emit_store, plan_stores
 from fusec.kernel.names import parameter_names
 from fusec.kernel.nodes import Statement
 from fusec.schedule.plan import Kernel
-from fusec.schedule.pointwise.choice import bind
 from fusec.schedule.scatter.problem import Scatter
 
 
@@ -29,7 +28,7 @@ def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody |
     part = scatter.beside
     if part is None:
         return None
-    _, (row, chunk, lane) = bind(part.domain, 0, part.width)
+    row, chunk, lane = part.nest.loops
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -44,7 +43,7 @@ def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody |
         aliases={chunk: Alias("column", part.width)},
         wide=wide,
     )
-    plans = plan_stores(part.lowering, part.fusion.outputs, emitter.store_kind)
+    plans = plan_stores(part.nest.lowering, part.fusion.outputs, emitter.store_kind)
     emitter.count(p.instance for p in plans)
     for each in plans:
         emit_store(emitter, each, 0)
