@@ -67,5 +67,5 @@ def widest_vectors(
     inner: whether the columns are contiguous, else the rows are; stores: as for `vector_width`.
     """
     facts = Facts(problem.hints)
-    along = rows if inner else Rows(kept=rows.reduced, reduced=rows.kept)
+    along = rows.along(inner=inner)
     return vector_width(problem.fusion, domain, along, facts, stores=stores), vector_guards(facts)

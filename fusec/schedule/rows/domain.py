@@ -38,6 +38,10 @@ class Rows:
         """Return the number of columns."""
         return product(a.extent for a in self.reduced)
 
+    def along(self, *, inner: bool) -> Rows:
+        """Return the rows whose columns are contiguous: these, else those of what is reduced."""
+        return self if inner else Rows(self.reduced, self.kept)
+
     def variables(self, width: int, shifted: bool = False) -> tuple[Var, Var, Var]:
         """Return the loop variables row, chunk and lane for vectors of `width` columns.
 

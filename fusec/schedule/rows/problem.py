@@ -9,8 +9,8 @@ from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, vector_base
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
-from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.dim import product
+from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
 from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.blocks import check_access, check_column_sums, check_shape
@@ -75,10 +75,11 @@ class RowsProblem(Problem):
         if self.inner:
             about = self.fusion, self.domain, self.rows, width, shifted
             return *lowered(*about), self.rows.variables(width, shifted)
-        binding, variables = bind_outer(self.rows, width)
+        along = self.rows.along(inner=False)
+        variables = along.variables(width)
 
         def found() -> tuple[Lowering, Phases]:
-            lowering = Lowering(self.fusion, self.domain, binding)
+            lowering = Lowering(self.fusion, self.domain, along.bind(width))
             return lowering, phases_of(self.fusion, lowering, variables)
 
         return *_CACHE.of(self.fusion, (id(self.domain), self.rows, width), found), variables
@@ -261,17 +262,3 @@ def as_rows(
     inner = is_inner(fusion, domain, rows) if inner is None else inner
     rows = rows if inner else in_order_of_memory(fusion, domain, rows)
     return RowsProblem(segment, fusion, domain, rows, inner, stores=stores or not inner)
-
-
-def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var, Var]]:
-    """Bind the axes of an outer reduction to loop variables: row (reduced), chunk, lane (kept)."""
-    row = Var("row", rows.columns)
-    chunk, lane = Var("chunk", ceildiv(rows.rows, width)), Var("v", dim(width))
-    column = of_var(chunk) * width + of_var(lane)
-    at_row = delinearize(of_var(row), (a.extent for a in rows.reduced))
-    at_column = delinearize(column, (a.extent for a in rows.kept))
-    binding = {
-        **dict(zip(rows.reduced, at_row, strict=True)),
-        **dict(zip(rows.kept, at_column, strict=True)),
-    }
-    return binding, (row, chunk, lane)

@@ -37,7 +37,6 @@ from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, part, words
 from fusec.schedule.requirements import one_scan
 from fusec.schedule.rows.domain import Rows, in_place_hazard
-from fusec.schedule.rows.problem import bind_outer
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.space import COUNTS, THREADS, Field, power_above
 from fusec.schedule.templates import Template
@@ -96,9 +95,8 @@ class Scan(Problem):
 
     def bind(self, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var, Var]]:
         """Return the axes in loop variables, and those: row, chunk and lane."""
-        if self.inner:
-            return self.rows.bind(width), self.rows.variables(width)
-        return bind_outer(self.rows, width)
+        along = self.rows.along(inner=self.inner)
+        return along.bind(width), along.variables(width)
 
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
