@@ -11,15 +11,17 @@ from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.blocks import BlockParameters
-from fusec.schedule.common import tensor_arguments
+from fusec.schedule.common import access, tensor_arguments
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder
 from fusec.schedule.plan import Guard, Kernel, Staged, Workspace
 from fusec.schedule.problem import Problem
 from fusec.schedule.requirements import memory_bound
 from fusec.schedule.rows.domain import Nest, PhasedPlan
+from fusec.schedule.rows.in_steps import reach_of_pieces
 from fusec.schedule.rows.parameters import RowsParameters
 from fusec.schedule.rows.problem import RowsProblem, with_any_rows, with_columns
+from fusec.schedule.rows.tiles import tile_bytes
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
@@ -106,6 +108,20 @@ class RowsFamily(NestFamily[RowsProblem, R]):
             lambda fusion: self.rows(problem.segment, fusion, problem.inner),
             any_length=self.takes_any_length(problem),
         )
+
+    def rows_kernel(
+        self, problem: RowsProblem, p: R, workspaces: Iterable[Workspace] = ()
+    ) -> Kernel:
+        """Return the kernel of a problem: a block for each row or column, or for several."""
+        kernel = self.kernel(problem.fusion, p, problem.blocks(p), workspaces)
+        return replace(kernel, shared_bytes=tile_bytes(problem, p))
+
+    def efficiency(self, plan: PhasedPlan[RowsProblem, R], target: Target) -> float:
+        """Return the part of the bandwidth that is reached, less where rows are made of pieces."""
+        if plan.parameters.tile_rows:
+            return target.cost.rows.tile_share * target.reach(self.name, "vector")
+        along = target.reach(self.name, access(plan.parameters.vector_width))
+        return reach_of_pieces(plan.problem, along, target) if plan.problem.inner else along
 
     def takes_any_length(self, problem: RowsProblem) -> bool:
         """Return whether a kernel reduces any number of elements."""

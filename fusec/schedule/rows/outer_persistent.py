@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fusec.dataclasses import dataclass, replace
-from fusec.ir.dim import ceildiv
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.blocks import VECTOR_WIDTH
 from fusec.schedule.orders import down_columns, of_all
@@ -119,15 +118,14 @@ class OuterPersistent(PersistentFamily[OuterPersistentParameters]):
         self, problem: RowsProblem, parameters: OuterPersistentParameters, target: Target
     ) -> OuterPersistentPlan:
         """Return a plan of one kernel."""
-        fusion, rows, p = problem.fusion, problem.rows, parameters
+        p = parameters
         nest = self.nest(problem, p, p.vector_width)
         kept = nest[1].cached if p.stays_in_registers else ()
         row = nest[2][0]
         staged = (i for i in kept if row in i.variables and problem.is_whole(i, p.vector_width))
         each = held(problem, p.vector_width)
-        blocks = ceildiv(ceildiv(rows.rows, p.vector_width), p.threads_x)
         kernel = replace(
-            self.kernel(fusion, p, blocks),
+            self.rows_kernel(problem, p),
             least_blocks=least_blocks(p.threads, each.of_rows(p), each.doubles, each.columns),
         )
         return self.planned(
@@ -135,7 +133,7 @@ class OuterPersistent(PersistentFamily[OuterPersistentParameters]):
             p,
             nest,
             (kernel,),
-            of_all(problem.segment, down_columns(rows.columns, p.threads_y)),
+            of_all(problem.segment, down_columns(problem.rows.columns, p.threads_y)),
             staged=staged_in_turn((i, 0) for i in staged),
             guards=problem.guards,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, TypeVar
 
 from fusec.ir.graph import Fusion
-from fusec.schedule.common import access, is_empty
+from fusec.schedule.common import is_empty
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pressure import Pressure
@@ -51,10 +51,6 @@ class PersistentFamily(RowsFamily[S]):
     def nest(self, problem: RowsProblem, p: S, width: int, *, shifted: bool = False) -> Nest:
         """Return the loops of a kernel as they are with vectors of a width."""
         return problem.loops(width, shifted)
-
-    def efficiency(self, plan: PhasedPlan[RowsProblem, S], target: Target) -> float:
-        """Return the part of the bandwidth that is reached."""
-        return target.reach(self.name, access(plan.parameters.vector_width))
 
     def waits(self, plan: PhasedPlan[RowsProblem, S], target: Target) -> float:
         """Return the seconds in which nothing comes from memory."""

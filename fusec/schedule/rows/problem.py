@@ -9,7 +9,7 @@ from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, vector_base
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
-from fusec.ir.dim import product
+from fusec.ir.dim import Dim, ceildiv, product
 from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
 from fusec.ir.identity_cache import IdentityCache
@@ -95,6 +95,12 @@ class RowsProblem(Problem):
         return width == 1 or (
             vector_base(load.address, load.conditions, lane, width, facts) is not None
         )
+
+    def blocks(self, p: RowsParameters) -> Dim:
+        """Return the blocks that have rows, or columns, of their own."""
+        if self.inner:
+            return ceildiv(self.rows.rows, p.tile_rows or p.threads_y)
+        return ceildiv(ceildiv(self.rows.rows, p.vector_width), p.threads_x)
 
     def check_block(self, p: RowsParameters, widest: int = 0) -> Refusal | None:
         """Return why no block of some threads and accesses reduces the rows.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import gcd
+from typing import Any
 
 from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance, Lowering
@@ -255,19 +256,10 @@ def tile_bytes(problem: RowsProblem, p: RowsParameters) -> int:
     return found.bytes(p.tile_rows)
 
 
-@dataclass(frozen=True)
-class TileShape:
-    """How a block takes the rows of a tile: threads of a row, rows at a time, rows in all."""
-
-    threads_x: int
-    threads_y: int
-    rows: int
-
-
-def shape_of(
+def tile_shape(
     problem: RowsProblem, width: int, sms: int, *, shifted: bool | None = None
-) -> TileShape | None:
-    """Return the shape of tiles of a problem, None where there are none.
+) -> dict[str, Any] | None:
+    """Return the fields of a block that stages rows together, None where there is no such block.
 
     shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
     """
@@ -292,7 +284,7 @@ def _gains(problem: RowsProblem, found: Tiled, *, shifted: bool) -> bool:
     return found.is_transposed or width * size < COPY or few
 
 
-def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> TileShape | None:
+def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> dict[str, Any] | None:
     """Return the shape with which a row takes the fewest steps, None where no threads hold it.
 
     sms: of the target; each has some tiles where there are rows enough.
@@ -310,7 +302,13 @@ def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> TileShap
     sizes += [s.value.dtype.size for s in found.stores]
     least = max(COPY // min(sizes), WARP // threads_x)
     rows = max(least, min(rows, MOST_TILE_ROWS, power_above(-(-here // (4 * sms)))))
-    return TileShape(threads_x, min(TILE_THREADS // threads_x, rows), rows)
+    return {
+        "vector_width": width,
+        "threads_x": threads_x,
+        "threads_y": min(TILE_THREADS // threads_x, rows),
+        "tile_rows": rows,
+        "wide_index": problem.wide,
+    }
 
 
 def _chunks(columns: int, width: int, threads: int) -> int:

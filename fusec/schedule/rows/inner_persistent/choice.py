@@ -12,7 +12,7 @@ from fusec.schedule.registers import MOST_EXPENSIVE_DOUBLES, double_words, fits,
 from fusec.schedule.rows.domain import Phases, phases_of
 from fusec.schedule.rows.parameters import TILE_ROWS, PersistentParameters
 from fusec.schedule.rows.problem import RowsProblem
-from fusec.schedule.rows.tiles import shape_of, tile_width
+from fusec.schedule.rows.tiles import tile_shape, tile_width
 from fusec.schedule.space import THREADS, Field, power_above, power_below
 from fusec.target import Target
 
@@ -199,19 +199,14 @@ def by_tiles(
     shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
     """
     width = tile_width(problem)
-    shape = shape_of(problem, width, target.sms, shifted=shifted)
+    shape = tile_shape(problem, width, target.sms, shifted=shifted)
     if shape is None:
         return None
-    chunks = -(-problem.rows.columns.value // (width * shape.threads_x))
     return InnerPersistentParameters(
         storage="registers",
-        vector_width=width,
-        threads_x=shape.threads_x,
-        threads_y=shape.threads_y,
-        chunks=chunks,
-        wide_index=problem.wide,
+        chunks=-(-problem.rows.columns.value // (width * shape["threads_x"])),
         keep_values=held_with(problem, width).again > 0,
-        tile_rows=shape.rows,
+        **shape,
     )
 
 

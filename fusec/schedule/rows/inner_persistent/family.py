@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fusec.dataclasses import replace
 from fusec.ir.annotations import Setting
-from fusec.ir.dim import ceildiv, minimum
+from fusec.ir.dim import minimum
 from fusec.ir.graph import Fusion
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.common import (
@@ -19,7 +19,7 @@ from fusec.schedule.pressure import occupancy
 from fusec.schedule.redefinitions import exponentials_online
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
 from fusec.schedule.rows.domain import Nest, PhasedPlan, phases_of
-from fusec.schedule.rows.in_steps import outside_first, reach_of_pieces
+from fusec.schedule.rows.in_steps import outside_first
 from fusec.schedule.rows.inner_persistent import ring
 from fusec.schedule.rows.inner_persistent.choice import (
     InnerPersistentParameters,
@@ -33,7 +33,7 @@ from fusec.schedule.rows.inner_persistent.resident import reach_of_resident
 from fusec.schedule.rows.inner_persistent.strides import bytes_across, is_strided
 from fusec.schedule.rows.persistent import PersistentFamily
 from fusec.schedule.rows.problem import RowsProblem
-from fusec.schedule.rows.tiles import check_tile, tile_bytes, tile_width, tiled_in
+from fusec.schedule.rows.tiles import check_tile, tile_width, tiled_in
 from fusec.schedule.strides import WARP, reach_by_lines
 from fusec.schedule.templates import Template
 from fusec.segment.price import SECTOR
@@ -167,24 +167,15 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
             kernel, staged = self._ring_kernel(problem, p, target)
             order = ring.order(problem, p)
         else:
-            staged = _staged(problem, p, nest)
-            kernel = self._kernel(problem, p, staged)
+            staged, kernel = _staged(problem, p, nest), self.rows_kernel(problem, p)
+            if p.storage == "shared":
+                kernel = replace(kernel, shared_bytes=sum(s.bytes for s in staged))
             about = problem.rows.columns, p.vector_width, p.threads_x
             order = along_rows(*about, shifted=p.shifted)
         orders = of_all(problem.segment, order)
         return self.planned(
             problem, p, nest, (kernel,), orders, staged=staged, guards=problem.guards
         )
-
-    def _kernel(
-        self, problem: RowsProblem, p: InnerPersistentParameters, staged: tuple[Staged, ...]
-    ) -> Kernel:
-        """Return a kernel of a block for each row, or for several."""
-        kernel = self.kernel(
-            problem.fusion, p, ceildiv(problem.rows.rows, p.tile_rows or p.threads_y)
-        )
-        shared = sum(s.bytes for s in staged) if p.storage == "shared" else tile_bytes(problem, p)
-        return replace(kernel, shared_bytes=shared)
 
     def _ring_kernel(
         self, problem: RowsProblem, p: InnerPersistentParameters, target: Target
@@ -210,19 +201,16 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
 
     def efficiency(self, plan: InnerPersistentPlan, target: Target) -> float:
         """Return the part of the bandwidth that is reached."""
-        problem, width = plan.problem, plan.parameters.vector_width
-        if plan.parameters.tile_rows:
-            return target.cost.rows.tile_share * target.reach(self.name, "vector")
-        if is_strided(problem):
+        problem, p, kernel = plan.problem, plan.parameters, plan.kernels[0]
+        if not p.tile_rows and is_strided(problem):
             return self._across(plan, target)
-        efficiency = reach_of_pieces(problem, target.reach(self.name, access(width)), target)
-        if access(width) != "vector" or efficiency < target.reach(self.name, "alone"):
-            return efficiency
-        kernel = plan.kernels[0]
+        reach = super().efficiency(plan, target)
+        slow = access(p.vector_width) != "vector" or reach < target.reach(self.name, "alone")
+        if p.tile_rows or slow:
+            return reach
         resident = occupancy(kernel, self.pressure(plan, kernel), target)
-        held = row_bytes(problem, width)
-        phases = plan.phases.count
-        return reach_of_resident(efficiency, plan.parameters, phases, held, resident, target)
+        held = row_bytes(problem, p.vector_width)
+        return reach_of_resident(reach, p, plan.phases.count, held, resident, target)
 
     def _across(self, plan: InnerPersistentPlan, target: Target) -> float:
         """Return the part of the bandwidth where elements of rows do not lie side by side.

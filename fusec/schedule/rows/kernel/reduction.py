@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.instances import reading_order
-from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.kernel.arrays import SharedArray
@@ -85,14 +84,14 @@ def nodes_of(plan: ReductionPlan, kernel: Kernel) -> ReductionNodes:
     """Return the statements of a reduction kernel."""
     parameters = plan.parameters
     sweep, results, accumulators, names, ends, tile = _parts(plan, kernel)
-    rows, columns = _extents(plan)
+    along = plan.problem.rows.along(inner=parameters.inner)
     split = SPLIT if parameters.turns else BLOCK_Y
     return ReductionNodes(
         block_results=Name("kThreadsY") if parameters.inner else Name("kThreadsX") * "kVec",
         split=split,
         first_row=_first_row(parameters, split),
-        rows=dim_text(rows),
-        columns=dim_text(columns),
+        rows=dim_text(along.rows),
+        columns=dim_text(along.columns),
         sweep=sweep,
         named=tuple(line for a in accumulators for line in a.named(Name(a.part))),
         results=results,
@@ -149,12 +148,6 @@ def _first_row(p: ReductionParameters, split: Expression) -> Expression:
     return THREAD_Y if p.threads_y > 1 else ZERO
 
 
-def _extents(plan: ReductionPlan) -> tuple[Dim, Dim]:
-    """Return the rows and the columns of the loops."""
-    rows = plan.problem.rows
-    return (rows.rows, rows.columns) if plan.parameters.inner else (rows.columns, rows.rows)
-
-
 Parts = tuple[
     Phase,
     Phase,
@@ -168,7 +161,8 @@ Parts = tuple[
 def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
     """Return the phases: results belong to rows, or to the lanes of kept columns."""
     p, (row, chunk, lane) = plan.parameters, plan.loops
-    rows, columns = _extents(plan)
+    along = plan.problem.rows.along(inner=p.inner)
+    sizes = named(columns=along.columns)
     start = plan.problem.start(p.vector_width) if p.shifted and p.inner else None
     bound = p.threads_y > 1 or p.splits == 1
     emitter = nest_emitter(
@@ -179,8 +173,8 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         of_row=(slot_of(p.tile_rows),),
         part=(ZERO, RIGHT) if p.shifted and not p.inner else (),
         streamed=loaded_once(plan) if p.streaming else frozenset(),
-        symbols=named(columns=columns),
-        counts=named(columns=columns) if p.inner else named(rows=rows),
+        symbols=sizes,
+        counts=sizes if p.inner else named(rows=along.rows),
         guard="is_column" if not p.inner else "is_row" if bound else "",
         stored_under="is_row" if p.inner else "is_column",
     )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from fusec.dataclasses import dataclass, field, replace
-from fusec.ir.dim import Dim, ceildiv
 from fusec.ir.roles import Combine
 from fusec.schedule.blocks import SHIFTED, VECTOR_WIDTH
 from fusec.schedule.common import access
@@ -16,7 +15,7 @@ from fusec.schedule.rows.parameters import TILE_ROWS, RowsParameters
 from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.rows.reduction.grid import GridReduction, fan_of, quickest
 from fusec.schedule.rows.reduction.rows import UNROLLED, threads_of_row, unrolled_rows
-from fusec.schedule.rows.tiles import shape_of
+from fusec.schedule.rows.tiles import tile_shape
 from fusec.schedule.space import COUNTS, THREADS, Field, power_above, power_below
 from fusec.segment.price import traffic
 from fusec.target import Target
@@ -141,27 +140,12 @@ class ReductionParameters(RowsParameters):
         return self.threads_x if self.inner else self.threads_y
 
 
-def default_parameters(
-    problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
-) -> ReductionParameters:
-    """Return the parameters of a reduction kernel.
-
-    resident: how many blocks of a kernel an SM holds.
-    """
-    tiles = by_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
-    if tiles is not None:
-        return tiles
-    found = by_rows(problem, target, resident)
-    most = STREAMED * target.l2
-    return replace(found, streaming=target.l2 < traffic(problem.segment) <= most)
-
-
 def by_rows(
     problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
 ) -> ReductionParameters:
     """Return the parameters of a kernel that takes rows, or columns, by themselves."""
     whole = _of_rows(problem) if problem.inner else _of_columns(problem, target)
-    blocks = blocks_of(problem, whole).evaluate(problem.hints)
+    blocks = problem.blocks(whole).evaluate(problem.hints)
     if _most(problem, whole) <= 1:
         return whole
     alone = blocks >= _busy(problem, whole) * target.sms
@@ -203,18 +187,8 @@ def by_tiles(
 
     shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
     """
-    width = problem.vectors[0]
-    shape = shape_of(problem, width, target.sms, shifted=shifted) if problem.inner else None
-    if shape is None:
-        return None
-    return ReductionParameters(
-        inner=True,
-        vector_width=width,
-        threads_x=shape.threads_x,
-        threads_y=shape.threads_y,
-        wide_index=problem.wide,
-        tile_rows=shape.rows,
-    )
+    shape = tile_shape(problem, problem.vectors[0], target.sms, shifted=shifted)
+    return None if shape is None else ReductionParameters(inner=True, **shape)
 
 
 def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
@@ -277,7 +251,7 @@ def _shared(
     vain = rows if problem.inner else rows + _partial_rows(problem)
     cost, step = target.cost.grid_reduce, step_of(problem, whole, target)
     sharing = GridReduction(
-        blocks=max(1, blocks_of(problem, whole).evaluate(problem.hints)),
+        blocks=max(1, problem.blocks(whole).evaluate(problem.hints)),
         busy=min(resident, _busy(problem, whole)),
         resident=resident,
         sms=target.sms,
@@ -336,11 +310,3 @@ def step_of(problem: RowsProblem, parameters: ReductionParameters, target: Targe
     states = 1 if parameters.inner else parameters.vector_width
     cost = target.cost.grid_reduce
     return cost.moments_part_seconds * states if _has_moments(problem) else cost.part_seconds
-
-
-def blocks_of(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
-    """Return the blocks that have results of their own."""
-    rows = problem.rows
-    if parameters.inner:
-        return ceildiv(rows.rows, parameters.tile_rows or parameters.threads_y)
-    return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)

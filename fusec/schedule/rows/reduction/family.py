@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 from fusec.dataclasses import replace
@@ -13,7 +13,6 @@ from fusec.ir.graph import Fusion, Value
 from fusec.ir.roles import Combine
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.schedule.common import (
-    access,
     is_empty,
 )
 from fusec.schedule.compile_time import build_time
@@ -24,24 +23,23 @@ from fusec.schedule.redefinitions import exponentials_online, sums_of_few, varia
 from fusec.schedule.registers import blocks_with_doubles
 from fusec.schedule.rows.domain import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows.family import RowsFamily
-from fusec.schedule.rows.in_steps import outside_first, reach_of_pieces, shared_first
+from fusec.schedule.rows.in_steps import outside_first, shared_first
 from fusec.schedule.rows.one_hot import sums_of_one_hot
 from fusec.schedule.rows.online import in_one_phase
 from fusec.schedule.rows.pressure import Loops, phased_pressure
 from fusec.schedule.rows.problem import RowsProblem, as_rows
 from fusec.schedule.rows.reduction.choice import (
     FEW_ROWS,
+    STREAMED,
     ReductionParameters,
-    blocks_of,
     by_rows,
     by_tiles,
-    default_parameters,
     step_of,
 )
 from fusec.schedule.rows.reduction.grid import seconds
 from fusec.schedule.rows.reduction.rows import UNROLLED, is_unrolled, unrolled_rows
 from fusec.schedule.rows.reduction.shared import check_method, order_of, workspaces_of
-from fusec.schedule.rows.tiles import check_tile, tile_bytes
+from fusec.schedule.rows.tiles import check_tile
 from fusec.schedule.templates import Template
 from fusec.segment.price import SECTOR, traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
@@ -80,22 +78,19 @@ class Reduction(RowsFamily[ReductionParameters]):
         return not (problem.inner or few) or not problem.rows.kept
 
     def default_parameters(self, problem: RowsProblem, target: Target) -> ReductionParameters:
-        """Return the parameters: threads by row length, splits that fill the SMs."""
-        return default_parameters(problem, target, self._resident_with(problem, target))
-
-    def _resident_with(
-        self, problem: RowsProblem, target: Target
-    ) -> Callable[[ReductionParameters], int]:
-        """Return a function that tells how many blocks an SM holds of the kernel of parameters."""
-
-        def resident(parameters: ReductionParameters) -> int:
-            return self._resident(self.plan(problem, parameters, target), target)
-
-        return resident
+        """Return the parameters: tiles where rows gain by them, else by the length of a row."""
+        tiles = by_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
+        read, most = traffic(problem.segment), STREAMED * target.l2
+        streaming = target.l2 < read <= most
+        return tiles or replace(self.by_rows(problem, target), streaming=streaming)
 
     def by_rows(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters with which threads take each row, or column, by itself."""
-        return by_rows(problem, target, self._resident_with(problem, target))
+
+        def resident(p: ReductionParameters) -> int:
+            return self._resident(self.plan(problem, p, target), target)
+
+        return by_rows(problem, target, resident)
 
     def by_tiles(self, problem: RowsProblem, target: Target) -> ReductionParameters | None:
         """Return the parameters with which blocks stage rows together, None of others."""
@@ -131,12 +126,11 @@ class Reduction(RowsFamily[ReductionParameters]):
         """Return a plan of one kernel."""
         fusion, p = problem.fusion, parameters
         workspaces = workspaces_of(problem, p) if p.splits > 1 else ()
-        blocks, about = blocks_of(problem, p), (fusion, problem.domain, problem.rows.reduced)
+        about = fusion, problem.domain, problem.rows.reduced
         kernel = replace(
-            self.kernel(fusion, p, blocks, workspaces),
+            self.rows_kernel(problem, p, workspaces),
             template="reduction_inner" if p.inner else "reduction_outer",
-            grid=(blocks, dim(p.splits), dim(1)),
-            shared_bytes=tile_bytes(problem, p),
+            grid=(problem.blocks(p), dim(p.splits), dim(1)),
             least_blocks=blocks_with_doubles(*about, p.vector_width, p.threads),
         )
         plan = self.planned(
@@ -171,19 +165,13 @@ class Reduction(RowsFamily[ReductionParameters]):
         results = rows.rows.evaluate(fusion.hints) * len(fusion.outputs)
         blocks = plan.kernels[0].grid[0].evaluate(fusion.hints) * parameters.splits
         flops, sfu = work(fusion)
-        cost = target.cost.rows
-        flops += cost.moments_operations * sum(_variance_elements(fusion))
-        efficiency = target.reach(self.name, access(parameters.vector_width))
-        if parameters.tile_rows:
-            efficiency = cost.tile_share * target.reach(self.name, "vector")
-        elif parameters.inner:
-            efficiency = reach_of_pieces(problem, efficiency, target)
+        flops += target.cost.rows.moments_operations * sum(_variance_elements(fusion))
         return Estimate(
             bytes=traffic(problem.segment) + _split_sectors(plan),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
             flops=flops,
             sfu=sfu,
-            efficiency=efficiency,
+            efficiency=self.efficiency(plan, target),
             ctas=max(1, blocks),
             waits=seconds(
                 parameters.grid_reduce,

@@ -17,7 +17,7 @@ from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, serial
 from fusec.schedule.plan import Workspace
 from fusec.schedule.registers import partial_words
 from fusec.schedule.rows.problem import RowsProblem
-from fusec.schedule.rows.reduction.choice import FIRST_METHOD, ReductionParameters, blocks_of
+from fusec.schedule.rows.reduction.choice import FIRST_METHOD, ReductionParameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
@@ -137,7 +137,7 @@ def padded_results(dtype: DType, p: ReductionParameters) -> int:
 
 def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tuple[Workspace, ...]:
     """Return the buffers of partial results, one per reduction, and the arrival counters."""
-    p, blocks = parameters, blocks_of(problem, parameters)
+    p, blocks = parameters, problem.blocks(parameters)
     results = problem.rows.rows if p.inner else blocks * p.block_results
     taken = problem.fusion.names
     made: list[Workspace] = []
