@@ -11,8 +11,10 @@ from test_cli_names import DECLARED
 
 from fusec.diagnostics import InternalError
 from fusec.kernel.names import KEYWORDS
+from fusec.schedule.blocks import SHIFTED, VECTOR_WIDTH, BlockParameters
 from fusec.schedule.family import Family
 from fusec.schedule.registry import families
+from fusec.schedule.rows.parameters import TILE_ROWS
 from fusec.schedule.templates import Template, find_template
 from fusec.target.table import ORDER, find
 
@@ -46,6 +48,20 @@ def test_rates_are_in_every_target_file() -> None:
     stated = {table for family in families() for table in family.reach}
     for arch in ORDER:
         assert stated == find(arch).rates.keys(), arch
+
+
+def subclasses(kind: type[BlockParameters]) -> set[type[BlockParameters]]:
+    return {kind}.union(*(subclasses(each) for each in kind.__subclasses__()))
+
+
+def test_kernels_over_rows_have_common_fields_with_one_meaning() -> None:
+    families()
+    common = {field.name: field for field in (VECTOR_WIDTH, SHIFTED, TILE_ROWS)}
+    records = [record for record in subclasses(BlockParameters) if record.free]
+    assert len(records) >= 6
+    for record in records:
+        assert VECTOR_WIDTH in record.free
+        assert all(common.get(field.name, field) == field for field in record.free), record
 
 
 @pytest.mark.parametrize("part", STATED)
