@@ -53,7 +53,7 @@ from fusec.schedule.rows.kernel.inner_outer_sweeps import (
     copy_lines,
     in_ring,
 )
-from fusec.schedule.rows.kernel.nest import nest_emitter, stores_of
+from fusec.schedule.rows.kernel.nest import nest_emitter, stored_in, stores_of
 
 SLOT = Name("slot")
 """Where a row lies in the ring."""
@@ -146,8 +146,7 @@ class _Making:
             for node in self.phases.reductions[number]:
                 if node not in self.split.row_sums:
                     self._update(node, number)
-            due = tuple(s for s in plans if s.instance.depth == number)
-            emit_outputs(emitter, due, number, self.columns)
+            emit_outputs(emitter, stored_in(plans, number), number, self.columns)
             reductions.append(combine_rows(self.names, accumulators[number]))
         made = tuple(
             self._sweep(number, accumulators[number], reductions[number])

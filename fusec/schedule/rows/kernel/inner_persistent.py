@@ -5,8 +5,8 @@ from __future__ import annotations
 from fusec.dataclasses import dataclass
 from fusec.kernel.arrays import RegisterArray, SharedArray
 from fusec.kernel.ctext import compute_type, dim_text
-from fusec.kernel.lowering.accumulators import Accumulator, accumulate
-from fusec.kernel.lowering.edges import emit_edges, first_column, load_edges
+from fusec.kernel.lowering.accumulators import Accumulator
+from fusec.kernel.lowering.edges import emit_edges, load_edges
 from fusec.kernel.lowering.emit import Emitter
 from fusec.kernel.lowering.nest import named
 from fusec.kernel.lowering.phases import (
@@ -37,11 +37,14 @@ from fusec.schedule.rows.inner_persistent.family import (
     InnerPersistentPlan,
 )
 from fusec.schedule.rows.kernel.nest import (
+    accumulators_of,
     fill,
     first_phase,
     hold,
     nest_emitter,
     roots_of,
+    shifted_column,
+    stored_in,
     stores_of,
 )
 from fusec.schedule.rows.kernel.tiles import RowTile, slot_of, tile_of
@@ -76,74 +79,56 @@ def nodes_of(
 
     pushed: inputs that are written while the kernel runs.
     """
-    p, rows = plan.parameters, plan.problem.rows
-    held, kept, phases, (first, ends), tile = _phases(plan, kernel, pushed)
-    own, width = vector_of_thread(), p.chunks * p.threads_x * p.vector_width
-    return InnerPersistentNodes(
-        rows=dim_text(rows.rows),
-        exact=first is None and rows.columns.value == width,
-        row_bound=_is_bound(p),
-        tile=None if tile is None else tile.read_by(phases),
-        column=own if first is None else Name("first_column") + own,
-        held=(*(s for s in held if isinstance(s, RegisterArray)), *kept),
-        shared=(*(s for s in held if isinstance(s, SharedArray)), *(tile.shared if tile else ())),
-        phases=phases,
-        shifted=first,
-        ends=ends,
-    )
-
-
-def _phases(
-    plan: InnerPersistentPlan, kernel: Kernel, pushed: frozenset[str]
-) -> tuple[
-    tuple[RegisterArray | SharedArray, ...],
-    tuple[RegisterArray, ...],
-    tuple[Phase, ...],
-    tuple[Expression | None, tuple[Statement, ...]],
-    RowTile | None,
-]:
-    p, phases, (_, chunk, lane) = plan.parameters, plan.phases, plan.loops
-    lowering, start = plan.lowering, plan.problem.start(p.vector_width) if p.shifted else None
-    sizes = named(kColumns=plan.problem.rows.columns)
+    p, phases, rows, elements = plan.parameters, plan.phases, plan.problem.rows, plan.loops[1:]
+    sizes = named(kColumns=rows.columns)
     emitter = nest_emitter(
         plan,
         parameter_names(kernel.argument_names),
-        start=start,
+        start=plan.problem.start(p.vector_width) if p.shifted else None,
         of_row=(slot_of(p.tile_rows),),
         written=plan.fusion.effects.overwritten | pushed,
         symbols=sizes,
         counts=sizes,
         guard="is_row" if _is_bound(p) else "",
     )
-    elements = frozenset({chunk, lane})
-    plans = stores_of(emitter, plan, lambda p: bool(p.variables & elements))
-    tile, plans = tile_of(emitter, plan, plans)
+    stores = stores_of(emitter, plan, lambda s: not s.variables.isdisjoint(elements))
+    tile, stores = tile_of(emitter, plan, stores)
     shared = not p.stays_in_registers
     held = hold(emitter, plan.staged, "row", lambda name: _vector(p, name), shared=shared)
-    first = None if start is None else first_column(emitter, start, chunk)
-    ends = _load_edges(emitter, plan, plans) if first else ()
-    loads: list[tuple[Statement, ...]] = []
-    kept: list[RegisterArray] = []
-    accumulators: list[tuple[Accumulator, ...]] = []
+    first = shifted_column(emitter, plan)
+    ends = () if first is None else _load_edges(emitter, plan, stores)
+    loads, accumulators = list[tuple[Statement, ...]](), list[tuple[Accumulator, ...]]()
+    kept = list[RegisterArray]()
     for number in range(phases.count):
         loads.append(fill(emitter, plan, held, number))
-        accumulators.append(
-            tuple(accumulate(emitter, lowering, node, number) for node in phases.reductions[number])
-        )
+        accumulators.append(accumulators_of(emitter, plan, number))
         kept += _keep(emitter, phases, number)
-        due = tuple(p for p in plans if p.instance.depth == number)
-        emit_outputs(emitter, due, number, elements)
-        if first:
+        due = stored_in(stores, number)
+        emit_outputs(emitter, due, number, frozenset(elements))
+        if first is not None:
             summed = zip(phases.reductions[number], accumulators[number], strict=True)
-            stored = (p for p in due if p.variables & elements)
-            emit_edges(emitter, lowering, summed, stored, number)
+            stored = (s for s in due if not s.variables.isdisjoint(elements))
+            emit_edges(emitter, plan.lowering, summed, stored, number)
     once = once_per_row(emitter, THREAD_X)
     # Only now: a later phase may have asked for a row's value that an earlier one computes.
     made = tuple(
         phase_of(emitter, number, loads[number], accumulators[number], once=once)
         for number in range(phases.count)
     )
-    return tuple(each.array for each in held), tuple(kept), made, (first, ends), tile
+    own, width = vector_of_thread(), p.chunks * p.threads_x * p.vector_width
+    arrays = [each.array for each in held]
+    return InnerPersistentNodes(
+        rows=dim_text(rows.rows),
+        exact=first is None and rows.columns.value == width,
+        row_bound=_is_bound(p),
+        tile=None if tile is None else tile.read_by(made),
+        column=own if first is None else Name("first_column") + own,
+        held=(*(a for a in arrays if isinstance(a, RegisterArray)), *kept),
+        shared=(*(a for a in arrays if isinstance(a, SharedArray)), *(tile.shared if tile else ())),
+        phases=made,
+        shifted=first,
+        ends=ends,
+    )
 
 
 def _is_bound(p: InnerPersistentParameters) -> bool:

@@ -11,6 +11,8 @@ from fusec.index.instances import Instance
 from fusec.ir.expression import Index, Var
 from fusec.kernel.arrays import RegisterArray, SharedArray, shared_array
 from fusec.kernel.ctext import storage_type
+from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.edges import first_column
 from fusec.kernel.lowering.emit import Emitter
 from fusec.kernel.lowering.nest import FILL, Alias, Scope
 from fusec.kernel.lowering.phases import reduction_roots
@@ -76,6 +78,25 @@ def roots_of(plan: Planned, stores: Iterable[StorePlan] = ()) -> list[Instance]:
     """Return what is stored, and what is reduced."""
     nodes = tuple(n for group in plan.phases.reductions for n in group)
     return [*(s.instance for s in stores), *reduction_roots(plan.lowering, nodes)]
+
+
+def accumulators_of(
+    emitter: Emitter, plan: Planned, phase: int, *, array: bool = False
+) -> tuple[Accumulator, ...]:
+    """Emit what a phase adds up, and return where; array: whether vectors have sums per element."""
+    nodes = plan.phases.reductions[phase]
+    return tuple(accumulate(emitter, plan.lowering, n, phase, array=array) for n in nodes)
+
+
+def stored_in(stores: Iterable[StorePlan], phase: int) -> tuple[StorePlan, ...]:
+    """Return the stores of a phase."""
+    return tuple(s for s in stores if s.instance.depth == phase)
+
+
+def shifted_column(emitter: Emitter, plan: Planned) -> Expression | None:
+    """Return where the first vector of a row begins if its vectors are shifted, else None."""
+    start = emitter.facts.start
+    return None if start is None else first_column(emitter, start, plan.loops[1])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from fusec.dataclasses import dataclass
 from fusec.index.instances import Instance
 from fusec.kernel.arrays import RegisterArray
 from fusec.kernel.ctext import dim_text
-from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.accumulators import Accumulator
 from fusec.kernel.lowering.columns import column_values, emit_column_values
 from fusec.kernel.lowering.emit import Emitter
 from fusec.kernel.lowering.nest import RESULTS, named
@@ -15,7 +15,16 @@ from fusec.kernel.lowering.stores import StorePlan
 from fusec.kernel.names import parameter_names
 from fusec.kernel.nodes import Expression, Statement, item
 from fusec.schedule.plan import Kernel
-from fusec.schedule.rows.kernel.nest import Held, fill, hold, nest_emitter, roots_of, stores_of
+from fusec.schedule.rows.kernel.nest import (
+    Held,
+    accumulators_of,
+    fill,
+    hold,
+    nest_emitter,
+    roots_of,
+    stored_in,
+    stores_of,
+)
 from fusec.schedule.rows.outer_persistent import OuterPersistentPlan
 
 
@@ -42,15 +51,6 @@ class OuterPersistentNodes:
 
 def nodes_of(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentNodes:
     """Return the statements of a column-persistent kernel."""
-    held, phases = _phases(plan, kernel)
-    columns = dim_text(plan.problem.rows.rows)
-    return OuterPersistentNodes(columns=columns, held=held, phases=phases)
-
-
-def _phases(
-    plan: OuterPersistentPlan, kernel: Kernel
-) -> tuple[tuple[RegisterArray, ...], tuple[ColumnPhase, ...]]:
-    """Return what stays in registers, and the phases."""
     rows, (row, _, _) = plan.problem.rows, plan.loops
     emitter = nest_emitter(
         plan,
@@ -75,7 +75,11 @@ def _phases(
         )
         for number, (column, fill, accumulators) in enumerate(emitted)
     )
-    return tuple(each.array for each in held if isinstance(each.array, RegisterArray)), made
+    return OuterPersistentNodes(
+        columns=dim_text(rows.rows),
+        held=tuple(each.array for each in held if isinstance(each.array, RegisterArray)),
+        phases=made,
+    )
 
 
 def _emit_phase(
@@ -89,11 +93,8 @@ def _emit_phase(
     row, _, lane = plan.loops
     column = emit_column_values(emitter, values, number, lane)
     loads = fill(emitter, plan, held, number)
-    accumulators = tuple(
-        accumulate(emitter, plan.lowering, node, number, array=True)
-        for node in plan.phases.reductions[number]
-    )
-    due = [s for s in plans if s.instance.depth == number]
+    accumulators = accumulators_of(emitter, plan, number, array=True)
+    due = stored_in(plans, number)
     of_rows = tuple(s for s in due if row in s.variables)
     of_columns = tuple(s for s in due if row not in s.variables)
     everything = frozenset({row, lane}).union(*(s.variables for s in due))

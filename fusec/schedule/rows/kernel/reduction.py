@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.instances import reading_order
-from fusec.ir.expression import Var
-from fusec.ir.graph import Node
 from fusec.kernel.arrays import SharedArray
 from fusec.kernel.ctext import dim_text, identifier, storage_type
-from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.accumulators import Accumulator
 from fusec.kernel.lowering.across import RIGHT, load_across, place_of
-from fusec.kernel.lowering.edges import emit_edges, first_column, load_edges
+from fusec.kernel.lowering.edges import emit_edges, load_edges
 from fusec.kernel.lowering.emit import Emitter
 from fusec.kernel.lowering.nest import FILL, block, named, unrolled
 from fusec.kernel.lowering.phases import COLUMN, Phase, emit_outputs, phase_of
@@ -35,7 +33,14 @@ from fusec.kernel.nodes import (
 )
 from fusec.schedule.plan import Kernel
 from fusec.schedule.registers import words
-from fusec.schedule.rows.kernel.nest import nest_emitter, roots_of, stores_of
+from fusec.schedule.rows.kernel.nest import (
+    accumulators_of,
+    nest_emitter,
+    roots_of,
+    shifted_column,
+    stored_in,
+    stores_of,
+)
 from fusec.schedule.rows.kernel.partials import SPLIT, Partial
 from fusec.schedule.rows.kernel.tiles import RowTile, slot_of, tile_of
 from fusec.schedule.rows.reduction.choice import FLIGHT, ReductionParameters
@@ -82,27 +87,61 @@ class ReductionNodes:
 
 def nodes_of(plan: ReductionPlan, kernel: Kernel) -> ReductionNodes:
     """Return the statements of a reduction kernel."""
-    parameters = plan.parameters
-    sweep, results, accumulators, names, ends, tile = _parts(plan, kernel)
-    along = plan.problem.rows.along(inner=parameters.inner)
-    split = SPLIT if parameters.turns else BLOCK_Y
+    p, rows = plan.parameters, plan.problem.rows.along(inner=plan.parameters.inner)
+    elements = frozenset(plan.loops[1:] if p.inner else plan.loops)
+    emitter = _emitter(plan, kernel)
+    first = shifted_column(emitter, plan)
+    stores = stores_of(
+        emitter, plan, lambda s: s.instance.depth == 0 and bool(s.variables & elements)
+    )
+    tile, stores = tile_of(emitter, plan, stores)
+    if emitter.part:
+        _load_across(emitter, plan)
+    arrays = _load_ahead(emitter, plan) if _ahead(plan) > 1 else ()
+    accumulators = accumulators_of(emitter, plan, 0, array=not p.inner)
+    ends = () if first is None else _ends(emitter, plan, accumulators)
+    for number in (0, 1):
+        emit_outputs(emitter, stored_in(stores, number), number, elements)
+    sweep, results = phase_of(emitter, 0, (), accumulators), phase_of(emitter, 1, guarded=False)
+    if p.inner and p.splits > 1:
+        sweep = replace(sweep, statements=_turns(emitter, plan, arrays, sweep.statements))
+    split = SPLIT if p.turns else BLOCK_Y
     return ReductionNodes(
-        block_results=Name("kThreadsY") if parameters.inner else Name("kThreadsX") * "kVec",
+        block_results=Name("kThreadsY") if p.inner else Name("kThreadsX") * "kVec",
         split=split,
-        first_row=_first_row(parameters, split),
-        rows=dim_text(along.rows),
-        columns=dim_text(along.columns),
+        first_row=_first_row(p, split),
+        rows=dim_text(rows.rows),
+        columns=dim_text(rows.columns),
         sweep=sweep,
         named=tuple(line for a in accumulators for line in a.named(Name(a.part))),
         results=results,
-        partials=_partials(plan, accumulators, names),
+        partials=_partials(plan, accumulators, emitter.names),
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
-        shifted=ends[0],
-        ends=ends[1],
+        shifted=first,
+        ends=ends,
         tile=None if tile is None else tile.read_by((sweep, results)),
         shared=() if tile is None else tile.shared,
-        across=parameters.shifted and not parameters.inner,
+        across=p.shifted and not p.inner,
         ahead=_ahead(plan),
+    )
+
+
+def _emitter(plan: ReductionPlan, kernel: Kernel) -> Emitter:
+    """Return the emitter: results belong to rows, or to the lanes of kept columns."""
+    p, rows = plan.parameters, plan.problem.rows.along(inner=plan.parameters.inner)
+    sizes, bound = named(columns=rows.columns), p.threads_y > 1 or p.splits == 1
+    return nest_emitter(
+        plan,
+        parameter_names(kernel.argument_names),
+        inner=p.inner,
+        start=plan.problem.start(p.vector_width) if p.shifted and p.inner else None,
+        of_row=(slot_of(p.tile_rows),),
+        part=(ZERO, RIGHT) if p.shifted and not p.inner else (),
+        streamed=loaded_once(plan) if p.streaming else frozenset(),
+        symbols=sizes,
+        counts=sizes if p.inner else named(rows=rows.rows),
+        guard="is_column" if not p.inner else "is_row" if bound else "",
+        stored_under="is_row" if p.inner else "is_column",
     )
 
 
@@ -146,69 +185,6 @@ def _first_row(p: ReductionParameters, split: Expression) -> Expression:
     if p.splits > 1:
         return split * "kThreadsY" + THREAD_Y
     return THREAD_Y if p.threads_y > 1 else ZERO
-
-
-Parts = tuple[
-    Phase,
-    Phase,
-    tuple[Accumulator, ...],
-    Names,
-    tuple[Expression | None, tuple[Statement, ...]],
-    RowTile | None,
-]
-
-
-def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
-    """Return the phases: results belong to rows, or to the lanes of kept columns."""
-    p, (row, chunk, lane) = plan.parameters, plan.loops
-    along = plan.problem.rows.along(inner=p.inner)
-    sizes = named(columns=along.columns)
-    start = plan.problem.start(p.vector_width) if p.shifted and p.inner else None
-    bound = p.threads_y > 1 or p.splits == 1
-    emitter = nest_emitter(
-        plan,
-        parameter_names(kernel.argument_names),
-        inner=p.inner,
-        start=start,
-        of_row=(slot_of(p.tile_rows),),
-        part=(ZERO, RIGHT) if p.shifted and not p.inner else (),
-        streamed=loaded_once(plan) if p.streaming else frozenset(),
-        symbols=sizes,
-        counts=sizes if p.inner else named(rows=along.rows),
-        guard="is_column" if not p.inner else "is_row" if bound else "",
-        stored_under="is_row" if p.inner else "is_column",
-    )
-    elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
-    first = None if start is None else first_column(emitter, start, chunk)
-    return _emit(emitter, plan, elements, first)
-
-
-def _emit(
-    emitter: Emitter,
-    plan: ReductionPlan,
-    elements: frozenset[Var],
-    first: Expression | None,
-) -> Parts:
-    lowering, nodes = plan.lowering, plan.phases.reductions[0]
-    plans = stores_of(
-        emitter, plan, lambda p: p.instance.depth == 0 and bool(p.variables & elements)
-    )
-    tile, plans = tile_of(emitter, plan, plans)
-    if emitter.part:
-        _load_across(emitter, plan)
-    arrays = _load_ahead(emitter, plan) if _ahead(plan) > 1 else ()
-    accumulators = tuple(
-        accumulate(emitter, lowering, n, 0, array=not plan.parameters.inner) for n in nodes
-    )
-    ends = _ends(emitter, plan, nodes, accumulators) if first else ()
-    for number in (0, 1):
-        due = tuple(p for p in plans if p.instance.depth == number)
-        emit_outputs(emitter, due, number, elements)
-    sweep = phase_of(emitter, 0, (), accumulators)
-    if plan.parameters.inner and plan.parameters.splits > 1:
-        sweep = replace(sweep, statements=_turns(emitter, plan, arrays, sweep.statements))
-    results = phase_of(emitter, 1, guarded=False)
-    return sweep, results, accumulators, emitter.names, (first, ends), tile
 
 
 def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
@@ -258,14 +234,12 @@ def _turns(
 
 
 def _ends(
-    emitter: Emitter,
-    plan: ReductionPlan,
-    nodes: tuple[Node, ...],
-    accumulators: tuple[Accumulator, ...],
+    emitter: Emitter, plan: ReductionPlan, accumulators: tuple[Accumulator, ...]
 ) -> tuple[Statement, ...]:
     """Emit what is done with the elements beside the vectors, and return what holds them."""
     whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
     loads = [(0, i) for i in sorted(whole, key=reading_order)]
     held = load_edges(emitter, loads, roots_of(plan))
-    emit_edges(emitter, plan.lowering, zip(nodes, accumulators, strict=True), (), 0)
+    summed = zip(plan.phases.reductions[0], accumulators, strict=True)
+    emit_edges(emitter, plan.lowering, summed, (), 0)
     return held

@@ -10,7 +10,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.expression import Var, index, of_var
 from fusec.kernel.arrays import SharedArray, shared_array
 from fusec.kernel.ctext import dim_text
-from fusec.kernel.lowering.accumulators import Accumulator, accumulate
+from fusec.kernel.lowering.accumulators import Accumulator
 from fusec.kernel.lowering.emit import Emitter
 from fusec.kernel.lowering.nest import Scope, named
 from fusec.kernel.lowering.phases import (
@@ -42,7 +42,7 @@ from fusec.schedule.rows.inner_persistent.family import (
     InnerPersistentPlan,
 )
 from fusec.schedule.rows.inner_persistent.ring import columns_per_copy, parts_of
-from fusec.schedule.rows.kernel.nest import nest_emitter, stores_of
+from fusec.schedule.rows.kernel.nest import accumulators_of, nest_emitter, stored_in, stores_of
 
 RANK = Var("rank", dim(16))
 """Which part of its rows a block has."""
@@ -222,7 +222,7 @@ def _sweeps(
     plan: InnerPersistentPlan, emitter: Emitter, copies: tuple[RingCopy, ...]
 ) -> tuple[tuple[RingSweep, ...], tuple[Place, ...], tuple[Arrival, ...], int]:
     """Return the sweeps over a row, and where the parts of their reductions lie."""
-    lowering, phases, p = plan.lowering, plan.phases, plan.parameters
+    phases, p = plan.phases, plan.parameters
     plans = stores_of(emitter, plan)
     vectors: dict[Instance, Statement] = {}
     for staged, copy in zip(plan.staged, copies, strict=True):
@@ -231,11 +231,8 @@ def _sweeps(
         emitter.cached[staged.instance] = item(name, emitter.element_of_vector)
     accumulators: list[tuple[Accumulator, ...]] = []
     for number in range(phases.count):
-        accumulators.append(
-            tuple(accumulate(emitter, lowering, n, number) for n in phases.reductions[number])
-        )
-        due = tuple(s for s in plans if s.instance.depth == number)
-        emit_outputs(emitter, due, number, frozenset(plan.loops[1:]))
+        accumulators.append(accumulators_of(emitter, plan, number))
+        emit_outputs(emitter, stored_in(plans, number), number, frozenset(plan.loops[1:]))
     every = [a for each in accumulators for a in each]
     parts, arrivals, barriers = _places(plan, emitter.names, every)
     first = (Binary("==", Name("rank"), ZERO),) if p.cluster > 1 else ()
