@@ -72,8 +72,8 @@ def figures_of(segmented: SegmentedFusion, seconds: float, rates: Rates) -> dict
     least = roofline.of_fusion(segmented)
     return {
         "moved": segmented.bytes,
-        "bytes": least.fewest_bytes,
-        "gb_per_s": round(least.fewest_bytes / seconds / 1e9),
+        "bytes": least.compulsory_bytes,
+        "gb_per_s": round(least.compulsory_bytes / seconds / 1e9),
         "share": round(least.share(seconds, rates), 3),
         "tensor_share": round(least.tensor_share(seconds, rates), 3),
     }

@@ -142,7 +142,7 @@ def ways(dtype: str) -> list[Way]:
     found = [Way(DEFAULT)]
     for name, method in REDUCTION_METHODS.items():
         found.append(Way(name, name))
-        if method.takes_turns:
+        if method.is_serial:
             found.append(Way(f"{name} few", name, part=4))
         if method.halves is not HalfPartials.NEVER and dtype == "f16":
             found.append(Way(f"{name} half", name, halves=True))
@@ -260,7 +260,7 @@ class Row:
             }
             if method is not None and "few" not in name:
                 arrives = method.on_request
-                if arrives or method.takes_turns:
+                if arrives or method.is_serial:
                     row["runs"] = min(runs, ARRIVALS) if arrives else runs
                     row["distinct"] = self.distinct(name, row["runs"])
                 row["order"] = method.order.value

@@ -79,7 +79,7 @@ def measure(
 
 
 def _compare_on_host(row: Row, work: Work, bound: BoundWork, others: Others) -> None:
-    if work.fewest_bytes <= MOST_ON_HOST:
+    if work.compulsory_bytes <= MOST_ON_HOST:
         others.own = reference_error(row.fusion, bound, work.sizes)
     else:
         others.not_compared = "without PyTorch results of this size are not compared"

@@ -154,7 +154,7 @@ def measure(session: Session, row: Row, work: Work, repeats: int) -> dict[str, A
     flops = (4.0 if kind == "joined" else 2.0) * m * n * k / own.seconds / 1e12
     ratios = {t.name: round(t.seconds / own.seconds, 4) for t in others}
     found = {
-        "name": row.name, "shape": (m, n, k), "fewest_bytes": work.fewest_bytes,
+        "name": row.name, "shape": (m, n, k), "compulsory_bytes": work.compulsory_bytes,
         "ms": round(own.seconds * 1e3, 6), "tflops": round(flops, 1),
         "contenders": {t.name: runs_of(t) for t in (own, *others)},
         "ratios": ratios, "best": ratios.get(PEERS[kind]),

@@ -122,7 +122,7 @@ def measure(session: Any, path: Path, work: Work) -> dict[str, Any]:
     ratio = round(us / total, 3) if total else None
     return {
         "us": round(us, 2), "predicted_us": round(total, 2), "ratio": ratio,
-        "segments": by, "fewest_bytes": work.fewest_bytes,
+        "segments": by, "compulsory_bytes": work.compulsory_bytes,
     }  # fmt: skip
 
 

@@ -37,16 +37,16 @@ from fusec.ir.annotations import Setting
 from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
 from fusec.schedule.matmul.choice import BAND, MULTICASTS, SPLIT_METHODS, MatmulParameters
-from fusec.schedule.matmul.compared import SPLIT_TILES, WEIGHED_TILES, most_stages, swapped_tiles
+from fusec.schedule.matmul.compared import SPLIT_TILES, WEIGHED_TILES, most_stages, swap_ab_tiles
+from fusec.schedule.matmul.cost.estimate import seconds
 from fusec.schedule.matmul.cost.occupancy import room
-from fusec.schedule.matmul.cost.price import seconds
 from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
 from fusec.schedule.matmul.limits import RANGES
 from fusec.schedule.matmul.ranges import PARTS
 from fusec.schedule.matmul.records import with_settings
 from fusec.schedule.matmul.tiles import PERSISTENT
-from fusec.segment.price import traffic
+from fusec.segment.traffic import traffic
 from fusec.target import Target, find
 from fusec.tune.job import Failed, Job, build
 
@@ -198,9 +198,9 @@ def every(product: Priced) -> Iterator[MatmulParameters]:
 
 
 def _split_tiles(product: Priced) -> Iterator[MatmulParameters]:
-    swapped = ((rows, columns) for rows, columns, _ in swapped_tiles(product.work.sizes.m))
+    swap_ab = ((rows, columns) for rows, columns, _ in swap_ab_tiles(product.work.sizes.m))
     weighed = WEIGHED_TILES if product.kind in KINDS else ()
-    for rows, columns in dict.fromkeys((*SPLIT_TILES, *weighed, *swapped)):
+    for rows, columns in dict.fromkeys((*SPLIT_TILES, *weighed, *swap_ab)):
         p = schedule_of(f"split_k {rows}x{columns} 2 2 1", product.chosen)
         p = product.family.with_derived(product.problem, p)
         found: set[int] = set()

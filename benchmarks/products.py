@@ -159,7 +159,7 @@ def measure(
     whole = [r for n, r in ratios.items() if n in COMPARED]
     flops = 2.0 * shape[0] * shape[1] * shape[2] / own.seconds / 1e12
     found = {
-        "name": row.name, "shape": shape, "fewest_bytes": work.fewest_bytes,
+        "name": row.name, "shape": shape, "compulsory_bytes": work.compulsory_bytes,
         "ms": round(own.seconds * 1e3, 6), "tflops": round(flops, 1),
         "contenders": {t.name: runs_of(t) for t in (own, *others)},
         "ratios": ratios, "best": min(whole, default=None),

@@ -328,9 +328,9 @@ def _check_arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _operators() -> None:
-    def operator(ufunc: Any, *, swapped: bool = False) -> Any:
+    def operator(ufunc: Any, *, swap_ab: bool = False) -> Any:
         def call(self: ndarray, other: Any) -> Any:
-            pair = (other, self) if swapped else (self, other)
+            pair = (other, self) if swap_ab else (self, other)
             return self.__array_ufunc__(ufunc, "__call__", *pair)
 
         return call
@@ -349,7 +349,7 @@ def _operators() -> None:
     }  # fmt: skip
     for name, ufunc in binary.items():
         setattr(ndarray, f"__{name}__", operator(ufunc))
-        setattr(ndarray, f"__r{name}__", operator(ufunc, swapped=True))
+        setattr(ndarray, f"__r{name}__", operator(ufunc, swap_ab=True))
         setattr(ndarray, f"__i{name}__", in_place(ufunc))
     compared = {
         "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from fusec import target
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.no_op import NoOp
-from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.traffic import traffic
 from fusec.target import Target
 
 H200 = target.find("sm_90a")

@@ -307,7 +307,7 @@ VARIANTS: Mapping[str, Variant] = {
     "half partials": _product(*_LONG, **_PARTS, split_method="two_kernel", partials="half"),
     "parallel": replace(_product(*_LONG, **_PARTS, split_method="parallel"), ordered=False),
     "cluster": _product(*_LONG, **_SPLIT, cluster=8, splits=1),
-    "swapped": _product(43, *_LONG[1:], **{**_PARTS, "tile_m": 48}),
+    "swap_ab": _product(43, *_LONG[1:], **{**_PARTS, "tile_m": 48}),
     "vector": _product(5, 520, 4104, kernel="vector", tile_m=8, tile_n=32, stages=1, splits=3),
     "computed stream": _normalised(5, 520, 4104, kernel="vector", tile_m=8, tile_n=16, splits=2),
     "computed ring": _normalised(

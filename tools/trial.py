@@ -266,7 +266,7 @@ def kernel_kind(kernel: Kernel, plan: KernelPlan) -> str:
     """Return the template of a kernel, and what else tells kernels of products apart."""
     of: Any = (kernel.of or plan).parameters
     words = [kernel.template]
-    words += [name for name in ("staged", "swapped", "ping_pong") if getattr(of, name, False)]
+    words += [name for name in ("staged", "swap_ab", "ping_pong") if getattr(of, name, False)]
     if getattr(of, "splits", 1) > 1:
         words.append(str(getattr(of, "split_method", "split")))
     return " ".join(words)

@@ -34,9 +34,9 @@ from fusec.schedule.family import Family
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.pressure import Pressure, most_registers
 from fusec.schedule.registry import find_scheduler
-from fusec.segment.price import with_writes
 from fusec.segment.protocol import Estimate
 from fusec.segment.segmented import SegmentedFusion
+from fusec.segment.traffic import with_writes
 from fusec.target import Target, find
 
 TARGET = "sm_90a"

@@ -85,7 +85,7 @@ class Figures:
             "sizes": {n: s for n, s in work.sizes.items() if "." not in n},
             "read_bytes": work.read_bytes,
             "written_bytes": work.written_bytes,
-            "fewest_bytes": work.fewest_bytes,
+            "compulsory_bytes": work.compulsory_bytes,
             "ms": _ms(self.seconds),
             "limit_ms": _ms(self.limit.seconds),
             "limit_kernel": self.limit.variant,
@@ -133,7 +133,7 @@ def line_of(name: str, figures: Figures) -> tuple[str, ...]:
     kernels, error = figures.work.kernels, figures.error
     return (
         name,
-        f"{figures.work.fewest_bytes / 1e6:.1f}",
+        f"{figures.work.compulsory_bytes / 1e6:.1f}",
         f"{figures.seconds * 1e3:.4f}",
         f"{figures.limit.seconds * 1e3:.4f}",
         f"{figures.share:.3f}",

@@ -72,7 +72,7 @@ class Work:
     segments: tuple[Segment, ...]
 
     @property
-    def fewest_bytes(self) -> int:
+    def compulsory_bytes(self) -> int:
         """Return the compulsory traffic."""
         return self.read_bytes + self.written_bytes
 
@@ -105,7 +105,7 @@ def fewest(program: Compilation) -> tuple[int, int]:
     floor, sizes = Floor(fusion), choose_sizes(fusion)
     written = sum(-(-size // SECTOR) * SECTOR for size in floor.written.values())
     read = sum(_read(floor, i, sizes) for i in fusion.inputs if not i.value.is_scalar)
-    least = roofline.of_fusion(program.segmented).fewest_bytes
+    least = roofline.of_fusion(program.segmented).compulsory_bytes
     return max(read, least - written), written
 
 

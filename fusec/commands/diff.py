@@ -66,7 +66,7 @@ class Pair:
             return ADDED if self.before is None else REMOVED
         figures = (
             (self.before.bytes, self.after.bytes),
-            (self.before.fewest_bytes, self.after.fewest_bytes),
+            (self.before.compulsory_bytes, self.after.compulsory_bytes),
             (self.before.seconds, self.after.seconds),
         )
         moved = any(None not in pair and pair[0] != pair[1] for pair in figures)
@@ -85,7 +85,7 @@ class Pair:
         return {
             "fusion": self.version.fusion, "target": self.version.target, "status": self.status,
             "bytes": _both(*sides, lambda v: v.bytes),
-            "fewest_bytes": _both(*sides, lambda v: v.fewest_bytes),
+            "compulsory_bytes": _both(*sides, lambda v: v.compulsory_bytes),
             "predicted_seconds": _both(*sides, lambda v: v.seconds),
             "kernels": [kernel.facts() for kernel in self.kernels],
         }  # fmt: skip
@@ -164,7 +164,9 @@ def _lines(pair: Pair) -> Iterator[str]:
     if before is None or after is None or pair.status == SAME:
         return
     yield from _figure("bytes", before.bytes, after.bytes, bytes_text)
-    yield from _figure("compulsory traffic", before.fewest_bytes, after.fewest_bytes, bytes_text)
+    yield from _figure(
+        "compulsory traffic", before.compulsory_bytes, after.compulsory_bytes, bytes_text
+    )
     yield from _figure("predicted", before.seconds, after.seconds, time_text)
     numbers = len(before.kernels), len(after.kernels)
     if numbers[0] != numbers[1]:

@@ -43,7 +43,7 @@ def begin_run(report: Report, fusion: Fusion, sizes: Mapping[str, int]) -> Facts
         "fusion": fusion.name, "sizes": named_sizes(sizes), "ranks": 1, "target": None,
         "device": None, "kernels": [], "segments": [], "edited": [], "copies": [],
         "seconds": None,
-        "repeats": None, "predicted_seconds": None, "bytes": None, "fewest_bytes": None,
+        "repeats": None, "predicted_seconds": None, "bytes": None, "compulsory_bytes": None,
         "l2_bytes": None, "share": None, "reads_l2": None, "tensor_share": None,
         "verdict": None, "expected": None, "outputs": [], "stages": {},
     }  # fmt: skip
@@ -89,14 +89,14 @@ def predicted_facts(record: Segmentation) -> Facts:
         {
             "name": s.name, "scheduler": s.scheduler, "seconds": None,
             "predicted_seconds": s.seconds, "bytes": s.bytes + s.workspace_bytes,
-            "fewest_bytes": s.floor_bytes, "l2_bytes": s.l2_bytes, "share": None,
+            "compulsory_bytes": s.floor_bytes, "l2_bytes": s.l2_bytes, "share": None,
             "reads_l2": None, "tensor_share": None, "bound": s.bound,
         }
         for s in record.segments
     ]  # fmt: skip
     return {
         "segments": segments, "predicted_seconds": record.seconds, "bytes": record.bytes,
-        "fewest_bytes": record.floor_bytes,
+        "compulsory_bytes": record.floor_bytes,
     }  # fmt: skip
 
 
@@ -149,10 +149,10 @@ def timed_facts(
 
 def _limits(least: Roofline | None, seconds: float, rates: Rates) -> Facts:
     if least is None:
-        return dict.fromkeys(("fewest_bytes", "l2_bytes", "share", "reads_l2", "tensor_share"))
+        return dict.fromkeys(("compulsory_bytes", "l2_bytes", "share", "reads_l2", "tensor_share"))
     share = least.share(seconds, rates)
     return {
-        "fewest_bytes": least.fewest_bytes, "l2_bytes": least.l2_bytes, "share": share,
+        "compulsory_bytes": least.compulsory_bytes, "l2_bytes": least.l2_bytes, "share": share,
         "reads_l2": share > 1, "tensor_share": least.tensor_share(seconds, rates),
     }  # fmt: skip
 

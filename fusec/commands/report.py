@@ -59,7 +59,7 @@ def print_table(
     whole = roofline.of_fusion(segmented)
     least = "" if not known else (
         f" ({share_of(whole, timing.seconds, rates)}, "
-        f"compulsory traffic {bytes_text(whole.fewest_bytes)})"
+        f"compulsory traffic {bytes_text(whole.compulsory_bytes)})"
     )  # fmt: skip
     print(
         f"total {time_text(timing.seconds)}{least}, median of {timing.repeats} runs with a cold "
@@ -117,8 +117,8 @@ def _rows(
 
 
 def _cells(least: Roofline, seconds: float, rates: Rates) -> tuple[str, str, str]:
-    rate = least.fewest_bytes / seconds / 1e9 if seconds else 0.0
-    return (bytes_text(least.fewest_bytes), f"{rate:.0f}", share_of(least, seconds, rates))
+    rate = least.compulsory_bytes / seconds / 1e9 if seconds else 0.0
+    return (bytes_text(least.compulsory_bytes), f"{rate:.0f}", share_of(least, seconds, rates))
 
 
 def share_of(least: Roofline, seconds: float, rates: Rates) -> str:

@@ -39,14 +39,14 @@ class Kernel:
 class Version:
     """A fusion as it is planned for a target.
 
-    bytes: predicted traffic, and fewest_bytes its lower bound; seconds: predicted by this fusec.
+    bytes: predicted traffic; compulsory_bytes: its lower bound; seconds: predicted by this fusec.
     What is not recorded is None.
     """
 
     fusion: str
     target: str
     bytes: int | None
-    fewest_bytes: int
+    compulsory_bytes: int
     seconds: float | None
     kernels: tuple[Kernel, ...]
 
@@ -84,7 +84,7 @@ def _planned(whole: Compilation) -> Iterator[Version]:
         kernels = (Kernel(s.name, scheduler[s.name], s.text) for s in program.kernel_sources)
         yield Version(
             program.original.name, arch, segmented.bytes,
-            roofline.of_fusion(segmented).fewest_bytes,
+            roofline.of_fusion(segmented).compulsory_bytes,
             sum(segmented.times(targets.find(arch))), tuple(kernels),
         )  # fmt: skip
 

@@ -306,11 +306,11 @@ class Choice:
 class Exact:
     """How far the bytes are from the fewest: no segmentation moves less than `lower_bytes`.
 
-    fewest_bytes: of the best segmentation that is known, `segments` by the names of its values;
+    compulsory_bytes: of the best segmentation that is known, `segments` by the names of its values;
     proven: whether that is the best of all. gap: the part of the bytes that might be saved.
     """
 
-    fewest_bytes: int
+    compulsory_bytes: int
     lower_bytes: int
     proven: bool
     gap: float

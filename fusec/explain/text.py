@@ -191,9 +191,9 @@ def exact_text(record: Segmentation) -> str:
         best = f"{bytes_text(found)} is proven minimal ({exact.method})"
         return f"gap 0 %: {best}, {EXACT_SPACE}"
     lower = f"lower bound {bytes_text(exact.lower_bytes)} ({exact.method})"
-    better = f"; {bytes_text(exact.fewest_bytes)} is possible"
+    better = f"; {bytes_text(exact.compulsory_bytes)} is possible"
     pinned = " without pins" if any(s.pin for s in record.segments) else ""
-    known = better + pinned if exact.fewest_bytes < found else ""
+    known = better + pinned if exact.compulsory_bytes < found else ""
     return f"gap at most {100 * exact.gap:.1f} %: {lower}{known}, {EXACT_SPACE}"
 
 

@@ -60,7 +60,7 @@ DECLARED: Mapping[str, str] = {
         "add_share is_last_slice store_fragments store_slice sum_slices sum_slices_in_groups "
         "take_sums"
     ),
-    "matmul_swapped.cuh": "visit_swapped",
+    "matmul_swap_ab.cuh": "visit_swap_ab",
     "matmul_tail.cuh": "sum_parts tile_unit tile_units",
     "matmul_tf32.cuh": "multiply_tf32_steps",
     "matmul_tile.cuh": "matmul_operand matmul_tile matmul_tile_of_pair tile_count",

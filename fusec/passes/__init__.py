@@ -11,7 +11,6 @@ from fusec.passes.cancel_slices import cancel_slices
 from fusec.passes.complex_as_pairs import complex_as_pairs
 from fusec.passes.expand_repeats import expand_repeats
 from fusec.passes.fold_constants import fold_constants
-from fusec.passes.half_one_plus import half_one_plus
 from fusec.passes.hoist_reciprocals import hoist_reciprocals
 from fusec.passes.hoist_scales import hoist_scales
 from fusec.passes.hoist_selections import hoist_selections
@@ -30,6 +29,7 @@ from fusec.passes.scatters_as_selects import scatters_as_selects
 from fusec.passes.share_expressions import share_expressions
 from fusec.passes.specialize_units import specialize_units
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
+from fusec.passes.tanh_to_sigmoid import tanh_to_sigmoid
 from fusec.passes.update_slices import update_slices
 from fusec.passes.view_outputs import view_outputs
 
@@ -65,7 +65,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         expand_repeats,  # the same
         merge_pads,
         hoist_selections,  # after slices of slices are one
-        half_one_plus,  # after chains are short, before what it leaves a use is approximated
+        tanh_to_sigmoid,  # after chains are short, before what it leaves a use is approximated
         hoist_reciprocals,
         approximate,
         update_slices,  # where slices were joined it leaves them without use
@@ -77,7 +77,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
 
 NEEDED = ("complex_as_pairs", "protect_inputs")
 """The passes without which some fusions do not compile: the option `as_written` keeps them."""
-APPROXIMATIONS = ("hoist_scales", "half_one_plus", "hoist_reciprocals", "approximate")
+APPROXIMATIONS = ("hoist_scales", "tanh_to_sigmoid", "hoist_reciprocals", "approximate")
 """The passes that take cheaper arithmetic: the option `precise` leaves them out."""
 
 

@@ -56,7 +56,7 @@ class GridMethod:
     """A method of one family.
 
     name: the value of the family's schedule field. about: what the blocks do. instruction: that
-    combines parts in memory, empty where threads do it in registers. takes_turns: whether blocks
+    combines parts in memory, empty where threads do it in registers. is_serial: whether blocks
     wait for each other. order: that in which parts are combined. halves: how `partials: half`
     rounds. capability: the least compute capability that the method itself needs, 90 for 9.0.
     operations: what the instruction combines, and in which types; None: all of the family.
@@ -67,7 +67,7 @@ class GridMethod:
     name: str
     about: str
     instruction: str = ""
-    takes_turns: bool = False
+    is_serial: bool = False
     order: CombineOrder = CombineOrder.FIXED
     halves: HalfPartials = HalfPartials.NEVER
     capability: int = 0
@@ -103,12 +103,12 @@ METHODS = (
     ),
     GridMethod(
         MATMUL, "serial_tma", "clusters add to one buffer serially, by reducing bulk copies",
-        BULK, takes_turns=True, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
+        BULK, is_serial=True, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
         compared=True,
     ),
     GridMethod(
         MATMUL, "serial", "clusters add to one buffer serially, by loads and stores",
-        takes_turns=True,
+        is_serial=True,
     ),
     GridMethod(
         MATMUL, "two_kernel", "a second kernel adds the slices of all clusters, in order",
@@ -131,7 +131,7 @@ METHODS = (
     ),
     GridMethod(
         REDUCTION, "serial_tma", "blocks combine into one buffer serially, by reducing bulk copies",
-        BULK, takes_turns=True, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
+        BULK, is_serial=True, halves=HalfPartials.EACH_ADD, capability=BULK_CAPABILITY,
         operations=BULK_OPERATIONS,
     ),
     GridMethod(
@@ -141,7 +141,7 @@ METHODS = (
     ),
     GridMethod(
         REDUCTION, "serial", "blocks combine into one buffer serially, by loads and stores",
-        takes_turns=True,
+        is_serial=True,
     ),
     GridMethod(
         COLUMN_SUMS, "kernel", "a second kernel adds the partial rows of all ranges, in order",

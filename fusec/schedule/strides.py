@@ -17,7 +17,7 @@ from fusec.ir.graph import Fusion, Value
 from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.rows.domain import Rows
 from fusec.segment.limits import MOST_MAPS
-from fusec.segment.price import LINE, SECTOR
+from fusec.segment.traffic import LINE, SECTOR
 
 _CACHE: IdentityCache[Lowering] = IdentityCache()
 PLACES = 65

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.ops.communication import stands_alone
-from fusec.segment.price import elements
+from fusec.segment.traffic import elements
 
 MAX_FLOPS = 2
 """Operations per element up to which a pointwise node is cheaper to repeat than to read."""

@@ -131,7 +131,7 @@ class Merges:
         if any(p.fixed for p in chosen):
             return self._fixed(chosen)
         if len({p.host for p in chosen}) > 1:
-            return self._apart(chosen)
+            return self._why_separate(chosen)
         if self.groups.crosses_boundary(chosen):
             return "segment_set forces a boundary"
         if self.whole and self._is_whole(chosen):
@@ -152,7 +152,7 @@ class Merges:
         families = sorted({n.op.family for p in chosen for n in p.nodes if stands_alone(n)})
         return f"{families[0]} stands alone" if families else "one of them is pinned"
 
-    def _apart(self, chosen: Chosen) -> str:
+    def _why_separate(self, chosen: Chosen) -> str:
         counts, nodes = loops(self.groups.graph.fusion), [n for p in chosen for n in p.nodes]
         if len({counts.get(n) for n in nodes}) > 1:
             return f"they run {times(counts, nodes)}"

@@ -14,9 +14,9 @@ from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.options import HOST_SCHEDULER
 from fusec.segment.length import is_too_long
 from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
-from fusec.segment.price import with_writes
 from fusec.segment.protocol import Bounded, Estimate, Limited, Proposal, Refusal, Scheduler
 from fusec.segment.split import Splits
+from fusec.segment.traffic import with_writes
 from fusec.segment.views import view_of
 from fusec.target import Target
 
@@ -224,12 +224,12 @@ def proposal_of(scheduler: Scheduler, segment: Fusion, target: Target) -> Propos
 def takes_long(proposal: Estimate) -> bool:
     """Return whether NVRTC takes long for a kernel, or much longer than for it in parts."""
     build = proposal.build
-    return build.seconds > min(MOST_LENGTH, build.apart + MOST_AGAIN)
+    return build.seconds > min(MOST_LENGTH, build.separate + MOST_AGAIN)
 
 
 def _long(proposal: Estimate) -> Refusal:
     build = proposal.build
-    apart = f"{build.apart:.1f} s for its parts"
+    apart = f"{build.separate:.1f} s for its parts"
     limit = apart if build.seconds <= MOST_LENGTH else f"the limit is {MOST_LENGTH} s"
     return Refusal(NVRTC, f"NVRTC would take about {build.seconds:.1f} s, {limit}")
 

@@ -33,11 +33,11 @@ By 129 segments timed on an H200, from 2 to 540 us, of which this leaves a media
 class BuildTime:
     """Seconds of a core that NVRTC is predicted to take for a kernel.
 
-    apart: what it would take if every value of the kernel were computed once, beside no others.
+    separate: what it would take if every value of the kernel were computed once, beside no others.
     """
 
     seconds: float = 0.0
-    apart: float = 0.0
+    separate: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from fusec.segment.cheap import distinct_bytes, is_injective
 from fusec.segment.flow import Flow
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Piece
-from fusec.segment.price import demanded_bytes
 from fusec.segment.segmented import tensor_bytes
+from fusec.segment.traffic import demanded_bytes
 
 REACH = 64
 """Nodes before a segment that are looked at."""

@@ -316,7 +316,7 @@ class _Definitions:
             scheduler = self._able.get(segment.scheduler)
             if scheduler is None:
                 continue
-            key = _beside(found, segment) if is_large else None
+            key = _with_siblings(found, segment) if is_large else None
             offered = None if key is None else self._known.get(key)
             if offered is None:
                 offered = scheduler.redefinitions(segment.fusion, found.fusion, self._target)
@@ -326,7 +326,7 @@ class _Definitions:
                 yield segment, redefinition
 
 
-def _beside(found: SegmentedFusion, segment: Segment) -> object:
+def _with_siblings(found: SegmentedFusion, segment: Segment) -> object:
     """Return what is the same as long as neither a segment changes nor those that read of it."""
     results = tuple(o.value for o in segment.fusion.outputs)
     readers = tuple(tuple(found.fusion.users.get(v, ())) for v in results)

@@ -30,7 +30,7 @@ class Roofline:
     those of 8 bits half. l2_bytes: those of the bytes that stay in L2: memory sees the others.
     """
 
-    fewest_bytes: int
+    compulsory_bytes: int
     tensor_flops: int = 0
     l2_bytes: int = 0
 
@@ -40,7 +40,7 @@ class Roofline:
         Bytes that stay in L2 are excluded. At most 1 of a prediction; of a measured time more where
         what is read lies in L2.
         """
-        bytes = self.fewest_bytes - self.l2_bytes
+        bytes = self.compulsory_bytes - self.l2_bytes
         return bytes / (rates.bandwidth * seconds) if seconds else 0.0
 
     def tensor_share(self, seconds: float, rates: Rates) -> float:

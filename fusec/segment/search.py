@@ -12,7 +12,7 @@ from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node
 from fusec.ops.communication import holders, stands_alone
-from fusec.passes.copy_misplaced import Misplaced, copy_misplaced
+from fusec.passes.copy_unaligned import Unaligned, copy_unaligned
 from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
 from fusec.segment.blocking import blocking_copies
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
@@ -116,8 +116,8 @@ class _Ways:
 def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> SegmentedFusion:
     offers = ways.offers
     work, copies = copy_unsafe(canonical(sizes_of_inputs(fusion)))
-    work, misplaced = copy_misplaced(work)
-    decisions = (*_decisions(copies), *(_copy(m) for m in misplaced))
+    work, unaligned = copy_unaligned(work)
+    decisions = (*_decisions(copies), *(_copy(m) for m in unaligned))
     grouped = frozenset[str]() if ways.resume is None else ways.resume.uncopied
     uncopied = frozenset(n for n in work.nodes if n.output.name in grouped)
     while True:
@@ -361,8 +361,8 @@ def _decisions(copies: Iterable[Copied]) -> tuple[Decision, ...]:
     )
 
 
-def _copy(misplaced: Misplaced) -> Decision:
-    return Decision("copy", (misplaced.value, misplaced.copy), misplaced.because)
+def _copy(unaligned: Unaligned) -> Decision:
+    return Decision("copy", (unaligned.value, unaligned.copy), unaligned.because)
 
 
 def _blocking_copies(merges: Merges) -> frozenset[Node]:
@@ -438,10 +438,10 @@ def _require_takers(merges: Merges, start: _Start, uncopied: frozenset[Node]) ->
         _, piece, part, offer = min(refused, key=lambda r: r[0])
         pin = start.responsible_pin(piece)
         other = merges.any_offer(piece).scheduler if pin is not None and pin.scheduler else None
-        raise _nobody(piece.nodes, part, offer, pin, other)
+        raise _no_scheduler(piece.nodes, part, offer, pin, other)
 
 
-def _nobody(
+def _no_scheduler(
     group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None, other: str | None
 ) -> Unsupported:
     """Return the error of a segment that nobody takes; other: who takes it but for the pin."""

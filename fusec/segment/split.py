@@ -13,9 +13,9 @@ from fusec.segment.cheap import find_copied
 from fusec.segment.floor import Floor
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Fragment, Piece
-from fusec.segment.price import bytes_written, demanded_bytes, elements, traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.segment.segmented import SegmentedFusion, owners
+from fusec.segment.traffic import bytes_written, demanded_bytes, elements, traffic, work
 from fusec.segment.views import view_of
 from fusec.target import Target
 

@@ -174,7 +174,7 @@ class RowsCost:
     cluster_exchange_seconds: float
     alone_blocks: float
     enough_blocks: int
-    thin_bytes: int
+    tall_skinny_bytes: int
     moments_operations: int
     bytes_in_flight: int
     bytes_per_cycle: int

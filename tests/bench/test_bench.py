@@ -335,7 +335,7 @@ def test_figures_are_shares_and_ratios() -> None:
     assert found["share"] == 0.75
     assert found["ratios"] == {"peer": 3.0}
     assert found["ms"] == 2.0
-    assert found["fewest_bytes"] == 4000
+    assert found["compulsory_bytes"] == 4000
     assert found["sizes"] == {"N": 4}
     assert found["contenders"]["peer"] == {
         "ms": 6.0, "least_ms": 3.0, "most_ms": 9.0, "runs": 3, "issue_us": 10.0

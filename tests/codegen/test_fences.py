@@ -60,7 +60,7 @@ PRODUCTS = {
     "slices": "tile_n: 64, stages: 2, cluster: 2, splits: 7, split_method: slices",
     "parallel": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: parallel",
     "two_kernel": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: two_kernel",
-    "swapped": "tile_m: 32, tile_n: 128, stages: 2, cluster: 1, splits: 1",
+    "swap_ab": "tile_m: 32, tile_n: 128, stages: 2, cluster: 1, splits: 1",
     "persistent": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, staged: false",
     "staged": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, staged: true",
     "pairs": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, multicast: b",

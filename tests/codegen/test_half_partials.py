@@ -27,7 +27,7 @@ from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.inputs import random_inputs
 from fusec.schedule.matmul.choice import MatmulParameters
-from fusec.schedule.matmul.cost.price import hand_off_seconds
+from fusec.schedule.matmul.cost.estimate import hand_off_seconds
 from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.plan import KernelPlan
 

@@ -229,7 +229,7 @@ SPLIT = {
     "the share of a rank": ("Products * Config::kCluster + rank", "Products * Config::kCluster"),
     "the slab of a rank": ("(tile_index) * Config::kCluster + rank", "(tile_index) * 1"),
     "the columns of a quad": ("% (kColumns / 4) * 4;", "% (kColumns / 4) * 2;"),
-    "the row of a sum": ("at + kApart * Config::kSumsPitch", "at + 4 * Config::kSumsPitch"),
+    "the row of a sum": ("at + kRowDistance * Config::kSumsPitch", "at + 4 * Config::kSumsPitch"),
     "a step of K twice": ("(chunk + 1) / chunks", "(chunk + 1) / chunks + 1"),
 }  # fmt: skip
 

@@ -158,7 +158,7 @@ def test_the_limit_is_what_parts_shifted_sums(monkeypatch: pytest.MonkeyPatch) -
     whole = planned(READS["shifts of shifts"])
     assert len(whole.segmented.segments) < len(parts)
     repeated = [s.estimate.build for s in whole.segmented.segments if s.estimate is not None]
-    assert max(b.seconds - b.apart for b in repeated) > 2 * MOST_AGAIN
+    assert max(b.seconds - b.separate for b in repeated) > 2 * MOST_AGAIN
 
 
 @pytest.mark.nightly

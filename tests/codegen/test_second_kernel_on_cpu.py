@@ -33,7 +33,7 @@ def summed(**changes: object) -> tuple[Fusion, KernelPlan]:
         ],
         2,
     ),
-    ids=["pairs", "fragments", "swapped", "clusters"],
+    ids=["pairs", "fragments", "swap_ab", "clusters"],
 )
 def test_a_second_kernel_adds_slices(changes: dict[str, object], tmp_path: Path) -> None:
     assert wrong(*summed(**changes), tmp_path) == ""

@@ -49,7 +49,7 @@ WRONG = {
     "zero points of the other half": (ACROSS[5], "is_second ? 4 : 0", "is_second ? 0 : 4"),
     "the next column": (ACROSS[5], "column / 2 * 0x1111", "column * 0x1111"),
     "the swizzle across": (ACROSS[5], "row / 32 ^ line % 4", "row / 32"),
-    "the columns of a lane": (ACROSS[2], "kApart == 1 ? 2 : 1", "1"),
+    "the columns of a lane": (ACROSS[2], "kRowDistance == 1 ? 2 : 1", "1"),
     "the neighbour of a sum": (ACROSS[2], "{sums[i], sums[i + 2]}", "{sums[i], sums[i + 1]}"),
 }
 

@@ -186,7 +186,7 @@ def test_the_table_and_the_verdict(tmp_path: Path, capsys: Capture, on_gpu: Any)
     assert (found["device"], found["seconds"], found["repeats"]) == ("a played GPU", 3e-6, 7)
     assert [k["seconds"] for k in found["kernels"]] == [2e-6]
     (segment,) = found["segments"]
-    assert (segment["seconds"], segment["fewest_bytes"]) == (2e-6, 576)
+    assert (segment["seconds"], segment["compulsory_bytes"]) == (2e-6, 576)
     assert segment["share"] == pytest.approx(576 / (1e12 * 2e-6))
     judged = found["verdict"]
     assert (judged["word"], judged["accepted"], judged["against"]) == (

@@ -100,7 +100,7 @@ def test_run_without_a_gpu(
     assert (run["fusion"], run["sizes"]) == ("softmax", {"B": 4, "H": 64})
     assert run["seconds"] is None is kernel["seconds"]
     assert 0 < segment["predicted_seconds"] == run["predicted_seconds"]
-    assert segment["bytes"] == run["fewest_bytes"] > 0
+    assert segment["bytes"] == run["compulsory_bytes"] > 0
     assert kernel["registers"] > 0
     assert len(kernel["cubin_sha256"]) == 64
     assert (output["shape"], len(output["values"])) == ([4, 64], 2)

@@ -28,8 +28,8 @@ from fusec.index.domain import OF_ANOTHER_KIND
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.segment.price import traffic
 from fusec.segment.segmented import tensor_bytes
+from fusec.segment.traffic import traffic
 from fusec.target import find
 from tools.draw import draw_runs
 
@@ -65,7 +65,7 @@ KEYS = {
     "decisions": "action subject because refusals",
     "choices": "dim first last segments refused seconds",
     "choices.segments": "scheduler outputs",
-    "exact": "fewest_bytes lower_bytes proven gap method segments",
+    "exact": "compulsory_bytes lower_bytes proven gap method segments",
 }
 
 

@@ -20,7 +20,7 @@ from fusec.explain.text import explanation
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.segment.price import work
+from fusec.segment.traffic import work
 from tools.draw import ALL, draw_fusion
 
 EXAMPLES = ROOT / "examples"

@@ -25,7 +25,7 @@ def test_streams(rows: int, half: str, by: str) -> None:
 @pytest.mark.parametrize("rows", [1, 8, 16, 29, 32])
 def test_rings(rows: int, half: str, by: str) -> None:
     fusion = with_fields(normalised(rows, 2312, 4104, FORMS[by], half), kernel="split_k")
-    assert parameters_of(check_on_gpu(whole(fusion), scheduler="matmul", repeats=3)).swapped
+    assert parameters_of(check_on_gpu(whole(fusion), scheduler="matmul", repeats=3)).swap_ab
 
 
 @pytest.mark.parametrize(

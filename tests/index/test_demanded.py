@@ -20,7 +20,7 @@ from fusec.ops.builder.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.segment.floor import Floor, floor_bytes
-from fusec.segment.price import bytes_read, traffic, work
+from fusec.segment.traffic import bytes_read, traffic, work
 
 EXAMPLES = ROOT / "examples"
 

@@ -49,7 +49,7 @@ def index_of(fusion: Fusion, op: str) -> int:
     return next(k for k, n in enumerate(fusion.nodes) if n.op.name == op)
 
 
-def swapped(f: Fusion) -> Fusion:
+def swap_ab(f: Fusion) -> Fusion:
     return f.with_nodes(reversed(f.nodes))
 
 
@@ -120,7 +120,7 @@ def undeclared(f: Fusion) -> Fusion:
 
 
 MUTATIONS: list[tuple[str, Callable[[Fusion], Fusion]]] = [
-    ("uses `s` before it is defined", swapped),
+    ("uses `s` before it is defined", swap_ab),
     ("uses `x` before it is defined", stranger),
     ("`x` is defined twice", renamed("x")),
     ("the name `m n` is not an identifier", renamed("m n")),

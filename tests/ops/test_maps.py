@@ -93,7 +93,7 @@ def wrapped_late(node: Node, at: Coordinates) -> Pulled:
     return Pulled((first, Branch(node.operands[0], around)))
 
 
-def swapped(node: Node, at: Coordinates) -> Pulled:
+def swap_ab(node: Node, at: Coordinates) -> Pulled:
     """Read with the coordinates of another dim."""
     return Pulled((Branch(node.operands[0], (at[1], at[0])),))
 
@@ -113,7 +113,7 @@ def test_maps_of_the_package_read_inside_of_their_operands() -> None:
     [
         (one_on, r"element \[0, 0\] of the result read `x0: f32\[2, 3\]` at -1 of its dim 1"),
         (wrapped_late, r"element \[0, 0\] of the result read `x0: f32\[2, 3\]` at 3 of its dim 1"),
-        (swapped, r"element \[0, 2\] of the result read `x0: f32\[2, 3\]` at 2 of its dim 0"),
+        (swap_ab, r"element \[0, 2\] of the result read `x0: f32\[2, 3\]` at 2 of its dim 0"),
         (too_few, r"element \[0, 0\] of the result read 1 coordinates of `x0: f32\[2, 3\]`"),
     ],
 )

@@ -13,7 +13,7 @@ from fusec.parse import read_text
 from fusec.run.binary.headers import device_headers
 from fusec.run.binary.nvrtc import compile_cuda
 from fusec.run.binary.sass import find_tool, sass
-from fusec.segment.price import work
+from fusec.segment.traffic import work
 
 ELEMENTS = 8
 """Of a thread: what they share, as constants, counts little."""

@@ -54,60 +54,7 @@ REJECTED = {
 }
 """Words that a CUDA or compiler engineer would stumble over in a name, with the standard term."""
 
-PENDING: Mapping[str, str] = {
-    "fusec/bench/work.py": "fewest_bytes",
-    "fusec/codegen/matmul/view.py": "swapped takes_turns moves_registers",
-    "fusec/commands/versions.py": "fewest_bytes",
-    "fusec/explain/facts.py": "fewest_bytes",
-    "fusec/passes/copy_misplaced.py": "copy_misplaced Misplaced _misplaced",
-    "fusec/passes/half_one_plus.py": "half_one_plus",
-    "fusec/schedule/grid_methods.py": "takes_turns",
-    "fusec/schedule/matmul/choice.py": (
-        "SWAPPED_ROWS TURNED_ROWS MOST_SWAPPED_ROWS swapped moves_registers takes_turns"
-    ),
-    "fusec/schedule/matmul/compared.py": "MOST_BESIDE _beside swapped_tiles",
-    "fusec/schedule/matmul/cost/cache_hints.py": "read_once operands_read_once",
-    "fusec/schedule/matmul/cost/occupancy.py": "beside",
-    "fusec/schedule/matmul/cost/persistent.py": "_rows_at_once",
-    "fusec/schedule/matmul/cost/price.py": "price",
-    "fusec/schedule/matmul/family.py": "_priced",
-    "fusec/schedule/matmul/hopper.py": "swapped moves_registers takes_turns",
-    "fusec/schedule/matmul/joined.py": "_apart",
-    "fusec/schedule/matmul/kernel/arguments.py": "apart",
-    "fusec/schedule/matmul/kernel/product.py": "apart",
-    "fusec/schedule/matmul/operands/located.py": "located Located",
-    "fusec/schedule/matmul/operands/operand.py": "located",
-    "fusec/schedule/matmul/redefinitions.py": "Priced",
-    "fusec/schedule/matmul/tiles.py": "SWAPPED MOST_SWAPPED _BESIDE",
-    "fusec/schedule/matmul/totals.py": "MOST_AT_ONCE",
-    "fusec/schedule/scatter/beside.py": "beside Beside",
-    "fusec/schedule/scatter/family.py": "_behind_copy",
-    "fusec/schedule/scatter/kernel/beside.py": "beside BesideBody beside_body",
-    "fusec/schedule/scatter/kernel/elements.py": "beside",
-    "fusec/schedule/scatter/problem.py": "MOST_BESIDE beside _apart",
-    "fusec/segment/merge.py": "_apart",
-    "fusec/segment/price.py": "price _is_apart",
-    "fusec/segment/protocol.py": "apart",
-    "fusec/segment/redefine.py": "_beside",
-    "fusec/segment/roofline.py": "fewest_bytes",
-    "fusec/segment/search.py": "misplaced _nobody",
-    "fusec/target/costs.py": "thin_bytes",
-    "fusec/templates/_matmul_persistent.j2": "swapped visit_swapped",
-    "fusec/templates/_matmul_split.j2": "moves_registers takes_turns",
-    "fusec/templates/_scatter.j2": "beside",
-    "fusec/templates/device/matmul_converted.cuh": "kApart",
-    "fusec/templates/device/matmul_hopper.cuh": "kSwapped",
-    "fusec/templates/device/matmul_promoted.cuh": "kSwapped",
-    "fusec/templates/device/matmul_share.cuh": "kApart kSwapped",
-    "fusec/templates/device/matmul_swapped.cuh": "matmul_swapped visit_swapped",
-    "fusec/templates/device/matmul_vector.cuh": "kApart",
-    "fusec/templates/matmul_ranges.cu.j2": "apart",
-    "fusec/templates/matmul_split_k.cu.j2": "takes_turns moves_registers apart",
-    "fusec/templates/matmul_vector.cu.j2": "apart",
-    "fusec/templates/scatter_compared.cu.j2": "beside",
-    "fusec/templates/scatter_elements.cu.j2": "beside",
-    "fusec/templates/scatter_lines.cu.j2": "beside",
-}
+PENDING: Mapping[str, str] = {}
 """Names by file that still have such words; each is removed here when it is renamed."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

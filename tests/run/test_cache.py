@@ -156,8 +156,8 @@ def test_a_damaged_entry_is_built_again(
 )
 def test_everything_that_decides_counts(change: dict[str, object]) -> None:
     assert entry_key(**{**FACTS, **change}) != entry_key(**FACTS)
-    swapped = {"b.cuh": "2", "a.cuh": "1"}
-    assert entry_key(**{**FACTS, "headers": swapped}) == entry_key(**FACTS)
+    swap_ab = {"b.cuh": "2", "a.cuh": "1"}
+    assert entry_key(**{**FACTS, "headers": swap_ab}) == entry_key(**FACTS)
 
 
 def test_where_the_cache_lies() -> None:

@@ -246,7 +246,7 @@ def test_kernels_keep_the_rules_of_memory_order(name: str, axis: int) -> None:
     plan = plan_of("reduction", reduction("sum", F16, axis), **shape_of(axis), grid_reduce=name)
     method, text = REDUCTION_METHODS[name], text_of(plan)
     assert check(text) == []
-    assert ("wait_turn" in text) == method.takes_turns
+    assert ("wait_turn" in text) == method.is_serial
     assert ("bits may vary from run to run" in said(plan)) == method.on_request
     zeroed = [w.init == "zeroed once" for w in plan.workspaces]
     assert zeroed == [method.in_memory, True]

@@ -119,7 +119,7 @@ def test_joined_products_have_two_kernels() -> None:
 
 def test_weights_are_scaled_behind_the_product() -> None:
     chosen = kernel(weighted(24, 8192, 8192))
-    assert (chosen.kernel, chosen.converted, chosen.swapped) == ("split_k", True, True)
+    assert (chosen.kernel, chosen.converted, chosen.swap_ab) == ("split_k", True, True)
     assert kernel(weighted(16, 8192, 8192)).kernel == "vector"
     assert kernel(weighted(128, 8192, 8192)).tile_m <= 128
     assert kernel(weighted(128, 8192, 8192), AMPERE).kernel == "mma"

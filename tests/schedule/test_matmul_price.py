@@ -158,7 +158,7 @@ def test_plain_sums_need_no_more_registers_where_the_last_wave_is_divided(splits
 def test_few_rows_swap_operands(m: int, rows: int) -> None:
     plan = Matmul().build(product(m, 8192, 8192), HOPPER)
     assert plan.parameters.tile_m == rows
-    assert plan.parameters.swapped == (rows < 128)
+    assert plan.parameters.swap_ab == (rows < 128)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from fusec.parse import read_text
 from fusec.passes import run_pipeline
 from fusec.passes.rewrite import rewrite
 from fusec.schedule.matmul.choice import MatmulParameters
-from fusec.schedule.matmul.cost.cache_hints import operands_read_once
+from fusec.schedule.matmul.cost.cache_hints import streamed_operands
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
 from fusec.schedule.matmul.hopper import SplitKParameters
 from fusec.schedule.matmul.parts import InParts
@@ -180,7 +180,7 @@ def test_packed_weights_leave_l2_first_by_the_bytes_that_they_have(
     problem = Matmul().problem(read_text(text))
     assert isinstance(problem, MatmulProblem)
     split = SplitKParameters(64, 128, 256, 2, cluster=2, converted=True)
-    assert operands_read_once(problem.product, split, problem.hints, HOPPER) == once
+    assert streamed_operands(problem.product, split, problem.hints, HOPPER) == once
 
 
 def test_few_elements_stored_alone_are_not_worth_copies() -> None:

@@ -31,7 +31,7 @@ from fusec.ops.communication import (
     STREAM_STACK,
 )
 from fusec.options import CompileOptions
-from fusec.passes.copy_misplaced import copy_misplaced
+from fusec.passes.copy_unaligned import copy_unaligned
 from fusec.schedule.host.communication import Exchanged, Placed, bytes_sent
 from fusec.schedule.registry import schedulers
 from fusec.segment.loops import loops
@@ -254,13 +254,13 @@ ops:
 outputs: [y]
 """
     fusion = divided(text, MESH, g=between(ALL_GATHER, "x", axis="tp", ranks=4))
-    changed, copies = copy_misplaced(fusion)
+    changed, copies = copy_unaligned(fusion)
     assert [(c.copy, c.value, c.because) for c in copies] == [("x_copy", "x", "`x` is not dense")]
     found = segmented(fusion)
     assert [k for k, _ in kinds(found)][1:] == ["communication", "pointwise"]
     assert any(d.action == "copy" and d.subject == ("x", "x_copy") for d in found.decisions)
     dense = divided(text, MESH, g=between(ALL_GATHER, "w", axis="tp", ranks=4))
-    assert copy_misplaced(dense) == (dense, [])
+    assert copy_unaligned(dense) == (dense, [])
     verify(changed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusec.parse import read_text
-from fusec.segment.price import bytes_read, bytes_written, traffic
+from fusec.segment.traffic import bytes_read, bytes_written, traffic
 
 HEAD = "fusion: f\ndims: {H: 64}\n"
 

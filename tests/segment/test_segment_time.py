@@ -32,12 +32,12 @@ from fusec.segment.groups import Groups
 from fusec.segment.merge import MARGIN
 from fusec.segment.offers import Offers, Surroundings
 from fusec.segment.piece import Fragment
-from fusec.segment.price import bytes_written, traffic, work
 from fusec.segment.protocol import Estimate, Proposal
 from fusec.segment.regions import singles
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 from fusec.segment.split import MODEL_ERROR, least_seconds
+from fusec.segment.traffic import bytes_written, traffic, work
 from fusec.target import Target
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

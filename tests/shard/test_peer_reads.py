@@ -27,7 +27,7 @@ from fusec.ir.graph import Output
 from fusec.ops.communication import PEER_VIEWS, make_node
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
-from fusec.passes.copy_misplaced import copy_misplaced
+from fusec.passes.copy_unaligned import copy_unaligned
 from fusec.rank import run_rank
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.shard.partition import partitioned
@@ -95,7 +95,7 @@ def test_what_is_shared_has_memory_of_its_own(shared: str, copied: bool) -> None
     views = make_node(PEER_VIEWS, value, "v", axis="m", ranks=2)
     nodes = [views if n.op.name == "neg" else n for n in fusion.nodes]
     changed = replace(fusion, nodes=tuple(nodes), outputs=(Output(views.outputs[0]),))
-    assert bool(copy_misplaced(changed)[1]) == copied
+    assert bool(copy_unaligned(changed)[1]) == copied
 
 
 @pytest.mark.parametrize(

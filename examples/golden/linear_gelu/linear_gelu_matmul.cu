@@ -26,7 +26,7 @@ struct Config {
   static constexpr int kStages = 8;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr bool kSwapAB = false;          // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 32;             // of a thread that multiplies
   static constexpr int kReaders = 8;              // warps that read a stage
   static constexpr int kProducerRegisters = 40;   // of a thread that loads

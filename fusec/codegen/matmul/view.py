@@ -24,7 +24,7 @@ class PersistentView(MatmulView):
     """The kernel with one CTA per SM over all tiles.
 
     consumers: warpgroups that multiply.
-    ping_pong: whether each warpgroup has tiles of its own; swapped: whether columns of the result
+    ping_pong: whether each warpgroup has tiles of its own; swap_ab: whether columns of the result
     are the rows of wgmma; in_pairs: whether the CTAs of a cluster
     take neighbouring tiles; ctas: how many; splits: parts of tiles of the last wave; partials,
     arrivals: where their sums are, and how many. is_guarded: whether the epilogue runs for elements
@@ -34,7 +34,7 @@ class PersistentView(MatmulView):
 
     consumers: int
     ping_pong: bool
-    swapped: bool
+    swap_ab: bool
     in_pairs: bool
     ctas: int
     splits: int
@@ -61,10 +61,10 @@ class VectorView(MatmulView):
 class SplitKView(MatmulView):
     """The kernel with K split over CTAs, and how several clusters of a tile sum.
 
-    takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; in_arrival_order:
+    is_serial: in turn, in_bulk: by bulk reductions, else by loads and stores; in_arrival_order:
     each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
     a kernel of its own without has_epilogue. leaves_fragments: whether CTAs leave their sums for it
-    as wgmma has them; moves_registers: whether a thread that loads gives registers to those that
+    as wgmma has them; uses_setmaxnreg: whether a thread that loads gives registers to those that
     multiply, and then returns; fetches_factors: whether warps beside it fetch scales and zero
     points into L2; part: the type of four sums in a slice.
     in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
@@ -73,7 +73,7 @@ class SplitKView(MatmulView):
     buffer and the counters of slices; empty where there are none.
     """
 
-    takes_turns: bool
+    is_serial: bool
     in_bulk: bool
     in_arrival_order: bool
     in_clusters: bool
@@ -81,7 +81,7 @@ class SplitKView(MatmulView):
     has_partials: bool
     has_epilogue: bool
     leaves_fragments: bool
-    moves_registers: bool
+    uses_setmaxnreg: bool
     fetches_factors: bool
     part: Type
     tickets: str = ""

@@ -51,7 +51,7 @@ def _persistent(kernel: MatmulKernel, p: PersistentParameters, nodes: MatmulNode
     return {
         "consumers": p.consumers,
         "ping_pong": p.ping_pong,
-        "swapped": p.swapped,
+        "swap_ab": p.swap_ab,
         "in_pairs": p.ctas > 1,
         "ctas": p.ctas,
         "splits": p.splits,
@@ -62,7 +62,7 @@ def _persistent(kernel: MatmulKernel, p: PersistentParameters, nodes: MatmulNode
 
 def _split_k(problem: Product, p: SplitKParameters) -> Fields:
     return {
-        "takes_turns": p.takes_turns,
+        "is_serial": p.is_serial,
         "in_bulk": p.in_bulk,
         "in_arrival_order": p.in_arrival_order,
         "in_clusters": p.cluster > 1,
@@ -70,7 +70,7 @@ def _split_k(problem: Product, p: SplitKParameters) -> Fields:
         "has_partials": p.splits > 1,
         "has_epilogue": not p.has_second,
         "leaves_fragments": p.leaves_fragments,
-        "moves_registers": p.moves_registers,
+        "uses_setmaxnreg": p.uses_setmaxnreg,
         "fetches_factors": p.converted and bool(problem.scales),
         "part": part_type(problem, p),
     }
@@ -122,6 +122,6 @@ def _parts(p: SplitKParameters) -> str:
     if isinstance(p, StreamKParameters):
         return "ranges of all tiles' steps, one for each CTA"
     each = f" of {p.cluster} CTAs" if p.cluster > 1 else ""
-    how = "turns" if p.takes_turns else "parts" if p.in_arrival_order else "slices"
+    how = "turns" if p.is_serial else "parts" if p.in_arrival_order else "slices"
     halves = ", 16-bit workspace" if p.leaves_halves else ""
     return f"{p.splits} {how}{each}{halves}"

@@ -136,7 +136,7 @@ def plan_record(
         launches[each.segment].append(LaunchRecord(each.kernel, each.grid, each.arguments))
     return PlanRecord(
         targets=targets,
-        floor_bytes=least.fewest_bytes,
+        floor_bytes=least.compulsory_bytes,
         tensor_flops=least.tensor_flops,
         kernels=tuple(
             _kernel(source.kernel, targets, folder, build_of) for source in program.kernel_sources
@@ -166,7 +166,7 @@ def _segment(
         outputs=tuple(o.value.name for o in segment.fusion.outputs),
         bytes=estimate.bytes if estimate else 0,
         workspace_bytes=estimate.workspace_bytes if estimate else 0,
-        floor_bytes=least.fewest_bytes,
+        floor_bytes=least.compulsory_bytes,
         tensor_flops=least.tensor_flops,
         specialised=dict(sorted(plan.specialised.items())),
         guards=tuple(str(g) for g in plan.guards),

@@ -106,8 +106,8 @@ def _loaded_stages(site: Site) -> Cost:
 
 def _multiplied_stages(site: Site) -> Cost:
     """Return the cost of the loop of a warpgroup that multiplies (matmul_hopper.cuh)."""
-    swapped = bool(site["Config::kSwapped"])
-    columns = site["Config::kTileM" if swapped else "Config::kTileN"]
+    swap_ab = bool(site["Config::kSwapAB"])
+    columns = site["Config::kTileM" if swap_ab else "Config::kTileN"]
     blocks = site["Config::kSumsOwn"] / (columns / 2)
     each = {TENSOR: site["Config::kTileK"] / 16 * blocks, BARRIER: 2, INTEGER: 16, BRANCH: 2}
     return Cost({INTEGER: 16, BARRIER: 1}, "step", ceil(site["K"] / site["Config::kTileK"]), each)
@@ -281,7 +281,7 @@ _NOT = (
     "block_scales.cuh", "combine_in_bulk.cuh", "computed_rows.cuh", "joined_rows.cuh",
     "matmul_computed.cuh", "matmul_converted.cuh", "matmul_fragments.cuh", "matmul_groups.cuh",
     "matmul_promoted.cuh", "matmul_ranges.cuh", "matmul_share.cuh", "matmul_simt.cuh",
-    "matmul_slices.cuh", "matmul_swapped.cuh", "matmul_tail.cuh", "matmul_tf32.cuh",
+    "matmul_slices.cuh", "matmul_swap_ab.cuh", "matmul_tail.cuh", "matmul_tf32.cuh",
     "matmul_semaphores.cuh", "matmul_vector_computed.cuh", "matmul_weights.cuh",
     "matmul_weights_across.cuh", "scan_tiles.cuh", "shifted_rows.cuh", "summed_pairs.cuh",
     "topk.cuh",

@@ -235,8 +235,8 @@ class ForeignCalls(ArgumentOrder):
         nested = error.operation not in ("", op.name) or self._is_of_argument(tree, error)
         if entry is None or entry.kind != "other" or nested:
             return error
-        misplaced = isinstance(error, NotASize) or error.code is UNKNOWN_DTYPE
-        if not misplaced and told.help not in (None, signature(op)):
+        unaligned = isinstance(error, NotASize) or error.code is UNKNOWN_DTYPE
+        if not unaligned and told.help not in (None, signature(op)):
             return error
         first = entry.expressions[0].partition("(")[0]
         words = {a.keyword.text for a in tree.arguments if a.keyword is not None}

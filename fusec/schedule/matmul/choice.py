@@ -21,18 +21,18 @@ KERNELS = ("wgmma", "split_k", "vector", "mma", "simt")
 """The kernels' names in files; records.py has the record of each."""
 MOST_COORDINATE = 2**31 - 1 - 256
 """Coordinates in a tensor map are ints, also those of what a last tile has too much."""
-SWAPPED_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
+SWAP_AB_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
 """Rows of a tile of `split_k` whose operands are swapped; its columns are the rows of wgmma."""
-TURNED_ROWS = tuple(r for r in range(16, 241, 8) if r % 64)
+TRANSPOSED_ROWS = tuple(r for r in range(16, 241, 8) if r % 64)
 """The same of `wgmma`, any that are no rows of other tiles."""
-MOST_SWAPPED_ROWS = 112
+MOST_SWAP_AB_ROWS = 112
 """Rows of such a tile with 256 columns, whose sums a thread can hold."""
 SPLIT_METHODS = tuple(MATMUL_METHODS)
 """How the clusters of a tile combine their sums; with `ranges` the steps of all tiles are divided
 evenly among the SMs, so that two share a tile where one's range ends."""
 COMPARED_METHODS = tuple(m.name for m in MATMUL_METHODS.values() if m.compared)
 """Those that are compared by price."""
-TURNS = tuple(m.name for m in MATMUL_METHODS.values() if m.takes_turns)
+TURNS = tuple(m.name for m in MATMUL_METHODS.values() if m.is_serial)
 """The methods by which clusters wait for each other."""
 UNORDERED = tuple(m.name for m in MATMUL_METHODS.values() if m.on_request)
 """Those by which sums are added in arrival order, so that results differ between runs: only
@@ -157,7 +157,7 @@ class MatmulParameters(Parameters):
         Field("kernel", KERNELS, "the kernel (`docs/products.md`)"),
         Field(
             "tile_m",
-            tuple(sorted({8, *SWAPPED_ROWS, *TURNED_ROWS, 128, 256})),
+            tuple(sorted({8, *SWAP_AB_ROWS, *TRANSPOSED_ROWS, 128, 256})),
             "rows of a tile; below 128 (`split_k`) or no multiple of 64 (`wgmma`) operands "
             "are swapped",
         ),
@@ -227,7 +227,7 @@ class MatmulParameters(Parameters):
         return 256
 
     @property
-    def swapped(self) -> bool:
+    def swap_ab(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
         return False
 
@@ -299,7 +299,7 @@ class MatmulParameters(Parameters):
     # -- how the sums of the parts of a tile meet
 
     @property
-    def takes_turns(self) -> bool:
+    def is_serial(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
         return False
 

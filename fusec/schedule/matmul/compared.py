@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 
 from fusec.dataclasses import fields, replace
 from fusec.schedule.matmul.choice import (
-    MOST_SWAPPED_ROWS,
+    MOST_SWAP_AB_ROWS,
     STAGES,
-    SWAPPED_ROWS,
+    SWAP_AB_ROWS,
     MatmulParameters,
     Sizes,
 )
+from fusec.schedule.matmul.cost.estimate import best_method
 from fusec.schedule.matmul.cost.occupancy import room
-from fusec.schedule.matmul.cost.price import best_method
 from fusec.schedule.matmul.gemv import (
     MOST_ROWS,
     MOST_WEIGHTED_ROWS,
@@ -54,7 +54,7 @@ SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128
 """Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
 WIDE_TILES = ((32, 256), (64, 256))
 """The same, of halves alone, where more columns share what is loaded of few rows."""
-MOST_BESIDE = 64
+MOST_ROWS_OF_TWO = 64
 """Rows of swapped tiles that leave registers for two CTAs of an SM."""
 MOST_BLOCKS = {True: 8, False: 2}
 """Blocks of an SM of a stream that splits K; of weights along N no more were measured."""
@@ -117,7 +117,7 @@ def _split_k(problem: Traits, steps: int, target: Target) -> Iterator[MatmulPara
         plain = SplitKParameters(rows, columns, **SplitKParameters.tile_of(problem, rows), stages=2)
         whole = _deepest(_widest(plain, problem), problem, target.shared)
         number = sizes.tiles(whole)
-        for tile in (whole, *_beside(whole, problem, target)):
+        for tile in (whole, *_two_per_sm(whole, problem, target)):
             alone = tile.converted or tile.joined or problem.is_computed
             yield from _splits(tile, number, steps, target, alone=alone)
             if not problem.is_computed:
@@ -133,7 +133,7 @@ def _split_tiles(problem: Traits) -> Iterable[tuple[int, int]]:
     if problem.has_converted_weights and m > MOST_DEEP_ROWS:
         wide = WEIGHED_TILES
     padded = next((r for r in (16, 32, 64) if r >= m), -(-m // 128) * 128)
-    fitting = [(r, c) for r, c, whole in swapped_tiles(m) if whole <= padded]
+    fitting = [(r, c) for r, c, whole in swap_ab_tiles(m) if whole <= padded]
     most = MOST_COMPUTED if problem.is_computed else inf
     return dict.fromkeys(t for t in (*SPLIT_TILES, *wide, *fitting) if t[0] <= most)
 
@@ -175,22 +175,24 @@ _OF_KERNEL: Mapping[str, Callable[[Traits, int, Target], Iterator[MatmulParamete
 """What yields the parameters of each kernel, of a product with so many steps along K."""
 
 
-def _beside(tile: SplitKParameters, problem: Traits, target: Target) -> Iterator[SplitKParameters]:
+def _two_per_sm(
+    tile: SplitKParameters, problem: Traits, target: Target
+) -> Iterator[SplitKParameters]:
     """Yield a tile of which an SM has two CTAs: together they have as much in flight.
 
     What converts weights is bound by that, not by the memory: two were never quicker (H200).
     """
-    if tile.swapped and tile.tile_m <= MOST_BESIDE and not tile.converted:
+    if tile.swap_ab and tile.tile_m <= MOST_ROWS_OF_TWO and not tile.converted:
         yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, room(2)))
 
 
-def swapped_tiles(m: int) -> Iterator[tuple[int, int, int]]:
+def swap_ab_tiles(m: int) -> Iterator[tuple[int, int, int]]:
     """Yield rows and columns of swapped tiles of which up to three hold m rows, and rows of all."""
     for tiles in (1, 2, 3):
         rows = -(-m // (16 * tiles)) * 16
-        if rows in SWAPPED_ROWS:
+        if rows in SWAP_AB_ROWS:
             yield rows, MULTIPLIERS // 2, rows * tiles
-            if rows <= MOST_SWAPPED_ROWS:
+            if rows <= MOST_SWAP_AB_ROWS:
                 yield rows, MULTIPLIERS, rows * tiles
 
 
@@ -206,7 +208,7 @@ def _splits(
         if alone and cluster <= 2:
             most = max(1, most)
         for splits in _counts(most, _filling(tile, tiles, cluster, target)):
-            if splits * cluster > 1 or tile.swapped or tile.joined:
+            if splits * cluster > 1 or tile.swap_ab or tile.joined:
                 split = replace(tile, cluster=cluster, splits=splits)
                 yield best_method(split, tiles, target.cost.matmul)
 
@@ -229,7 +231,7 @@ def _pairs(
         return
     for multicast, extent, by in (("b", sizes.m, tile.tile_m), ("a", sizes.n, tile.tile_n)):
         pair = replace(tile, multicast=multicast)
-        few = tile.tile_m < MOST_BESIDE if multicast == "a" else tile.converted
+        few = tile.tile_m < MOST_ROWS_OF_TWO if multicast == "a" else tile.converted
         if extent <= by or few:
             continue
         most = max(1, min(2 * steps // LEAST_STEPS, 2 * target.sms // sizes.tiles(tile)))

@@ -19,8 +19,8 @@ from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments,
 from fusec.schedule.compared import ComparedFamily
 from fusec.schedule.matmul.choice import MatmulParameters, coordinate_guards, sizes_of
 from fusec.schedule.matmul.compared import compared
-from fusec.schedule.matmul.cost.cache_hints import operands_read_once
-from fusec.schedule.matmul.cost.price import lasting, ranked, seconds
+from fusec.schedule.matmul.cost.cache_hints import streamed_operands
+from fusec.schedule.matmul.cost.estimate import lasting, ranked, seconds
 from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.joined import find_products
 from fusec.schedule.matmul.kernel.names import VOCABULARY
@@ -31,7 +31,7 @@ from fusec.schedule.matmul.operands.block_scales import unrounded_operands
 from fusec.schedule.matmul.order import order_of
 from fusec.schedule.matmul.problem import Product, assume_vectors, bind
 from fusec.schedule.matmul.records import with_settings
-from fusec.schedule.matmul.redefinitions import Priced, definitions_of_product
+from fusec.schedule.matmul.redefinitions import Estimated, definitions_of_product
 from fusec.schedule.matmul.scales import with_scaled_results
 from fusec.schedule.matmul.shared import MatmulKernel, shared_layout
 from fusec.schedule.matmul.sums import SUM_SLICES, sum_slices, summed_words, tiles_of, work_buffers
@@ -45,9 +45,9 @@ from fusec.schedule.registers import words
 from fusec.schedule.requirements import IN_GEMM, one_gemm
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.templates import Template
-from fusec.segment.price import traffic, with_writes, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.segment.roofline import tensor_flops
+from fusec.segment.traffic import traffic, with_writes, work
 from fusec.target import Target
 
 
@@ -193,7 +193,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         # What schedules are compared by has the launch of a second kernel.
         taken -= (len(plan.kernels) - 1) * target.launch
         flops, sfu = work(problem.product.epilogue.fusion)
-        is_shared = parameters.takes_turns or parameters.in_arrival_order
+        is_shared = parameters.is_serial or parameters.in_arrival_order
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
         if parameters.keeps_partials_in_l2:
             scratch = 0
@@ -217,7 +217,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         found = self.known(segment)
         product, own_plan = None, None
         if isinstance(found, MatmulProblem):
-            product, own_plan = found.product, self._priced(found, target)
+            product, own_plan = found.product, self._estimated(found, target)
         others = definitions_of_product(segment, fusion, product, own_plan, target)
         (node,) = (n for n in segment.nodes if n.op.family == "contraction")
         others = (*others, *recomputed_scores(fusion, node))
@@ -225,14 +225,14 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             return others
         return (*others, *totals_in_tiles(fusion, found.product))
 
-    def _priced(self, problem: MatmulProblem, target: Target) -> Priced | None:
+    def _estimated(self, problem: MatmulProblem, target: Target) -> Estimated | None:
         """Return the price of a product's own plan, if it has one."""
         offer = self._offer(problem, target, {})
         if isinstance(offer, Refusal):
             return None
         plan, estimate = offer
         priced = with_writes(estimate, problem.segment)
-        return Priced(priced.seconds(target), plan.parameters)
+        return Estimated(priced.seconds(target), plan.parameters)
 
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
@@ -260,7 +260,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             shared_bytes=layout.bytes,
             cluster=(parameters.ctas, 1, 1),
             layout=layout,
-            once=operands_read_once(product, parameters, problem.hints, target),
+            once=streamed_operands(product, parameters, problem.hints, target),
         )
         return Plan(
             self.name,

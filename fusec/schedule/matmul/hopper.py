@@ -17,9 +17,9 @@ from fusec.schedule.matmul.choice import (
     OCTETS,
     QUADS,
     SPLIT_METHODS,
-    SWAPPED_ROWS,
+    SWAP_AB_ROWS,
     TILE_COLUMNS,
-    TURNED_ROWS,
+    TRANSPOSED_ROWS,
     TURNS,
     UNORDERED,
     Factors,
@@ -82,7 +82,7 @@ class HopperParameters(MatmulParameters):
     @property
     def across(self) -> int:
         """Return the columns of one wgmma: those of a tile, or with swapped operands its rows."""
-        return self.tile_m if self.swapped else self.tile_n
+        return self.tile_m if self.swap_ab else self.tile_n
 
     @property
     def products(self) -> int:
@@ -117,7 +117,7 @@ class HopperParameters(MatmulParameters):
     @property
     def row_blocks(self) -> int:
         """Return how many times 64 rows, or swapped columns, a warpgroup multiplies."""
-        return (self.tile_n if self.swapped else self.tile_m) // (64 * self.tile_warpgroups)
+        return (self.tile_n if self.swap_ab else self.tile_m) // (64 * self.tile_warpgroups)
 
     @property
     def sums(self) -> int:
@@ -147,9 +147,9 @@ class PersistentParameters(HopperParameters):
     most_splits: ClassVar[int] = MOST_PARTS
 
     @property
-    def swapped(self) -> bool:
+    def swap_ab(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
-        return self.tile_m in TURNED_ROWS
+        return self.tile_m in TRANSPOSED_ROWS
 
     @property
     def consumers(self) -> int:
@@ -164,11 +164,11 @@ class PersistentParameters(HopperParameters):
     @property
     def widths(self) -> tuple[int, ...]:
         """Return how many neighbouring columns a thread may have."""
-        return QUADS if self.swapped else OCTETS
+        return QUADS if self.swap_ab else OCTETS
 
     def epilogue_width(self, product: Product) -> int:
         """Return how many neighbouring columns a thread has: pairs where rows are staged."""
-        if self.swapped:
+        if self.swap_ab:
             return next(w for w in self.widths if divides(product.n, w))
         return product.staged_width if self.staged else self.vector_width
 
@@ -221,9 +221,9 @@ class SplitKParameters(HopperParameters):
         return {**super().tile_of(problem, rows), "converted": problem.has_converted_weights}
 
     @property
-    def swapped(self) -> bool:
+    def swap_ab(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
-        return self.converted or self.tile_m in SWAPPED_ROWS
+        return self.converted or self.tile_m in SWAP_AB_ROWS
 
     @property
     def cluster_k(self) -> int:
@@ -235,12 +235,12 @@ class SplitKParameters(HopperParameters):
         return tiles * (self.ctas * self.splits), dim(1), dim(1)
 
     @property
-    def moves_registers(self) -> bool:
+    def uses_setmaxnreg(self) -> bool:
         """Return whether who multiplies takes registers of who loads."""
         return self.converted and self.tile_m > 128
 
     @property
-    def takes_turns(self) -> bool:
+    def is_serial(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
         return self.splits > 1 and self.split_method in TURNS
 
@@ -262,7 +262,7 @@ class SplitKParameters(HopperParameters):
     @property
     def leaves_fragments(self) -> bool:
         """Return whether the second kernel takes sums from registers as wgmma leaves them."""
-        return self.has_second and self.cluster == 1 and not self.swapped
+        return self.has_second and self.cluster == 1 and not self.swap_ab
 
     @property
     def in_arrival_order(self) -> bool:
@@ -272,7 +272,7 @@ class SplitKParameters(HopperParameters):
     @property
     def requested(self) -> frozenset[str]:
         """Return the fields whose values only a schedule of the user's selects."""
-        method = self.in_arrival_order or (self.leaves_halves and self.takes_turns)
+        method = self.in_arrival_order or (self.leaves_halves and self.is_serial)
         fields = [("split_method", method), ("partials", self.leaves_halves)]
         return frozenset(name for name, asked in fields if asked)
 
@@ -302,7 +302,7 @@ class StreamKParameters(SplitKParameters):
         return minimum(tiles, target.sms), dim(1), dim(1)
 
     @property
-    def moves_registers(self) -> bool:
+    def uses_setmaxnreg(self) -> bool:
         """Return whether who multiplies takes registers of who loads."""
         return self.converted
 

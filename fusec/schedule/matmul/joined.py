@@ -57,7 +57,7 @@ def _found(fusion: Fusion) -> Product | Refusal:
             return each
         found.append(each)
     first, second = found
-    apart = _apart(first, second)
+    apart = _why_separate(first, second)
     if apart:
         return Refusal("contraction", apart)
     epilogue = find_epilogue(fusion, *nodes)
@@ -75,7 +75,7 @@ def _alone(fusion: Fusion, node: Node) -> Fusion:
     return replace(fusion, nodes=nodes, outputs=(Output(node.output),), pins=())
 
 
-def _apart(first: Product, second: Product) -> str:
+def _why_separate(first: Product, second: Product) -> str:
     """Return why two products do not go through one pipeline, empty where they do."""
     names = f"`{first.node.output.name}` and `{second.node.output.name}`"
     if first.groups is not None or second.groups is not None:

@@ -20,6 +20,6 @@ def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     half = partials_dtype(problem, p).name if p.leaves_halves else ""
     return of_tensor_cores(
         problem.k, part, each, p.summed_splits, groups=groups, promoted=promoted, group=group,
-        kept="" if p.takes_turns else half, rounded=half if p.takes_turns else "",
+        kept="" if p.is_serial else half, rounded=half if p.is_serial else "",
         arrives=p.in_arrival_order,
     )  # fmt: skip

@@ -6,8 +6,8 @@ from fusec.dataclasses import dataclass
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul.problem import Product
-from fusec.segment.price import elements
 from fusec.segment.protocol import Estimate
+from fusec.segment.traffic import elements
 from fusec.target import Target
 
 

@@ -46,7 +46,7 @@ def _no_parts_of_k(p: PersistentParameters, problem: Product) -> Refusal | None:
 
 def _no_rows(p: PersistentParameters, problem: Product) -> Refusal | None:
     """Return why a tile cannot have so many rows, or None."""
-    if p.swapped:
+    if p.swap_ab:
         return _no_swap(p, problem)
     rows = TILE_ROWS[p.ping_pong]
     if p.tile_m in rows:
@@ -133,7 +133,7 @@ def most_sums(p: PersistentParameters, *, is_plain: bool, is_joined: bool) -> in
         return MOST_OF_THREE
     if is_plain:
         # Swapped sums are exchanged; of eight CTAs five are told that a stage is free.
-        return MOST_STAGED_SUMS if p.swapped or p.ctas > 4 else MOST_SUMS
+        return MOST_STAGED_SUMS if p.swap_ab or p.ctas > 4 else MOST_SUMS
     # The sums of two products, and those of parts of a tile, live side by side for longer.
     has_more = is_joined or p.splits > 1
     return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS

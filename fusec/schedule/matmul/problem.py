@@ -21,10 +21,10 @@ from fusec.ir.expression import (
 )
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul.epilogue import Epilogue, find_epilogue, sums_dtype
+from fusec.schedule.matmul.operands.addresses import coordinates_of, resolve_address
 from fusec.schedule.matmul.operands.block_scales import BlockScales, Found
 from fusec.schedule.matmul.operands.computed import Computed, find_computed, no_computing
 from fusec.schedule.matmul.operands.found import find_operand
-from fusec.schedule.matmul.operands.located import coordinates_of, located
 from fusec.schedule.matmul.operands.operand import BATCH, Operand, operand_of, weighed
 from fusec.schedule.matmul.staged import (
     PAIR,
@@ -303,8 +303,8 @@ def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> P
     else:
         cuts, batch, result = "rows", (group,), ((), axes[1:], axes[:1])
         sides = ((second, (k, at[1])), (first, (g, at[0], k)))
-    a, b = (located(fusion, value, coordinates) for value, coordinates in sides)
-    ends = located(fusion, offsets, (g,))
+    a, b = (resolve_address(fusion, value, coordinates) for value, coordinates in sides)
+    ends = resolve_address(fusion, offsets, (g,))
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):

@@ -23,7 +23,7 @@ from fusec.target import Target
 
 
 @dataclass(frozen=True)
-class Priced:
+class Estimated:
     """A product's own plan: its predicted seconds, launch included, and its parameters."""
 
     seconds: float
@@ -39,7 +39,7 @@ def definitions_of_product(
     segment: Fusion,
     fusion: Fusion,
     product: Product | None,
-    own_plan: Priced | None,
+    own_plan: Estimated | None,
     target: Target,
 ) -> tuple[Redefinition, ...]:
     """Return the other definitions of the product of a segment of `fusion`.

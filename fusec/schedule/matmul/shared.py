@@ -143,7 +143,7 @@ def _swizzled(p: HopperParameters, kinds: Kinds, slots: StagedSlots, listing: Li
     at = at + stages * _BARRIER
     if p.splits > 1 and not p.has_second:
         slot = ("kArrived", "slices before this CTA's")
-        if p.takes_turns:
+        if p.is_serial:
             slot = ("kTicket", "of the cluster, in its first CTA")
         at = listing.add(slot[0], at, slot[1]) + _SLOT
     return int(at)
@@ -151,7 +151,7 @@ def _swizzled(p: HopperParameters, kinds: Kinds, slots: StagedSlots, listing: Li
 
 def _sums(p: SplitKParameters, listing: Listing) -> Quantity:
     """List the tile of sums that lies over the stages, and return its bytes."""
-    pad = SUMS_PAD // 2 if p.swapped else SUMS_PAD
+    pad = SUMS_PAD // 2 if p.swap_ab else SUMS_PAD
     meaning = "floats from row to row of the tile of sums"
     pitch = listing.add("kSumsPitch", listing.named("kTileN", p.tile_n) + pad, meaning)
     return listing.named("kTileM", p.tile_m) * pitch * _SUM

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusec.schedule.matmul.choice import HALVED, MOST_SWAPPED_ROWS, SPLIT_METHODS
+from fusec.schedule.matmul.choice import HALVED, MOST_SWAP_AB_ROWS, SPLIT_METHODS
 from fusec.schedule.matmul.hopper import MULTIPLIERS, SplitKParameters, StreamKParameters
 from fusec.schedule.matmul.joined import no_columns_of_two
 from fusec.schedule.matmul.operands.computed import MOST_ROWS, WRITERS
@@ -73,15 +73,15 @@ def _no_rows(p: SplitKParameters, problem: Product) -> Refusal | None:
 
 def _no_swap(p: SplitKParameters, problem: Product) -> Refusal | None:
     """Return why a tile cannot have so few rows, whose operands are swapped, or None."""
-    if not p.swapped:
+    if not p.swap_ab:
         return None
-    if p.moves_registers and p.takes_turns:
+    if p.uses_setmaxnreg and p.is_serial:
         because = (
             f"with tile_m {p.tile_m}, a thread cannot hold a second set of accumulators; `slices` "
             "does not need one"
         )
         return Refusal("tile", because)
-    wide = 0 if p.converted or problem.narrow is not None else MOST_SWAPPED_ROWS
+    wide = 0 if p.converted or problem.narrow is not None else MOST_SWAP_AB_ROWS
     columns = (128, 256) if p.tile_m <= wide else (128,)
     if p.tile_n not in columns:
         found = " or ".join(map(str, columns))
@@ -116,7 +116,7 @@ def _no_pairs(p: SplitKParameters, problem: Product) -> Refusal | None:
         return Refusal("multicast", "split-K does not support clusters of four tiles")
     if problem.narrow is not None:
         return Refusal("multicast", "split-K of 8-bit floats does not support multicast")
-    if p.converted and not (p.moves_registers and p.multicast == "a"):
+    if p.converted and not (p.uses_setmaxnreg and p.multicast == "a"):
         because = "with converted weights, tiles of more than 128 rows can only multicast A"
         return Refusal("multicast", because)
     return no_shared_operand(p, problem)

@@ -80,7 +80,7 @@ def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
         return ()
     if p.has_second:
         return ("partials",)
-    return ("partials", "turns", "tickets") if p.takes_turns else ("partials", "arrivals")
+    return ("partials", "turns", "tickets") if p.is_serial else ("partials", "arrivals")
 
 
 def partials_dtype(problem: Product, p: MatmulParameters) -> DType:
@@ -94,7 +94,7 @@ def work_buffers(
     """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
     tiles = p.summed_tiles(tiles_of(problem, p) * (p.pair_rows * p.pair_columns), target)
     taken = fusion.names
-    is_shared = p.takes_turns or p.in_arrival_order
+    is_shared = p.is_serial or p.in_arrival_order
     sums = tiles * (p.tile_m * p.tile_n * (1 if is_shared else p.splits))
     kinds = {
         "partials": (

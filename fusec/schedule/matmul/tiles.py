@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusec.dataclasses import replace
-from fusec.schedule.matmul.choice import MULTICASTS, TURNED_ROWS, Sizes
+from fusec.schedule.matmul.choice import MULTICASTS, TRANSPOSED_ROWS, Sizes
 from fusec.schedule.matmul.hopper import PersistentParameters
 from fusec.schedule.matmul.joined import join_multiple
 from fusec.schedule.matmul.persistent import most_sums
@@ -21,14 +21,14 @@ PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128,
 """The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
 FITTED = ((128, False), (192, False), (256, False), (128, True), (64, True))
 """Rows of tiles whose columns are fitted to a product's, and whether by ping-pong."""
-SWAPPED = ((256, False), (128, True), (128, False))
+SWAP_AB = ((256, False), (128, True), (128, False))
 """Columns of tiles with swapped operands, whose rows are fitted to a product's."""
-MOST_SWAPPED = 2048
+MOST_SWAP_AB = 2048
 """Rows of a product of which a few more or less in each tile count."""
 LEAST_RESULTS, LEAST_COLUMNS = 96 * 128, 64
 """Of a tile with fitted columns: stages of smaller ones take no less time (256 x 72, 128 x 96 and
 64 x 192 are the smallest that were measured)."""
-_BESIDE = 32
+_STAGE_COLUMNS = 32
 """Columns by which a stage seems wider than it is: what its time has beside their products."""
 
 
@@ -58,8 +58,8 @@ def persistent_tiles(
                     rows, columns, 64, 2,
                     ping_pong=ping_pong, multicast=multicast, staged=staged,
                 )  # fmt: skip
-        if sizes.m <= MOST_SWAPPED:
-            for columns, ping_pong in SWAPPED:
+        if sizes.m <= MOST_SWAP_AB:
+            for columns, ping_pong in SWAP_AB:
                 tile = PersistentParameters(80, columns, 64, 2, ping_pong=ping_pong)
                 pair = replace(tile, multicast=multicast)
                 yield replace(pair, tile_m=_fitted_rows(pair, problem, sizes, target))
@@ -91,7 +91,7 @@ def _fitted(
     def seconds(columns: int) -> float:
         tiles = rows * -(-sizes.n // (columns // products * tile.pair_columns))
         parts = max(1, places // tiles) if in_parts else 1
-        return -(-tiles // places) * (columns + _BESIDE) / parts
+        return -(-tiles // places) * (columns + _STAGE_COLUMNS) / parts
 
     least = min(most, max(LEAST_COLUMNS, LEAST_RESULTS // tile.tile_m))
     return min(range(most, least - 1, -by), key=seconds)
@@ -105,12 +105,12 @@ def _fitted_rows(tile: PersistentParameters, problem: Traits, sizes: Sizes, targ
         // tile.row_blocks
     )
     by = 8 * tile.pair_columns
-    found = [r for r in TURNED_ROWS if LEAST_COLUMNS <= r <= most and r % by == 0]
+    found = [r for r in TRANSPOSED_ROWS if LEAST_COLUMNS <= r <= most and r % by == 0]
     columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.pair_columns))
     places = tile.resident_clusters(target)
 
     def seconds(rows: int) -> int:
         tiles = -(-sizes.m // (rows * tile.pair_rows))
-        return -(-columns * tiles // places) * (rows + _BESIDE)
+        return -(-columns * tiles // places) * (rows + _STAGE_COLUMNS)
 
     return min(reversed(found), key=seconds)

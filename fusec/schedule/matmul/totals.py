@@ -24,7 +24,7 @@ COLUMNS, ROWS = 32, 16
 """Of a row, and of a column, how many results a warp reduces to one."""
 _QUAD, _LANES = 4, 8
 """Lanes that hold a row's results, by pairs, and those that hold a column's."""
-MOST_AT_ONCE = 2
+MOST_ROW_TOTALS = 2
 """Reductions of one product's results: three were never quicker than reading these again (H200)."""
 IDENTITIES = {Combine.SUM: 0.0, Combine.MAXIMUM: -inf, Combine.MINIMUM: inf}
 """What is reduced so, and what does not change it."""
@@ -132,7 +132,7 @@ def totals_in_tiles(fusion: Fusion, found: Product) -> tuple[Redefinition, ...]:
         dims = frozenset[int](reader.attributes["dims"])
         if node.output.rank - 1 in dims or rows <= dims:
             chosen[reader.output.name] = node.output.rank - 1 in dims
-    if not 0 < len(chosen) <= MOST_AT_ONCE:
+    if not 0 < len(chosen) <= MOST_ROW_TOTALS:
         return ()
     names = ", ".join(f"`{name}`" for name in chosen)
     parts = {True: f"{COLUMNS} columns of a row", False: f"{ROWS} rows of a column"}

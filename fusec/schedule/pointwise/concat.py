@@ -103,7 +103,7 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
             efficiency=min(p.efficiency for p in prices),
             ctas=max(p.ctas for p in prices),
             kernels=sum(p.kernels for p in prices),
-            build=max((p.build for p in prices), key=lambda b: b.seconds - b.apart),
+            build=max((p.build for p in prices), key=lambda b: b.seconds - b.separate),
         )
 
     def _plans(self, problem: ConcatProblem, target: Target) -> list[PointwisePlan]:

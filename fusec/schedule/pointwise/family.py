@@ -45,8 +45,8 @@ from fusec.schedule.strides import (
     strided_loads,
 )
 from fusec.schedule.templates import Template
-from fusec.segment.price import elements, picked_bytes, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.traffic import elements, picked_bytes, traffic, work
 from fusec.target import Target
 
 SHIFTED_REGISTERS = 10

@@ -19,9 +19,9 @@ from fusec.ir.roles import Combine
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.strides import axis_lowering, reach_by_lines
-from fusec.segment.price import LINE
 from fusec.segment.protocol import Redefinition, Refusal
 from fusec.segment.segmented import extract
+from fusec.segment.traffic import LINE
 from fusec.target import Target
 
 AGAIN = frozenset(

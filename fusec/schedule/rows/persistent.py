@@ -16,8 +16,8 @@ from fusec.schedule.rows.parameters import UNROLLED, PersistentParameters
 from fusec.schedule.rows.pressure import Loops, phased_pressure
 from fusec.schedule.rows.problem import RowsProblem, as_rows
 from fusec.schedule.rows.two_pass import two_pass
-from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
+from fusec.segment.traffic import bytes_read, traffic, work
 from fusec.target import Target
 
 S = TypeVar("S", bound=PersistentParameters)

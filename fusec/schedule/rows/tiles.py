@@ -22,8 +22,8 @@ from fusec.schedule.rows.parameters import MOST_TILE_ROWS, RowsParameters
 from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.space import power_above, power_below
 from fusec.schedule.strides import WARP
-from fusec.segment.price import SECTOR
 from fusec.segment.protocol import Refusal
+from fusec.segment.traffic import SECTOR
 
 COPY = 16
 """Bytes of a copy into shared memory."""

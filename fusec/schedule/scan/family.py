@@ -40,8 +40,8 @@ from fusec.schedule.rows.domain import Rows, in_place_hazard
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.space import COUNTS, THREADS, Field, power_above
 from fusec.schedule.templates import Template
-from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 VALUES = 16

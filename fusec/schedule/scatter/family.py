@@ -25,8 +25,8 @@ from fusec.schedule.scatter.ways import (
 from fusec.schedule.sort.parts import needed
 from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.schedule.templates import Template
-from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 MANY_LINES = 16384
@@ -154,10 +154,10 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
             ctas=max(1, (scatter.lines if way.by_lines else scatter.elements) // width // THREADS),
             kernels=len(plan.kernels),
         )
-        return whole if copy is None else _behind_copy(whole, copy, target)
+        return whole if copy is None else _after_copy(whole, copy, target)
 
 
-def _behind_copy(whole: Estimate, copy: Estimate, target: Target) -> Estimate:
+def _after_copy(whole: Estimate, copy: Estimate, target: Target) -> Estimate:
     """Return the price of all kernels: the copy has blocks and an efficiency of its own."""
     rest = replace(whole, bytes=max(0, whole.bytes - copy.bytes), written=None)
     seconds = sum(each.parts(target)["memory"] for each in (copy, rest))

@@ -12,13 +12,13 @@ from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.schedule.common import INT32_MAX, is_empty, specialise
 from fusec.schedule.problem import Problem
 from fusec.schedule.scatter.after import TOO_EARLY, After, find_after
-from fusec.schedule.scatter.beside import Beside, beside
+from fusec.schedule.scatter.siblings import Siblings, siblings
 from fusec.schedule.sort.parts import needed
 from fusec.segment.protocol import Refusal
 
 VECTOR_BYTES = 16
 """Bytes of the largest access of a thread."""
-MOST_BESIDE = 8
+MOST_SIBLINGS = 8
 """Outputs that are made beside a scatter."""
 
 
@@ -28,7 +28,7 @@ class Scatter(Problem):
 
     All sizes are put in. source: the fusion of what is read at each element: the index and the
     sources. axis: the dim of
-    the elements that meet; shape: of the elements. beside: the outputs that are not scattered.
+    the elements that meet; shape: of the elements. siblings: the outputs that are not scattered.
     after: what is computed of the scattered tensor, where that is no output itself.
     """
 
@@ -36,7 +36,7 @@ class Scatter(Problem):
     source: Fusion
     axis: int
     shape: tuple[int, ...]
-    beside: Beside | None = None
+    siblings: Siblings | None = None
     after: After | None = None
 
     @property
@@ -181,9 +181,9 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     if is_read and (len(nodes) != 1 or any(o.alias is not None for o in segment.outputs)):
         return TOO_EARLY
     if not is_read:
-        if len(segment.outputs) - len(others) != len(nodes) or len(others) > MOST_BESIDE:
+        if len(segment.outputs) - len(others) != len(nodes) or len(others) > MOST_SIBLINGS:
             return TOO_EARLY
-        if (others or len(nodes) > 1) and (refusal := _apart(segment, nodes)):
+        if (others or len(nodes) > 1) and (refusal := _why_separate(segment, nodes)):
             return refusal
     if is_empty(replace(segment, inputs=(), nodes=tuple(nodes))):
         return Refusal("empty", "the tensor has no elements")
@@ -207,12 +207,12 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     read = [node.operands[1], *(n.operands[2] for n in nodes)]
     read = list(dict.fromkeys(o for o in read if isinstance(o, Value)))
     source = needed(fusion, tuple(Output(v) for v in read))
-    made: Beside | Refusal | None = None
+    made: Siblings | Refusal | None = None
     after = find_after(fusion, node) if is_read else None
     if isinstance(after, Refusal):
         return after
     if others and after is None:
-        made = beside(
+        made = siblings(
             fusion, tuple(o for o in fusion.outputs if o.value not in fusion.effects.into)
         )
         if isinstance(made, Refusal):
@@ -224,7 +224,7 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     return scatter
 
 
-def _apart(segment: Fusion, nodes: list[Node]) -> Refusal | None:
+def _why_separate(segment: Fusion, nodes: list[Node]) -> Refusal | None:
     """Return why several scatters, or one and other outputs, are no one kernel's, or None."""
     first = nodes[0]
     alike = all(

@@ -162,9 +162,9 @@ def _kernel(
     read |= {o.value for o in scatter.source.outputs}
     outputs = () if step in ("clear", "claim") else scatter.fusion.outputs
     blocks = ceildiv(dim(threads), THREADS)
-    if scatter.beside is not None and outputs:
-        read |= {i.value for i in scatter.beside.fusion.inputs}
-        blocks = blocks + -(-scatter.beside.elements // (scatter.beside.width * THREADS))
+    if scatter.siblings is not None and outputs:
+        read |= {i.value for i in scatter.siblings.fusion.inputs}
+        blocks = blocks + -(-scatter.siblings.elements // (scatter.siblings.width * THREADS))
     if scatter.after is not None and outputs:
         read |= {i.value for i in scatter.after.fusion.inputs}
     fusion = replace(scatter.source, outputs=outputs)

@@ -13,9 +13,9 @@ from fusec.ir.graph import whole_name
 from fusec.options import SCHEDULERS
 from fusec.schedule.registry import PlanningScheduler, find_scheduler, schedulers
 from fusec.schedule.space import listing, setting_text
-from fusec.segment.price import bytes_written
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.segmented import Segment, SegmentedFusion
+from fusec.segment.traffic import bytes_written
 from fusec.target import Target
 
 

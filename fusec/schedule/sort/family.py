@@ -26,8 +26,8 @@ from fusec.schedule.sort.top import (
 )
 from fusec.schedule.space import COUNTS, POWERS, Field, Parameters, power_above
 from fusec.schedule.templates import Template
-from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 DIGIT_BITS = 8

@@ -19,8 +19,8 @@ from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.problem import vector_guards
 from fusec.schedule.sort.parts import Parts, key_bits, runs_along
 from fusec.schedule.space import COUNTS, POWERS, WIDTHS, Field, Parameters, power_above
-from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 THREADS = 128

@@ -38,8 +38,8 @@ from fusec.schedule.transpose.tile import (
     TransposeParameters,
     shapes,
 )
-from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 WORD, NARROW = 4, 8

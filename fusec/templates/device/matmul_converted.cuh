@@ -27,7 +27,7 @@ struct StageFactors {
 // The same as it lies in memory: nobody waits for it before a stage needs it.
 template <class Config>
 struct LoadedFactors {
-  static constexpr int kApart = Config::kBKMajor ? 8 : 1;
+  static constexpr int kRowDistance = Config::kBKMajor ? 8 : 1;
   u32 scales[kStageGroups<Config>][2];
   u32 zeros[kStageGroups<Config>][2];
 
@@ -37,7 +37,7 @@ struct LoadedFactors {
 #pragma unroll
     for (int i = 0; i < 2 * kStageGroups<Config>; ++i) {
       const int group = step * Config::kTileK / Config::kGroup + i / 2;
-      const int own = row + i % 2 * kApart;
+      const int own = row + i % 2 * kRowDistance;
       if constexpr (Config::kScaled) scales[i / 2][i % 2] = of_scales.bits(own, group);
       if constexpr (Config::kLowered) zeros[i / 2][i % 2] = of_zeros.bits(own, group);
     }
@@ -50,7 +50,7 @@ struct LoadedFactors {
 #pragma unroll
     for (int i = 0; i < 2 * kStageGroups<Config>; ++i) {
       const int group = step * Config::kTileK / Config::kGroup + i / 2;
-      const int own = row + i % 2 * kApart;
+      const int own = row + i % 2 * kRowDistance;
       if constexpr (Config::kScaled) {
         result.scales[i / 2][i % 2] = scales[i / 2][i % 2] * 0x10001u;
       }

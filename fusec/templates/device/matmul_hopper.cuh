@@ -8,7 +8,7 @@
 // rows of the tile, each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024
 // bytes.
 // wgmma takes 64 rows of its first operand and any number of columns of its second. A tile of few
-// rows has B's columns in place of the rows (kSwapped): what is summed is the tile, transposed.
+// rows has B's columns in place of the rows (kSwapAB): what is summed is the tile, transposed.
 #pragma once
 
 #include "cluster.cuh"
@@ -247,7 +247,7 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
   constexpr int kRows = Pipeline::kRows;
   constexpr int kColumns = Pipeline::kColumns;
   constexpr bool kPingPong = Pipeline::kPingPong;
-  constexpr int kN = Config::kSwapped ? Config::kTileM : Config::kTileN;
+  constexpr int kN = Config::kSwapAB ? Config::kTileM : Config::kTileN;
   constexpr int kBlocks = Config::kSumsOwn / (kN / 2);
   const int warpgroup = warpgroup_number();
   const int own = kPingPong ? 0 : warpgroup * (kBlocks * kBlockBytes);
@@ -259,7 +259,7 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     const unsigned char* const b_tile = a_tile + Config::kATileBytes;
     full[stage].wait(parity);
     wgmma_fence();
-    if constexpr (Config::kSwapped) {
+    if constexpr (Config::kSwapAB) {
       multiply_stage<typename Config::T, kN, Config::kBKMajor, Config::kAKMajor, kBlocks>(
           sums, b_tile + own, a_tile, step > first);
     } else {

@@ -36,7 +36,7 @@ __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   constexpr int kRows = Pipeline::kRows;
   constexpr int kColumns = Pipeline::kColumns;
-  constexpr int kN = Config::kSwapped ? Config::kTileM : Config::kTileN;
+  constexpr int kN = Config::kSwapAB ? Config::kTileM : Config::kTileN;
   constexpr int kPart = kN / 2;
   constexpr int kBlocks = Config::kSumsOwn / kPart;
   const int own = warpgroup_number() * (kBlocks * kBlockBytes);
@@ -54,7 +54,7 @@ __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn
     for (int block = 0; block < kBlocks; ++block) {
       float part[kPart];
       wgmma_fence();
-      if constexpr (Config::kSwapped) {
+      if constexpr (Config::kSwapAB) {
         multiply_stage_fp8<typename Config::TB, kN, typename Config::TA>(part, b_tile + own,
                                                                                a_tile);
       } else {

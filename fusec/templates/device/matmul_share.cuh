@@ -12,34 +12,34 @@ namespace fusec {
 
 // A multiplying thread: its sums to their places. wgmma leaves a lane two neighbours of rows r and
 // r + 8 of every eight columns, or with swapped operands of columns r and r + 8; the pitch has the
-// lanes of a warp in different banks. kApart: columns of the tile that rows of wgmma 8 apart are apart.
-template <class Config, int kApart = 8>
+// lanes of a warp in different banks. kRowDistance: columns of the tile that rows of wgmma 8 apart are apart.
+template <class Config, int kRowDistance = 8>
 __device__ __forceinline__ void store_tile(float* tile, const float (&sums)[Config::kSumsOwn]) {
   const int lane = threadIdx.x % 32;
-  constexpr int kBlockSums = (Config::kSwapped ? Config::kTileM : Config::kTileN) / 2;
+  constexpr int kBlockSums = (Config::kSwapAB ? Config::kTileM : Config::kTileN) / 2;
   constexpr int kBlocks = Config::kSumsOwn / kBlockSums;  // of 64 rows, or columns, of a warpgroup
   const int along = threadIdx.x / 128 * (64 * kBlocks) + threadIdx.x / 32 % 4 * 16 +
-                    lane / 4 * (kApart == 1 ? 2 : 1);
+                    lane / 4 * (kRowDistance == 1 ? 2 : 1);
   const int across = lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < Config::kSumsOwn; i += 4) {
     const int first = along + i / kBlockSums * 64;
     const int second = i % kBlockSums / 4 * 8 + across;
-    if constexpr (Config::kSwapped) {
+    if constexpr (Config::kSwapAB) {
       float* const at = tile + second * Config::kSumsPitch + first;
-      if constexpr (kApart == 1) {  // one by one, two lanes would meet in a bank
+      if constexpr (kRowDistance == 1) {  // one by one, two lanes would meet in a bank
         store(at, Vec<float, 2>{sums[i], sums[i + 2]});
         store(at + Config::kSumsPitch, Vec<float, 2>{sums[i + 1], sums[i + 3]});
       } else {
         at[0] = sums[i];
         at[Config::kSumsPitch] = sums[i + 1];
-        at[kApart] = sums[i + 2];
-        at[Config::kSumsPitch + kApart] = sums[i + 3];
+        at[kRowDistance] = sums[i + 2];
+        at[Config::kSumsPitch + kRowDistance] = sums[i + 3];
       }
     } else {
       float* const at = tile + first * Config::kSumsPitch + second;
       store(at, Vec<float, 2>{sums[i], sums[i + 1]});
-      store(at + kApart * Config::kSumsPitch, Vec<float, 2>{sums[i + 2], sums[i + 3]});
+      store(at + kRowDistance * Config::kSumsPitch, Vec<float, 2>{sums[i + 2], sums[i + 3]});
     }
   }
 }

@@ -175,8 +175,8 @@ __device__ __forceinline__ void multiply_vectors(
 }
 
 // The sums of a warp to shared memory, as rows of A; the pitch has the lanes in different banks.
-// kApart: columns of the tile that rows of mma_16816 8 apart are apart.
-template <class Config, int kApart = 8>
+// kRowDistance: columns of the tile that rows of mma_16816 8 apart are apart.
+template <class Config, int kRowDistance = 8>
 __device__ __forceinline__ void store_accumulators(
     float (&tile)[Config::kTileM][Config::kSumsPitch],
     const float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4]) {
@@ -188,8 +188,8 @@ __device__ __forceinline__ void store_accumulators(
     for (int j = 0; j < Config::kTileM / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int column = kApart == 1 ? group * (Config::kTileN / 8) + 2 * i : 16 * i + group;
-        tile[8 * j + 2 * pair + e % 2][column + e / 2 * kApart] = sums[i][j][e];
+        const int column = kRowDistance == 1 ? group * (Config::kTileN / 8) + 2 * i : 16 * i + group;
+        tile[8 * j + 2 * pair + e % 2][column + e / 2 * kRowDistance] = sums[i][j][e];
       }
     }
   }

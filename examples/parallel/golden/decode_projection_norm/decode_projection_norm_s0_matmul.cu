@@ -24,7 +24,7 @@ struct Config {
   static constexpr int kStages = 12;    // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapped = true;                  // B's columns are the rows of wgmma
+  static constexpr bool kSwapAB = true;                   // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 8;                      // of a thread that multiplies
   static constexpr int kProducts = 1;                     // products that share a tile
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply

@@ -28,7 +28,7 @@ struct Config {
   static constexpr int kStages = 6;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups with tiles of 128 rows; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr bool kSwapAB = false;          // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 128;            // of a thread that multiplies
   static constexpr int kReaders = 4;              // warps that read a stage
   static constexpr int kProducerRegisters = 24;   // of a thread that loads

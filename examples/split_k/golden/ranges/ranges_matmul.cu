@@ -34,7 +34,7 @@ struct Config {
   static constexpr int kStages = 5;        // stages in flight
   static constexpr int kConsumers = 2;     // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapped = true;                  // B's columns are the rows of wgmma
+  static constexpr bool kSwapAB = true;                   // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 128;                    // of a thread that multiplies
   static constexpr int kProducerRegisters = 40;           // of a thread that loads
   static constexpr int kConsumerRegisters = 232;          // of a thread that multiplies

@@ -20,7 +20,7 @@ from fusec.schedule.attention.forward.problem import unrounded
 from fusec.schedule.attention.masks import Bound, does, masks_of
 from fusec.schedule.attention.part import ON_CHIP, Part, dependents, find_part
 from fusec.schedule.matmul.epilogue import find_epilogue
-from fusec.schedule.matmul.operands.located import coordinates_of, located
+from fusec.schedule.matmul.operands.addresses import coordinates_of, resolve_address
 from fusec.schedule.matmul.operands.operand import Operand, operand_of
 from fusec.schedule.requirements import BACKWARD_GEMMS
 
@@ -276,7 +276,7 @@ def _operands(
         if columns != 1:
             return Refusal("operation", "a matrix-vector product is not attention")
         for place, at, own in ((0, left, query), (1, right, key)):
-            where = located(fusion, node.inputs[place], at)
+            where = resolve_address(fusion, node.inputs[place], at)
             if isinstance(where, Refusal):
                 return where
             operand = operand_of(where, tuple(batch), (own,), depth)
@@ -297,7 +297,7 @@ def _result(
     row, depth = (key, query) if of_keys else (query, key)
     feature = Var("feature", node.output.shape[-1])
     _, at, columns = coordinates_of(node, (*batch, row, feature), depth)
-    where = located(fusion, node.inputs[1], at)
+    where = resolve_address(fusion, node.inputs[1], at)
     if isinstance(where, Refusal):
         return where
     operand = operand_of(where, tuple(batch), (feature,), depth)

@@ -35,8 +35,8 @@ from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.requirements import two_gemms_or_sums
 from fusec.schedule.templates import Template
-from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
+from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar", "reduction", "indexing")

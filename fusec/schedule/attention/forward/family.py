@@ -29,15 +29,15 @@ from fusec.schedule.attention.masks import visible
 from fusec.schedule.common import tensor_arguments
 from fusec.schedule.compared import ComparedFamily
 from fusec.schedule.matmul.choice import coordinate_guards
-from fusec.schedule.matmul.cost.price import lasting
+from fusec.schedule.matmul.cost.estimate import lasting
 from fusec.schedule.orders import PlannedOrder, PlannedStage, of_tensor_cores, serial
 from fusec.schedule.plan import Argument, Kernel, Plan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.requirements import two_gemms
 from fusec.schedule.templates import Template
-from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
+from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar", "reduction")

@@ -22,7 +22,7 @@ from fusec.ir.roles import Combine
 from fusec.ops.acts import Act
 from fusec.schedule.attention.masks import Bound, does, masks_of
 from fusec.schedule.attention.part import Part, dependents, find_part
-from fusec.schedule.matmul.operands.located import coordinates_of, located
+from fusec.schedule.matmul.operands.addresses import coordinates_of, resolve_address
 from fusec.schedule.matmul.operands.operand import Operand, operand_of
 
 
@@ -216,7 +216,7 @@ def _operands(fusion: Fusion, graph: AttentionGraph) -> tuple[Operand, Operand, 
     *batch, _, _ = graph.scores.domain.axes
     found: list[Operand] = []
     for source in graph.sources:
-        where = located(fusion, source.value, source.at)
+        where = resolve_address(fusion, source.value, source.at)
         if isinstance(where, Refusal):
             return where
         operand = operand_of(where, tuple(batch), (source.own,), source.along)

@@ -13,7 +13,7 @@ MOST_TIMES = 3
 """How many times L2 operands may have: of 470 MB the same loads were 4 % slower (H200)."""
 
 
-def read_once(
+def streamed(
     p: MatmulParameters, sizes: Sizes, widths: tuple[float, float], target: Target
 ) -> tuple[bool, bool]:
     """Return whether A, and B, are read once, by one CTA or by those that share it.
@@ -31,17 +31,17 @@ def read_once(
     return columns == 1, rows == 1
 
 
-def operands_read_once(
+def streamed_operands(
     product: Product, p: MatmulParameters, hints: Mapping[str, int], target: Target
 ) -> tuple[bool, bool]:
     """Return whether A, and B, are read once at hint sizes, and larger than L2."""
-    return read_once(p, sizes_of(product, hints), widths_of(product), target)
+    return streamed(p, sizes_of(product, hints), widths_of(product), target)
 
 
 def displaced_bytes(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the bytes of others' results that L2 gives up for operands that stay in it."""
     sizes = needed.sizes
-    once = read_once(p, sizes, needed.widths, target)
+    once = streamed(p, sizes, needed.widths, target)
     kept = sizes.batches * sum(
         rows * sizes.k * width * (not is_once)
         for rows, width, is_once in zip((sizes.m, sizes.n), needed.widths, once, strict=True)

@@ -14,7 +14,7 @@ _TILE_K = 64
 _THREADS = 256
 
 
-def beside(p: SplitKParameters, bytes_: int) -> int:
+def ctas_per_sm(p: SplitKParameters, bytes_: int) -> int:
     """Return the CTAs of an SM, by registers and by the bytes of shared memory of one."""
     held = p.tile_m * p.tile_n // _THREADS * (3 if p.tile_k > _TILE_K else 1)
     fitting = SM_BYTES // (bytes_ + RESERVED)

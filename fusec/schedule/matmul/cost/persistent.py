@@ -82,7 +82,7 @@ class _Stage:
             for n, rows, width in zip(products, within, needed.widths, strict=True)
         ]
         asked = [each / by for each, by in zip(bytes_, shared, strict=True)]
-        wanted = _rows_at_once(p, needed, p.resident_clusters(target) * p.ctas)
+        wanted = _rows_in_flight(p, needed, p.resident_clusters(target) * p.ctas)
         dearer = (1.0, cost.shared_a_penalty[needed.blocks[1] > 1] if p.multicast == "a" else 1.0)
         self.taken = sum(
             part * line_cost(needed, side, cost.line_penalties, extents[side])
@@ -125,7 +125,7 @@ class _Stage:
         return taken * self.part
 
 
-def _rows_at_once(
+def _rows_in_flight(
     p: PersistentParameters, needed: ProductWork, running: int
 ) -> tuple[float, float]:
     """Return the rows of A, and of B, that so many CTAs ask for at once."""

@@ -15,7 +15,7 @@ from fusec.schedule.matmul.operands.access import is_chunked
 from fusec.schedule.matmul.operands.operand import Operand
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.staged import LINE
-from fusec.segment.price import elements, work
+from fusec.segment.traffic import elements, work
 from fusec.target import Target
 
 BLOCK = 64

@@ -20,7 +20,7 @@ def further(*arguments: Operand) -> Listed:
     return Listed(tuple(map(operand, arguments)), further=True)
 
 
-def apart(problem: Product, p: MatmulParameters) -> Listed:
+def row_distance(problem: Product, p: MatmulParameters) -> Listed:
     """Return the template arguments behind the Config of what leaves sums in shared memory."""
     return further(1) if p.converted and not problem.b.k_major else further()
 
@@ -75,4 +75,4 @@ def scaled_by(problem: Product, p: MatmulParameters) -> Listed:
         return further(*(Braced(UNSCALED) if f is None else name for name, f in factors))
     if not problem.scales:
         return further()
-    return further("b_scales", "a_scales") if p.swapped else further("a_scales", "b_scales")
+    return further("b_scales", "a_scales") if p.swap_ab else further("a_scales", "b_scales")

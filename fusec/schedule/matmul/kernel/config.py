@@ -8,7 +8,7 @@ from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.lowering.products import THREADS, boolean, integer, shared_memory, using
 from fusec.kernel.nodes import Grouped, Integer, Name, Statement, Type, operand, vector_of
 from fusec.schedule.matmul.choice import BAND, MatmulParameters
-from fusec.schedule.matmul.cost.occupancy import beside
+from fusec.schedule.matmul.cost.occupancy import ctas_per_sm
 from fusec.schedule.matmul.epilogue import sums_dtype
 from fusec.schedule.matmul.gemv import GemvParameters
 from fusec.schedule.matmul.hopper import (
@@ -172,14 +172,14 @@ def _hopper(p: HopperParameters, consumers: str) -> list[Statement]:
         integer("kStages", p.stages, "stages in flight"),
         integer("kConsumers", p.consumers, consumers),
         THREADS,
-        boolean("kSwapped", p.swapped, "B's columns are the rows of wgmma"),
+        boolean("kSwapAB", p.swap_ab, "B's columns are the rows of wgmma"),
         integer("kSumsOwn", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
     ]
 
 
 def _wgmma(p: PersistentParameters) -> list[Statement]:
     rows = 64 * p.row_blocks
-    own = f"{rows} {'columns' if p.swapped else 'rows'}"
+    own = f"{rows} {'columns' if p.swap_ab else 'rows'}"
     how = f"with tiles of {own}" if p.ping_pong else f"that multiply {own} each"
     consumers = f"warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
@@ -218,7 +218,7 @@ def _registers(p: PersistentParameters) -> tuple[int, int]:
 
 def _split_k(p: SplitKParameters, problem: Product, kernel: MatmulKernel) -> list[Statement]:
     pairs, registers = list[Statement](), list[Statement]()
-    if p.moves_registers:
+    if p.uses_setmaxnreg:
         registers = _moved(*_WEIGHED)
     if p.multicast != "none":
         pairs = [
@@ -241,5 +241,5 @@ def _split_k(p: SplitKParameters, problem: Product, kernel: MatmulKernel) -> lis
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
         integer("kOwned", Name("kSumsOwn") / 4 / "kCluster", "quads of a CTA's share, of a thread"),
         integer("kSlab", Name("kOwned") * "kMultipliers", "of a CTA's share"),
-        integer("kResident", beside(p, kernel.layout.bytes), "CTAs that an SM has room for"),
+        integer("kResident", ctas_per_sm(p, kernel.layout.bytes), "CTAs that an SM has room for"),
     ]

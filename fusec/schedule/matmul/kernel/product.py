@@ -50,7 +50,7 @@ from fusec.schedule.matmul.family import MatmulPlan
 from fusec.schedule.matmul.gemv import GemvParameters
 from fusec.schedule.matmul.hopper import PersistentParameters
 from fusec.schedule.matmul.joined import find_products
-from fusec.schedule.matmul.kernel.arguments import apart, further, loop, pipeline, scaled_by
+from fusec.schedule.matmul.kernel.arguments import further, loop, pipeline, row_distance, scaled_by
 from fusec.schedule.matmul.kernel.computed import computed_nodes
 from fusec.schedule.matmul.kernel.config import config, sums_type
 from fusec.schedule.matmul.kernel.names import COMPUTED, RESERVED, STREAMED, c_names, renamed
@@ -102,8 +102,8 @@ class MatmulNodes:
     its stages differ from the plain ones; policy: the struct of that, a further template argument
     of what loads and multiplies them; zero_points: in what these differ from plain ones; scales:
     lines that define the scales of both operands along K, if there are any; scaled: further
-    arguments with these; apart: further template arguments of what leaves sums in shared memory;
-    columns: the constant of the Config with a tile's columns.
+    arguments with these; row_distance: further template arguments of what leaves sums in shared
+    memory; columns: the constant of the Config with a tile's columns.
     config: the members of its `Config`. constants: declarations of M, N, K and of what else of the
     sizes and strides is no parameter. offsets: lines that define `a_offset` and `b_offset`, in
     elements, from `tile.batch` or the group. computed: what makes A, where it does not lie in
@@ -118,7 +118,7 @@ class MatmulNodes:
     zero_points: tuple[Statement, ...]
     scales: tuple[Statement, ...]
     scaled: Listed
-    apart: Listed
+    row_distance: Listed
     columns: str
     config: tuple[Statement, ...]
     constants: tuple[Statement, ...]
@@ -149,7 +149,7 @@ def nodes_of(context: Context, kernel: MatmulKernel) -> MatmulNodes:
         zero_points=zero_points(problem),
         scales=scales_of(problem),
         scaled=scaled_by(problem, p),
-        apart=apart(problem, p),
+        row_distance=row_distance(problem, p),
         columns="kColumns" if p.products > 1 else "kTileN",
         config=config(p, problem, kernel, context.facts),
         constants=_constants(context, multiplies=multiplies),

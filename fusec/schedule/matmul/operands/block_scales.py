@@ -8,7 +8,7 @@ from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import I8, U8
 from fusec.ir.expression import Atom, Quotient, Var, of_var
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.schedule.matmul.operands.located import Located
+from fusec.schedule.matmul.operands.addresses import ResolvedAddress
 
 BIAS = 8
 """What is taken off the unsigned number that four bits are."""
@@ -52,7 +52,7 @@ class Zeros:
 class FoundZeros:
     """The same before the axes of addresses are known; packed: the axis."""
 
-    values: Located
+    values: ResolvedAddress
     packed: Var | None = None
     flipped: int = 0
     added: int = 0
@@ -68,15 +68,15 @@ class Found:
     them first.
     """
 
-    values: Located
-    scales: Located | None = None
+    values: ResolvedAddress
+    scales: ResolvedAddress | None = None
     packed: Var | None = None
     flipped: bool = False
     zeros: FoundZeros | None = None
 
 
 def scales_of(
-    found: Located | None, own: tuple[Var, ...], depth: Var
+    found: ResolvedAddress | None, own: tuple[Var, ...], depth: Var
 ) -> BlockScales | Refusal | None:
     """Return scales as a kernel reads them, by an operand's own axis and K, or why it cannot.
 

@@ -9,8 +9,8 @@ from fusec.ir.access import Coordinates
 from fusec.ir.dtype import F8E4M3, F8E5M2, F32, I8
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.schedule.matmul.operands.addresses import resolve_address
 from fusec.schedule.matmul.operands.block_scales import Found, multiplies
-from fusec.schedule.matmul.operands.located import located
 
 
 def find_operand(
@@ -20,7 +20,7 @@ def find_operand(
 
     own: the axes of its rows.
     """
-    found = located(fusion, value, at)
+    found = resolve_address(fusion, value, at)
     if not isinstance(found, Refusal):
         return Found(found)
     return _scaled(fusion, value, at, (*own, depth)) or found
@@ -63,11 +63,11 @@ def _factors(fusion: Fusion, node: Node, at: Coordinates, axes: tuple[Var, ...])
     for values, scales in (node.operands, node.operands[::-1]):
         if not isinstance(values, Value) or not isinstance(scales, Value):
             return None
-        by = located(fusion, scales, pull_elementwise(scales, at))
+        by = resolve_address(fusion, scales, pull_elementwise(scales, at))
         if isinstance(by, Refusal) or by[0].dtype != kind:
             continue
         place = pull_elementwise(values, at)
-        codes = located(fusion, values, place)
+        codes = resolve_address(fusion, values, place)
         if isinstance(codes, Refusal):
             made = find_integers(fusion, values, place, axes) if kind.is_half else None
             if made is not None:

@@ -15,6 +15,7 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Value
+from fusec.schedule.matmul.operands.addresses import ResolvedAddress
 from fusec.schedule.matmul.operands.block_scales import (
     BlockScales,
     Found,
@@ -22,7 +23,6 @@ from fusec.schedule.matmul.operands.block_scales import (
     scales_of,
     zeros_of,
 )
-from fusec.schedule.matmul.operands.located import Located
 
 BATCH = "batch"
 
@@ -94,10 +94,10 @@ def weighed(operand: Operand, found: Found, own: tuple[Var, ...], depth: Var) ->
 
 
 def operand_of(
-    located: Located, batch: tuple[Var, ...], own: tuple[Var, ...], depth: Var
+    resolve_address: ResolvedAddress, batch: tuple[Var, ...], own: tuple[Var, ...], depth: Var
 ) -> Operand | Refusal:
     """Return an operand whose address is linear in its own axes and in K."""
-    buffer, address = located
+    buffer, address = resolve_address
     zero = {axis: index(0) for axis in (*own, depth)}
     strides = [address.coefficient(a) for a in (*own, depth) if a.extent != 1]
     if None in strides:

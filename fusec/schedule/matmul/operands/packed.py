@@ -23,8 +23,8 @@ from fusec.ir.evaluate import (
 )
 from fusec.ir.expression import Index, Quotient, Var, linearize, of_var
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.schedule.matmul.operands.addresses import ResolvedAddress, resolve_address
 from fusec.schedule.matmul.operands.block_scales import BIAS, Found, FoundZeros, is_byte
-from fusec.schedule.matmul.operands.located import Located, located
 
 MOST_CONSTANTS = 256
 """Elements of a tensor of constants that is evaluated."""
@@ -34,7 +34,7 @@ _RANGES = {I8: (-128, 127), U8: (0, 255)}
 _BYTES = np.arange(256, dtype=np.uint8)
 _HALVES = [(_BYTES & 15).astype(np.int64), (_BYTES >> 4).astype(np.int64)]
 
-_Table = tuple[Located | None, Array]
+_Table = tuple[ResolvedAddress | None, Array]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Codes:
     of 4 bits and BIAS, is not; raised: what is added to such an integer.
     """
 
-    place: Located
+    place: ResolvedAddress
     packed: Var | None
     flipped: bool
     raised: int = 0
@@ -110,7 +110,7 @@ def _zeros(
     fusion: Fusion, node: Node, value: Value, at: Coordinates, axes: tuple[Var, ...]
 ) -> FoundZeros | None:
     """Return where what a subtraction takes off lies: halves, or integers of 8 or 4 bits."""
-    found = located(fusion, value, at)
+    found = resolve_address(fusion, value, at)
     if not isinstance(found, Refusal):
         kind = found[0].dtype
         is_known = is_byte(found[0]) or (kind.is_half and kind == node.output.dtype)

@@ -39,9 +39,9 @@ from fusec.schedule.rows.one_hot import sums_of_one_hot
 from fusec.schedule.rows.pressure import Loops, phased_pressure
 from fusec.schedule.rows.two_pass import names_of_sums
 from fusec.schedule.templates import Template
-from fusec.segment.price import traffic
-from fusec.segment.price import work as operations
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
+from fusec.segment.traffic import traffic
+from fusec.segment.traffic import work as operations
 from fusec.target import Target
 
 ROW_LOOP = 9

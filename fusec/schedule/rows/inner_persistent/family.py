@@ -36,8 +36,8 @@ from fusec.schedule.rows.problem import RowsProblem
 from fusec.schedule.rows.tiles import check_tile, tile_width, tiled_in
 from fusec.schedule.strides import WARP, reach_by_lines
 from fusec.schedule.templates import Template
-from fusec.segment.price import SECTOR
 from fusec.segment.protocol import Redefinition, Refusal
+from fusec.segment.traffic import SECTOR
 from fusec.target import Target
 
 InnerPersistentPlan = PhasedPlan[RowsProblem, InnerPersistentParameters]

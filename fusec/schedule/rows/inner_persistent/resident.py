@@ -30,7 +30,9 @@ def reach_of_resident(
     # Warps of a row wait for each other at barriers, while only rows of other blocks are on their
     # way: what these bring in a latency is the most there is.
     held = resident.blocks * p.threads_y * row_bytes
-    return min(reach, target.reach("inner_persistent", "thin") * held / target.cost.rows.thin_bytes)
+    return min(
+        reach, target.reach("inner_persistent", "thin") * held / target.cost.rows.tall_skinny_bytes
+    )
 
 
 def _waits(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.index.instances import Instance
 from fusec.schedule.rows.domain import lowered
 from fusec.schedule.rows.problem import RowsProblem
-from fusec.segment.price import SECTOR
+from fusec.segment.traffic import SECTOR
 
 
 def is_strided(problem: RowsProblem) -> bool:

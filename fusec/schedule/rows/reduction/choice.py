@@ -17,7 +17,7 @@ from fusec.schedule.rows.reduction.grid import GridReduction, fan_of, quickest
 from fusec.schedule.rows.reduction.rows import UNROLLED, threads_of_row, unrolled_rows
 from fusec.schedule.rows.tiles import tile_shape
 from fusec.schedule.space import COUNTS, THREADS, Field, power_above, power_below
-from fusec.segment.price import traffic
+from fusec.segment.traffic import traffic
 from fusec.target import Target
 
 FIRST_METHOD = next(iter(REDUCTION_METHODS))
@@ -111,7 +111,7 @@ class ReductionParameters(RowsParameters):
     @property
     def shares_memory(self) -> bool:
         """Return whether the blocks of a result combine their parts in one place of memory."""
-        return self.method.takes_turns or self.method.in_memory
+        return self.method.is_serial or self.method.in_memory
 
     @property
     def in_bulk(self) -> bool:
@@ -121,7 +121,7 @@ class ReductionParameters(RowsParameters):
     @property
     def turns(self) -> bool:
         """Return whether they do so one after the other."""
-        return self.method.takes_turns
+        return self.method.is_serial
 
     @property
     def requested(self) -> frozenset[str]:

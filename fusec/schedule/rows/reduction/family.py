@@ -41,8 +41,8 @@ from fusec.schedule.rows.reduction.rows import UNROLLED, is_unrolled, unrolled_r
 from fusec.schedule.rows.reduction.shared import check_method, order_of, workspaces_of
 from fusec.schedule.rows.tiles import check_tile
 from fusec.schedule.templates import Template
-from fusec.segment.price import SECTOR, traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
+from fusec.segment.traffic import SECTOR, traffic, work
 from fusec.target import Target
 
 TURN_REGISTERS = 7

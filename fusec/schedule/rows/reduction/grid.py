@@ -76,7 +76,7 @@ def seconds(method: str, splits: int, threads: int, step: float, cost: GridReduc
     if splits == 1:
         return 0.0
     known = REDUCTION_METHODS[method]
-    if known.takes_turns:
+    if known.is_serial:
         return cost.level_seconds + cost.turn_seconds * (splits - 1)
     if known.in_memory:
         return cost.level_seconds

@@ -42,7 +42,7 @@ from fusec.kernel.nodes import (
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter.after import After
 from fusec.schedule.scatter.family import ScatterPlan
-from fusec.schedule.scatter.kernel.beside import BesideBody, beside_body
+from fusec.schedule.scatter.kernel.siblings import SiblingsBody, siblings_body
 
 TARGET, WRITE = 0, 1
 """Numbers of the parts that find an element's place, and that make and write its value."""
@@ -58,7 +58,7 @@ class ScatterNodes:
     vector_width: lines side by side that a thread writes; lines: how many there are; line:
     statements of a line; target: those that find an element's place, `target_text`; won: those that
     leave it to another; source_lines: those that add an element to `sums`; order: the element at a
-    sorted position; write: those that write; beside: what further blocks do; type: in which sums
+    sorted position; write: those that write; siblings: what further blocks do; type: in which sums
     are taken.
     """
 
@@ -72,7 +72,7 @@ class ScatterNodes:
     order: Expression | None
     won: tuple[Statement, ...]
     write: tuple[Statement, ...]
-    beside: BesideBody | None
+    siblings: SiblingsBody | None
 
 
 def nodes_of(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterNodes:
@@ -109,7 +109,9 @@ def nodes_of(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterNodes:
         source_lines=source_lines,
         order=order,
         won=take(TARGET, "won"),
-        beside=beside_body(scatter, kernel, wide=plan.parameters.wide_index) if writes else None,
+        siblings=siblings_body(scatter, kernel, wide=plan.parameters.wide_index)
+        if writes
+        else None,
         write=written if separate else making.lines(WRITE, WRITE + 1),
     )
 

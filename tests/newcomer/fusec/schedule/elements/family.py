@@ -16,8 +16,8 @@ from fusec.schedule.problem import Problem
 from fusec.schedule.requirements import flat
 from fusec.schedule.space import Field, Parameters
 from fusec.schedule.templates import Template
-from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 THREADS = 256

@@ -9,7 +9,7 @@ from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.matmul.choice import COMPARED_METHODS, TURNS, MatmulParameters
 from fusec.schedule.matmul.cost.cache_hints import displaced_bytes
 from fusec.schedule.matmul.cost.gemv import gemv_seconds
-from fusec.schedule.matmul.cost.occupancy import beside
+from fusec.schedule.matmul.cost.occupancy import ctas_per_sm
 from fusec.schedule.matmul.cost.persistent import persistent_seconds
 from fusec.schedule.matmul.cost.work import ProductWork, computing_seconds, line_cost, part_of_rate
 from fusec.schedule.matmul.gemv import GemvParameters
@@ -68,7 +68,9 @@ def _split_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> 
     """Return the time of clusters that each have a part of K of a tile."""
     tiles, ctas = needed.sizes.tiles(p), _ctas(p, needed)
     cost = target.cost.matmul
-    filled = target.sms * cost.cluster_fill.get(p.ctas, 0.5) * beside(p, _ring_bytes(p, needed))
+    filled = (
+        target.sms * cost.cluster_fill.get(p.ctas, 0.5) * ctas_per_sm(p, _ring_bytes(p, needed))
+    )
     resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
@@ -181,7 +183,7 @@ def _step_seconds(
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
     # What one CTA of an SM leaves of the rate, others have.
     count = -(-running // target.sms)
-    part = part_of_rate(cost.tensor_reach, p.tile_m if p.swapped else p.tile_n)
+    part = part_of_rate(cost.tensor_reach, p.tile_m if p.swap_ab else p.tile_n)
     part = min(part, cost.tensor_reach[-1][1] / count)
     rate = target.half_flops * part / target.sms
     rate *= common.fp8_ratio if needed.is_narrow else common.tf32_ratio if needed.is_tf32 else 1.0
@@ -231,7 +233,7 @@ def best_method(p: SplitKParameters, tiles: int, cost: MatmulCost) -> SplitKPara
     """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p
-    without = {*(TURNS if p.moves_registers else ()), *(("two_kernel",) if p.joined else ())}
+    without = {*(TURNS if p.uses_setmaxnreg else ()), *(("two_kernel",) if p.joined else ())}
     methods = [m for m in COMPARED_METHODS if m not in without]
     method = min(methods, key=lambda m: _waiting_seconds(p, m, tiles, cost))
     return p if method == p.split_method else replace(p, split_method=method)

@@ -131,14 +131,14 @@ def picked_bytes(fusion: Fusion) -> int:
                 region = replace(region, picked=picked)
                 short = _run(region, strides) * size < LINE
                 found += short * _picked(region, strides, size)
-            elif not picked and _is_apart(region.box, needed.shape, strides, size):
+            elif not picked and _is_separate(region.box, needed.shape, strides, size):
                 columns.add(_charged(region.box, needed.shape, strides, size))
         few = union(columns)[1] if columns else 0
         found += few * size if 2 * few < prod(needed.shape) else 0
     return found
 
 
-def _is_apart(box: Box, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+def _is_separate(box: Box, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
     """Return whether a box consists of short runs along memory with more than a sector between."""
     inner = next((k for k, s in enumerate(strides) if s == 1 and shape[k] > 1), None)
     if inner is None:

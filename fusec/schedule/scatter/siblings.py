@@ -14,7 +14,7 @@ from fusec.segment.protocol import Refusal
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class Siblings:
     """Outputs of one domain, of known sizes, in one flat loop by vectors of `width` elements."""
 
     fusion: Fusion
@@ -32,7 +32,7 @@ class Beside:
         return nest_of(self.fusion, self.domain, 0, self.width)
 
 
-def beside(fusion: Fusion, outputs: tuple[Output, ...]) -> Beside | Refusal:
+def siblings(fusion: Fusion, outputs: tuple[Output, ...]) -> Siblings | Refusal:
     """Return some outputs of a fusion with known sizes, or why no flat loop computes them."""
     if any(o.alias is not None for o in outputs):
         return Refusal("in_place", "a fused pointwise output of a scatter must have its own memory")
@@ -42,7 +42,7 @@ def beside(fusion: Fusion, outputs: tuple[Output, ...]) -> Beside | Refusal:
     domain = find_domain(part)
     if isinstance(domain, Refusal):
         return domain
-    flat = Beside(part, domain, 1)
+    flat = Siblings(part, domain, 1)
     if not 0 < flat.elements <= INT32_MAX // 2:
         return Refusal("size", f"{flat.elements} elements are computed in addition to the scatter")
     size = min(v.dtype.size for v in (*(i.value for i in part.inputs), *(o.value for o in outputs)))
@@ -50,7 +50,7 @@ def beside(fusion: Fusion, outputs: tuple[Output, ...]) -> Beside | Refusal:
     return next((b for b in wider if _has_vectors(b)), flat)
 
 
-def _has_vectors(part: Beside) -> bool:
+def _has_vectors(part: Siblings) -> bool:
     """Return whether vectors are whole accesses, and all elements lie in them."""
     if part.elements % part.width:
         return False

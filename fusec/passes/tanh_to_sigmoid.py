@@ -20,7 +20,7 @@ Made = tuple[str, Operand, list[Operand]]
 """An operation, what it is of, and the factors of a product with it."""
 
 
-def half_one_plus(fusion: Fusion) -> Fusion:
+def tanh_to_sigmoid(fusion: Fusion) -> Fusion:
     """Turn products with half of 1 + tanh or 1 + erf, as in GELU, into forms in fewer instructions.
 
     1 + tanh and 1 + erf cancel for negative operands; what they become does not. It is for results

@@ -16,7 +16,7 @@ from fusec.ops.names import fresh_name
 from fusec.passes.rewrite import NO_ATTRIBUTES
 
 
-class Misplaced(NamedTuple):
+class Unaligned(NamedTuple):
     """The name of a copy, of what it is a copy of, and why it is made."""
 
     copy: str
@@ -24,7 +24,7 @@ class Misplaced(NamedTuple):
     because: str
 
 
-def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
+def copy_unaligned(fusion: Fusion) -> tuple[Fusion, list[Unaligned]]:
     """Return the fusion with copies in front of the nodes whose operands lie elsewhere.
 
     An exchange takes dense tensors, and what ranks read of one another has memory of its own.
@@ -36,17 +36,17 @@ def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
         return fusion, []
     taken = fusion.names
     nodes: list[Node] = []
-    copies: list[Misplaced] = []
+    copies: list[Unaligned] = []
     dense: dict[Operand, Value] = {}
     for node in fusion.nodes:
-        because = _misplaced(fusion, node) if stands_alone(node) else None
+        because = _unaligned(fusion, node) if stands_alone(node) else None
         if because is not None:
             (source,) = node.inputs
             copy = dense.get(source) if communicates(node) else None
             if copy is None:
                 copy = Value(fresh_name(taken, f"{source.name}_copy"), source.type)
                 nodes.append(Node(find_op("set"), (source,), NO_ATTRIBUTES, (copy,), node.span))
-                copies.append(Misplaced(copy.name, source.name, because))
+                copies.append(Unaligned(copy.name, source.name, because))
             if communicates(node):
                 dense[source] = copy
             node = replace(node, operands=(copy,))
@@ -55,13 +55,13 @@ def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
             value = node.output
             made = Value(fresh_name(taken, f"{value.name}_dense"), value.type)
             nodes.append(replace(node, outputs=(made,)))
-            copies.append(Misplaced(value.name, made.name, because))
+            copies.append(Unaligned(value.name, made.name, because))
             node = Node(find_op("set"), (made,), NO_ATTRIBUTES, (value,), node.span)
         nodes.append(node)
     return (fusion.with_nodes(nodes) if copies else fusion), copies
 
 
-def _misplaced(fusion: Fusion, node: Node) -> str | None:
+def _unaligned(fusion: Fusion, node: Node) -> str | None:
     """Return why a node cannot take its operand where that lies, or None."""
     (value,) = node.inputs
     entry, producer = fusion.input_of.get(value), fusion.producer.get(value)

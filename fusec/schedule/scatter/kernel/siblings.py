@@ -14,7 +14,7 @@ from fusec.schedule.scatter.problem import Scatter
 
 
 @dataclass(frozen=True)
-class BesideBody:
+class SiblingsBody:
     """blocks: of the scatter before them; width, elements: of the flat loop; lines: of a vector."""
 
     blocks: int
@@ -23,9 +23,9 @@ class BesideBody:
     lines: tuple[Statement, ...]
 
 
-def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody | None:
+def siblings_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> SiblingsBody | None:
     """Return what is done beside a scatter, or None."""
-    part = scatter.beside
+    part = scatter.siblings
     if part is None:
         return None
     row, chunk, lane = part.nest.loops
@@ -49,4 +49,4 @@ def beside_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> BesideBody |
         emit_store(emitter, each, 0)
     blocks = kernel.grid[0].value - -(-part.elements // (part.width * kernel.block[0]))
     lines = (*emitter.take(0, "kernel"), *emitter.statements(0))
-    return BesideBody(blocks, part.width, part.elements, lines)
+    return SiblingsBody(blocks, part.width, part.elements, lines)

@@ -13,10 +13,10 @@ from fusec.ir.expression import Index, Var, index, linearize, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.matmul.tensor_cores import tf32
 
-Located = tuple[Value, Index]
+ResolvedAddress = tuple[Value, Index]
 
 
-def located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
+def resolve_address(fusion: Fusion, value: Value, at: Coordinates) -> ResolvedAddress | Refusal:
     """Return the input behind an operand, and its address.
 
     What a cast widens is read as it is: products of halves are exact in f32. So is that of which

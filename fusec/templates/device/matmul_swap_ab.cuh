@@ -41,7 +41,7 @@ __device__ __forceinline__ void transpose_block(float (&v)[4]) {
 // A multiplying thread: visit(row, column, acc) for all sums of a warp, kWidth neighbouring columns
 // at a time; columns are counted from the first one of the warp.
 template <class Config, int kWidth, class Visit>
-__device__ __forceinline__ void visit_swapped(const float (&sums)[Config::kSumsOwn],
+__device__ __forceinline__ void visit_swap_ab(const float (&sums)[Config::kSumsOwn],
                                               const Visit& visit) {
   const int lane = threadIdx.x % 32;
   constexpr int kBlockSums = Config::kTileM / 2;
