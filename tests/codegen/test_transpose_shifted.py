@@ -19,7 +19,7 @@ from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.transpose.family import Transpose, TransposePlan
-from fusec.schedule.transpose.tile import COLUMNS, LINES
+from fusec.schedule.transpose.tile import COLUMNS, LINES, TransposeParameters
 
 
 def turned(b: int, m: int, n: int, dtype: str = "bf16", pads: tuple[int, int] = (0, 0)) -> Fusion:
@@ -134,3 +134,22 @@ def test_rows_that_are_picked_by_an_index_are_turned(
     plan: Any = plan_of("transpose", fusion)
     assert plan.parameters.shifted
     assert wrong_on_host([plan], tmp_path) == []
+
+
+@pytest.mark.parametrize("index", ["i32", "i64"])
+@pytest.mark.parametrize("through", ["i", "where(lt(i, 9), i, 0)"])
+def test_indices_do_not_go_through_a_shifted_tile(index: str, through: str) -> None:
+    """Of vectors that begin before a line or end behind it, elements are not filled."""
+    fusion = read_text(
+        f"fusion: picked\ninputs:\n  x: 'f32[17, 16]'\n  i: {{type: '{index}[17, 17]', "
+        "range: [0, 15]}\nops:\n"
+        f"  - j = permute({through}, [1, 0])\n  - y = gather(x, j, dim=1)\noutputs: [y]\n"
+    )
+    family = Transpose()
+    problem = family.built(fusion)
+    default = family.default_parameters(problem, GPU)
+    assert isinstance(default, TransposeParameters)
+    assert not default.shifted
+    refusal = family.why_illegal(problem, replace(default, shifted=True), GPU)
+    assert refusal is not None
+    assert "indices go through the tile" in refusal.because

@@ -14,7 +14,7 @@ from paths import ROOT
 from benchmarks.product_schedules import (
     DRAWN,
     PRODUCTS,
-    Estimated,
+    Priced,
     lines_of,
     listed,
     name_of,
@@ -42,7 +42,7 @@ OTHERS = [
 ]
 
 
-def over_best(product: Estimated, *kernels: str) -> float:
+def over_best(product: Priced, *kernels: str) -> float:
     """Return the time of the cheapest measured schedule over that of the fastest."""
     times: dict[str, float] = dict(map(tuple, ROWS[product.row.name]["schedules"]))
     made = {t: p for t, p in product.of(times).items() if not kernels or p.kernel in kernels}
@@ -55,22 +55,22 @@ def test_the_cheapest_is_near_the_fastest_that_was_measured(
     product: tuple[tuple[int, int, int], str],
 ) -> None:
     """Within 5 %, to the percent that nine runs can tell."""
-    assert round(over_best(Estimated(*product, HOPPER)), 2) <= 1.05
+    assert round(over_best(Priced(*product, HOPPER)), 2) <= 1.05
 
 
 @pytest.mark.parametrize("product", OTHERS, ids=lambda p: name_of(*p))
 def test_of_other_products_the_price_of_split_ones_is_not_far_off(
     product: tuple[tuple[int, int, int], str],
 ) -> None:
-    assert over_best(Estimated(*product, HOPPER), *OWN) <= 1.3
+    assert over_best(Priced(*product, HOPPER), *OWN) <= 1.3
 
 
 @cache
-def priced(name: str) -> Estimated:
-    return Estimated(*product_of(name), HOPPER)
+def priced(name: str) -> Priced:
+    return Priced(*product_of(name), HOPPER)
 
 
-def with_costs(product: Estimated, **costs: Any) -> Estimated:
+def with_costs(product: Priced, **costs: Any) -> Priced:
     """Return a product with other coefficients of the cost model."""
     changed = copy(product)
     changed.target = replace(HOPPER, cost=replace(HOPPER.cost, **costs))
@@ -115,7 +115,7 @@ def test_a_price_without_what_was_measured_chooses_others(
 
 
 def test_a_cost_model_without_the_measured_stages_selects_others() -> None:
-    product = Estimated((1, 28672, 8192), "nt", HOPPER)
+    product = Priced((1, 28672, 8192), "nt", HOPPER)
     assert product.chosen.stages == 2
     cost = replace(HOPPER.cost.matmul_vector, stage_share={1: 1.0, 2: 0.98, 4: 0.96})
     assert over_best(with_costs(product, matmul_vector=cost)) > 1.05
@@ -133,7 +133,7 @@ def test_a_cost_model_without_the_measured_stages_selects_others() -> None:
     ],
 )
 def test_schedules_are_lines(text: str) -> None:
-    product = Estimated((128, 4096, 16384), "nt", HOPPER)
+    product = Priced((128, 4096, 16384), "nt", HOPPER)
     assert schedule_text(schedule_of(text, product.chosen)) == text
 
 
@@ -141,14 +141,14 @@ def test_a_file_lists_products_and_their_schedules() -> None:
     lines = lines_of(LINES.read_text("utf-8"))
     assert len(lines) > 10
     for shape, texts in lines.items():
-        found = {schedule_text(p) for p in listed(Estimated(*shape, HOPPER), lines)}
+        found = {schedule_text(p) for p in listed(Priced(*shape, HOPPER), lines)}
         assert {*texts} <= found
 
 
 def test_a_line_without_a_kernel_is_named() -> None:
     lines = lines_of("64x4096x4096\n  wgmma 72x72 4  # no such columns\n")
     with pytest.raises(AssertionError, match="64x4096x4096 has no wgmma 72x72 4"):
-        listed(Estimated((64, 4096, 4096), "nt", HOPPER), lines)
+        listed(Priced((64, 4096, 4096), "nt", HOPPER), lines)
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_a_line_without_a_kernel_is_named() -> None:
 def test_what_is_read_once_and_does_not_fit_leaves_l2_first(
     shape: tuple[int, int, int], text: str, once: tuple[bool, bool]
 ) -> None:
-    product = Estimated(shape, "nt", HOPPER)
+    product = Priced(shape, "nt", HOPPER)
     parameters = schedule_of(text, product.chosen)
     assert streamed(parameters, product.work.sizes, (2, 2), HOPPER) == once
 
 
 @pytest.mark.parametrize(("tile_m", "count"), [(16, 3), (32, 3), (64, 2), (80, 1)])
 def test_small_tiles_share_an_sm_where_their_stages_fit(tile_m: int, count: int) -> None:
-    product = Estimated((tile_m, 8192, 8192), "nt", HOPPER)
+    product = Priced((tile_m, 8192, 8192), "nt", HOPPER)
     small = schedule_of(f"split_k {tile_m}x128 2 1 1", product.chosen)
     assert ctas_per_sm(small, 40_000) == count
     assert ctas_per_sm(small, room(1)) == 1

@@ -126,6 +126,8 @@ class Emitter(Loads):
 
     def value(self, instance: Instance, phase: int) -> Expression:
         """Return the text of an instance's value, computed in its place: it is given no name."""
+        if instance.kind in ("constant", "dim", "scalar", "reduced"):
+            return self.ref(instance, phase)
         with self.indexed_by(instance.gathered):
             if instance.kind == "load":
                 return self._load(instance, phase)

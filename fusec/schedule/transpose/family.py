@@ -7,6 +7,7 @@ from typing import ClassVar
 from fusec.dataclasses import replace
 from fusec.index.access import Facts
 from fusec.index.domain import find_domain
+from fusec.index.instances import instances_under
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.expression import linearize
 from fusec.ir.graph import Fusion
@@ -224,6 +225,10 @@ def _check_shift(crossing: Crossing) -> Refusal | None:
     loads = tiled_loads(lowering, {line: 1, lane: 1}, column)
     if any(i.address is None or i.address.coefficient(column) is None for i in loads):
         return Refusal("access", "columns do not have a constant stride")
+    indices = (i for made in lowering.made.values() for _, i in made.gathered)
+    if not {*loads}.isdisjoint(instances_under(indices)):
+        # Elements of vectors that begin before a line, or end behind it, are not filled.
+        return Refusal("access", "indices go through the tile, of which not all places are filled")
     return None
 
 
