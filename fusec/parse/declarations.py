@@ -95,6 +95,10 @@ class Declarations:
                 self.scope.check_new(name, "dim", span)
                 self.scope.define(name, self._dim(name, entry), span)
 
+    def _is_size(self, text: str) -> bool:
+        """Return whether quoted text may be a size: no word but the name of a dim."""
+        return not text.isidentifier() or text in self.scope.later
+
     def _dim(self, name: str, entry: Entry) -> Dim:
         node, multiple_of, anonymous, buckets = entry.value, 1, False, ()
         help = f"write `{name}: 4096` or `{name}: {{default: 4096, multiple_of: 8}}`"
@@ -102,7 +106,7 @@ class Declarations:
         if power is not None and int(power[2]) < 64:
             size = int(power[1]) ** int(power[2])
             raise wrong(node, f"the size of dim `{name}` (an integer)", f"write `{name}: {size}`")
-        if isinstance(node, Scalar) and not node.plain and not node.text.strip().isdecimal():
+        if isinstance(node, Scalar) and not node.plain and not self._is_size(node.text.strip()):
             raise wrong(node, f"the size of dim `{name}` (an integer)", f"write `{name}: 4096`")
         if isinstance(node, Scalar) and isinstance(node.value, float) and abs(node.value) < 2**53:
             written = f"a size is an integer: write `{name}: {int(node.value)}`"

@@ -55,7 +55,7 @@ def _chain(node: Node, work: Rewriter) -> tuple[list[Node], Node | None]:
         maker = work.producer.get(value)
         if maker is None:
             break
-        if maker.op.name == "pad":
+        if maker.op is node.op:
             return between[::-1], maker
         if not _is_unary(maker) or not work.used_once(value):
             break

@@ -125,10 +125,14 @@ def _reshape(work: Rewriter, node: Node, value: Value, shape: tuple[Dim, ...]) -
     return work.add(node, "reshape", [value], {"new_shape": shape})
 
 
+def _is_slice(node: Node) -> bool:
+    return node.op.name == "slice"
+
+
 def slice_before_product(fusion: Fusion, node: Node) -> tuple[Redefinition, ...]:
     """Return the way to compute only that part of a product which its one reader slices out."""
     users = fusion.users.get(node.output, ())
-    if node.op.name != "matmul" or len(users) != 1 or users[0].op.name != "slice":
+    if node.op.name != "matmul" or len(users) != 1 or not _is_slice(users[0]):
         return ()
     if any(o.value is node.output for o in fusion.outputs):
         return ()
@@ -141,7 +145,7 @@ def slice_before_product(fusion: Fusion, node: Node) -> tuple[Redefinition, ...]
 
 def _slice_rule(name: str, product: str) -> Rule:
     def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-        if node.output.name != name or node.op.name != "slice":
+        if node.output.name != name or not _is_slice(node):
             return None
         source = work.source(node.operands[0], "matmul")
         if source is None or source.output.name != product:

@@ -102,7 +102,7 @@ WRONG = {
     "the turn of a stage": ("turn % 2 ^ 1", "turn % 2"),
     "writers of other stages": ("number += Config::kWriters", "number += 2"),
     "bytes of A are waited for": (
-        "kStageBytes - Config::kATileBytes",
+        "kStageBytes - kComputedBytes",
         "kStageBytes",
     ),
     "the swizzle": ("lane % kInRow ^ row % kInRow", "lane % kInRow"),

@@ -329,7 +329,7 @@ with FusionDefinition("f") as fd:
     fd.add_output(y)
 """
 IN_SCRIPTS = {
-    "y = math.exp(x)": "write `fd.ops.exp(x)`",
+    "y = math.exp(x)": "write `y = fd.ops.exp(x)`",
     "y = np.tanh(x)": "write `y = fd.ops.tanh(x)`",
     "y = torch.relu(x)": "write `y = fd.ops.relu(x)`",
     "y = sum(x[:, i] for i in range(K))": "give `K` a number of its own, as in `K = 4`",

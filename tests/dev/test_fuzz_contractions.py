@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fusec.cli import run_main
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Override
 from fusec.ir.dim import dim
@@ -22,6 +21,7 @@ from fusec.ir.text import to_text
 from fusec.parse import read_text
 from tools.draw import ALL, GENERAL, PRODUCTS, Run, draw_fusion, draw_runs
 from tools.edits import candidates
+from tools.fuzz import command
 from tools.fuzzing import theme_options, themes_of
 from tools.masks import Scores, biased, masked
 from tools.schedules import is_repeatable
@@ -166,8 +166,19 @@ def test_themes_have_names_and_groups() -> None:
 @pytest.mark.nightly
 def test_the_counts_are_written_as_json(tmp_path: Path, capsys) -> None:
     file = tmp_path / "counts.json"
-    command = "dev fuzz --seed 3 --count 1 --no-build --jobs 0 --theme gemm --keep"
-    run_main([*command.split(), str(tmp_path), "--json", str(file)])
+    words = [
+        "--seed",
+        "3",
+        "--count",
+        "1",
+        "--no-build",
+        "--jobs",
+        "0",
+        "--theme",
+        "gemm",
+        "--keep",
+    ]
+    command.main([*words, str(tmp_path), "--json", str(file)], standalone_mode=False)
     capsys.readouterr()
     found = json.loads(file.read_text())
     assert found["fusions"] == 1

@@ -171,7 +171,7 @@ LEFT_OUT = {
         "__syncthreads();\n    if (signals) store", "if (signals) store",
     ),
     "one thread alone has waited": (
-        "patience.wait();\n    }\n    __syncthreads();", "patience.wait();\n    }",
+        "guard.wait();\n    }\n    __syncthreads();", "guard.wait();\n    }",
     ),
     "the turn stays": ("== blocks - 1) turns[0] = turn + 1;", "== blocks - 1) {}"),
     "parts lie among the sums": ("* (kRowVectors + place * part)", "* (place * part)"),

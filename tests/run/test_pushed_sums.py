@@ -127,7 +127,7 @@ LEFT_OUT = {
     "nobody waits": ("sum", "while (load_acquire", "while (false && load_acquire"),
     "a chunk is waited for too early": ("sum", "flags.wait(base + c)", "flags.wait(base + c - 1)"),
     "one thread alone has waited": (
-        "sum", "patience.wait();\n    }\n    __syncthreads();", "patience.wait();\n    }",
+        "sum", "guard.wait();\n    }\n    __syncthreads();", "guard.wait();\n    }",
     ),
     "flags are written too early": (
         "sum", "__syncthreads();\n    if (signals) store", "if (signals) store",

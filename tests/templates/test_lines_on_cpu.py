@@ -48,6 +48,6 @@ def test_lines_are_counted_where_they_run(tmp_path: Path) -> None:
     lines = json.loads(record.read_text())["philox.cuh"]
     header = ROOT / "fusec" / "templates" / "device" / "philox.cuh"
     numbers = {line.strip(): str(n) for n, line in enumerate(header.read_text().splitlines(), 1)}
-    few = "for (int i = 0; i < kCount; ++i) drawn.word[i] = pick_word(words, first % 4 + i);"
+    few = "for (int i = 0; i < kCount; ++i) result.word[i] = pick_word(words, first % 4 + i);"
     assert any("beside_doubles" in test for test in lines[numbers[few]])
     assert lines.get(numbers["const double radius = sqrt(-2.0 * log(first));"], []) == []

@@ -64,7 +64,8 @@ def _refuse_rows(name: str, operands: Operands, axis: int) -> None:
     raise FusecError(
         f"`{name}`: the index has 1 dim, the tensor {len(arg)}",
         notes=[described(operands)],
-        instead=Instead(text, why=why),
+        help=f"{why}, and an entry for each slice of the source along dim {axis}",
+        instead=Instead(text, why=why) if index[0] == source[axis] else None,
     )
 
 
