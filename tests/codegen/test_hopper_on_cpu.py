@@ -202,7 +202,7 @@ WGMMA = {
     "the bound of rows": ("m < M && n < N", "n < N"),
     "the bound of columns": ("m < M && n < N", "m < M"),
     "the place of B": ("a_tile + Config::kATileBytes", "a_tile + Config::kATileBytes / 2"),
-    "the bytes of a stage": ("(Config::kStageBytes);", "(Config::kATileBytes);"),
+    "the bytes of a stage": ("(Config::kStageBytes - kComputedBytes)", "(Config::kATileBytes)"),
     "the arrivals of a stage": ("kReaders = 8", "kReaders = 7"),
     "barriers that are not shown": ("  fence_barrier_init();", ""),
     "no barrier after the first thread": ("  __syncthreads();\n", ""),

@@ -178,7 +178,7 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     results = {n.output for n in nodes}
     others = tuple(o for o in segment.outputs if o.value not in results)
     is_read = any(not results.isdisjoint(n.inputs) for n in segment.nodes)
-    if is_read and (len(nodes) != 1 or any(o.alias is not None for o in segment.outputs)):
+    if is_read and (len(nodes) != 1 or segment.effects.in_place):
         return TOO_EARLY
     if not is_read:
         if len(segment.outputs) - len(others) != len(nodes) or len(others) > MOST_SIBLINGS:

@@ -34,7 +34,7 @@ class Siblings:
 
 def siblings(fusion: Fusion, outputs: tuple[Output, ...]) -> Siblings | Refusal:
     """Return some outputs of a fusion with known sizes, or why no flat loop computes them."""
-    if any(o.alias is not None for o in outputs):
+    if any(o.value in fusion.effects.into for o in outputs):
         return Refusal("in_place", "a fused pointwise output of a scatter must have its own memory")
     part = needed(fusion, outputs)
     read = {v for n in part.nodes for v in n.inputs} | {o.value for o in part.outputs}

@@ -228,7 +228,9 @@ def _check_shift(crossing: Crossing) -> Refusal | None:
     indices = (i for made in lowering.made.values() for _, i in made.gathered)
     if not {*loads}.isdisjoint(instances_under(indices)):
         # Elements of vectors that begin before a line, or end behind it, are not filled.
-        return Refusal("access", "indices go through the tile, of which not all places are filled")
+        return Refusal(
+            "access", "indices go through the tile, but not all of its places are filled"
+        )
     return None
 
 
