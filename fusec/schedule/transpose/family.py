@@ -228,9 +228,7 @@ def _check_shift(crossing: Crossing) -> Refusal | None:
     indices = (i for made in lowering.made.values() for _, i in made.gathered)
     if not {*loads}.isdisjoint(instances_under(indices)):
         # Elements of vectors that begin before a line, or end behind it, are not filled.
-        return Refusal(
-            "access", "indices go through the tile, but not all of its places are filled"
-        )
+        return Refusal("access", "indices go through the tile, whose places are not all filled")
     return None
 
 
