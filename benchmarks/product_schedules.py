@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import replace
 from fnmatch import fnmatch
 from functools import partial
@@ -169,6 +170,17 @@ class Priced:
     def seconds(self, p: MatmulParameters) -> float:
         """Return the predicted time, without the launch."""
         return seconds(p, self.work, self.target)
+
+    def priced_for(self, target: Target) -> Priced:
+        """Return the same product with the costs of another target."""
+        found = copy(self)
+        found.target = target
+        return found
+
+    def over_best(self, made: Mapping[str, MatmulParameters], times: Mapping[str, float]) -> float:
+        """Return the time of the cheapest of some schedules over that of the fastest of them."""
+        chosen = min(made, key=lambda text: self.seconds(made[text]))
+        return times[chosen] / min(times[text] for text in made)
 
     def of(self, texts: Iterable[str]) -> dict[str, MatmulParameters]:
         """Return the schedules of lines, those that are legal."""

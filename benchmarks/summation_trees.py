@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.entry import end_with
@@ -36,8 +37,7 @@ def trees_of(program: Compilation, sizes: dict[str, int]) -> tuple[str, ...] | N
     posts = program.posts
     if not posts.covers(sizes):
         return None
-    orders = {name: order.at(sizes) for name, order in posts.orders.items()}
-    return tuple(summation_trees(program.local, orders).values())
+    return tuple(summation_trees(program.local, posts.orders_at(sizes)).values())
 
 
 def counts(file: Path, most: int) -> tuple[str, int, int] | None:
@@ -55,9 +55,7 @@ def counts(file: Path, most: int) -> tuple[str, int, int] | None:
     planned: set[tuple[str, ...] | None] = set()
     size = 1
     while size <= most:
-        (program, *_) = driver.programs(str(file), CompileOptions(
-            targets=(TARGET,), targets_given=True, sizes={batch: size},
-        ))  # fmt: skip
+        (program, *_) = driver.programs(str(file), replace(options, sizes={batch: size}))
         planned.add(trees_of(program, dict(program.local.hints)))
         size *= STEP
     return batch, len(one - {None}), len(planned - {None})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass
 from math import exp, log
 from statistics import mean
@@ -24,10 +23,7 @@ class _Product:
 
     def loss(self, target: Target) -> float:
         """Return log(time of the cheapest by a target's costs / time of the fastest)."""
-        priced = copy(self.priced)
-        priced.target = target
-        chosen = min(self.made, key=lambda text: priced.seconds(self.made[text]))
-        return log(self.times[chosen] / min(self.times[text] for text in self.made))
+        return log(self.priced.priced_for(target).over_best(self.made, self.times))
 
 
 class Choices:

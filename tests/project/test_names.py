@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,9 +54,6 @@ REJECTED = {
 }
 """Words that a CUDA or compiler engineer would stumble over in a name, with the standard term."""
 
-PENDING: Mapping[str, str] = {}
-"""Names by file that still have such words; each is removed here when it is renamed."""
-
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _C_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _C_TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|\{#.*?#\}|\"[^\"\n]*\"", re.DOTALL)
@@ -105,11 +102,7 @@ def found() -> Iterator[tuple[str, str, str]]:
 
 
 def test_names_are_standard_terms() -> None:
-    new = [
-        f"{file}: `{name}`: {term}"
-        for file, name, term in found()
-        if name not in PENDING.get(file, "").split()
-    ]
+    new = [f"{file}: `{name}`: {term}" for file, name, term in found()]
     assert not new, "\n".join(new)
 
 

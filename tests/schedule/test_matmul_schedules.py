@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from copy import copy
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -46,8 +45,7 @@ def over_best(product: Priced, *kernels: str) -> float:
     """Return the time of the cheapest measured schedule over that of the fastest."""
     times: dict[str, float] = dict(map(tuple, ROWS[product.row.name]["schedules"]))
     made = {t: p for t, p in product.of(times).items() if not kernels or p.kernel in kernels}
-    chosen = min(made, key=lambda text: product.seconds(made[text]))
-    return times[chosen] / min(times[text] for text in made)
+    return product.over_best(made, times)
 
 
 @pytest.mark.parametrize("product", SUITE, ids=lambda p: name_of(*p))
@@ -72,9 +70,7 @@ def priced(name: str) -> Priced:
 
 def with_costs(product: Priced, **costs: Any) -> Priced:
     """Return a product with other coefficients of the cost model."""
-    changed = copy(product)
-    changed.target = replace(HOPPER, cost=replace(HOPPER.cost, **costs))
-    return changed
+    return product.priced_for(replace(HOPPER, cost=replace(HOPPER.cost, **costs)))
 
 
 def losses(**costs: Any) -> dict[str, float]:
