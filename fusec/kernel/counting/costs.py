@@ -108,7 +108,7 @@ def _multiplied_stages(site: Site) -> Cost:
     """Return the cost of the loop of a warpgroup that multiplies (matmul_hopper.cuh)."""
     swap_ab = bool(site["Config::kSwapAB"])
     columns = site["Config::kTileM" if swap_ab else "Config::kTileN"]
-    blocks = site["Config::kSumsOwn"] / (columns / 2)
+    blocks = site["Config::kAccumulators"] / (columns / 2)
     each = {TENSOR: site["Config::kTileK"] / 16 * blocks, BARRIER: 2, INTEGER: 16, BRANCH: 2}
     return Cost({INTEGER: 16, BARRIER: 1}, "step", ceil(site["K"] / site["Config::kTileK"]), each)
 

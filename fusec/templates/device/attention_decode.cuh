@@ -206,8 +206,8 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
   const auto queries = load_queries<Config>(shared, query);
   int stage = 0;
   for (int tile = first; tile < tiles.last; tile += kStep) {
-    // The keys of the oldest stage have landed, and all lanes are done with the one before, which is
-    // filled next.
+    // The keys of the oldest stage have landed, and all lanes are done with the one before, which
+    // is filled next.
     copy_wait<2 * Config::kStages - 3>();
     __syncwarp();
     load(stage == 0 ? Config::kStages - 1 : stage - 1);
@@ -215,7 +215,7 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
     const unsigned char* const here = ring + stage * Config::kStageBytes;
     float s[Config::kKeys / 8][4];
     multiply_tile<Config>(s, queries, reinterpret_cast<const T*>(here));
-    auto& flat = reinterpret_cast<float(&)[Config::kKeys / 2]>(s);
+    auto& flat = reinterpret_cast<float (&)[Config::kKeys / 2]>(s);
     score(flat, tile * Config::kKeys);
     if (own.rows.push(flat, scale_log2)) {
 #pragma unroll
@@ -253,7 +253,7 @@ struct DecodeParts {
 // A warp: what it has, as a part in shared memory.
 template <class Config, int kPitch>
 __device__ __forceinline__ void store_partial(DecodeParts<Config, kPitch> parts, int part,
-                                           const DecodeSums<Config>& own) {
+                                              const DecodeSums<Config>& own) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -341,8 +341,8 @@ __device__ __forceinline__ void visit_parts(DecodeParts<Config, kPitch> parts, f
 // A block: a part of what several blocks have, of its own warps' parts.
 template <class Config, int kPitch>
 __device__ __forceinline__ void store_block_partial(DecodeParts<Config, Config::kValueFeatures> all,
-                                            int part, DecodeParts<Config, kPitch> own,
-                                            float scale) {
+                                                    int part, DecodeParts<Config, kPitch> own,
+                                                    float scale) {
   visit_parts<Config::kWarps, 4>(own, scale, [&](int row, int column, const DecodeWhole<4>& whole) {
     store(all.sums(part) + row * Config::kValueFeatures + column, whole.sums);
     if (column == 0) {

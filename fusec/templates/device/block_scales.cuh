@@ -69,8 +69,8 @@ struct PlainZeroPoints {
   static constexpr int kAdded = 0;         // to each of them
 };
 
-// What is taken off integers of an operand: as many as scales, halves as they are, or integers, plus
-// what is added.
+// What is taken off integers of an operand: as many as scales, halves as they are, or integers,
+// plus what is added.
 template <class Policy, class Values>
 struct ZeroPointsOf {
   using Value = typename Values::Value;

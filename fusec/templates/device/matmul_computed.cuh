@@ -1,9 +1,9 @@
-// The producers of a TMA + wgmma product whose few rows of A are computed (sm_90a), a warpgroup:
-// its first warp has B copied into a ring of stages (matmul_hopper.cuh), the others write A, of
-// every kWriters-th stage each, so that one reads what elements are made of while others write.
-// What is computed waits in registers for its stage to be free. A ring has as many stages as
-// writers at least: a parity tells a stage's next turn from the last one, but not from the one
-// after. `Config` is the struct at the top of a kernel.
+// Producer warpgroup of a TMA + wgmma GEMM with small M that computes A on the fly (sm_90a). The
+// first warp loads B into a ring of stages (matmul_hopper.cuh); each of the other kWriters warps
+// computes A for every kWriters-th stage, so the reads of one warp overlap with the writes of
+// another. Computed elements wait in registers until their stage is free. The ring has at least as
+// many stages as writers, because a parity can only distinguish consecutive phases of a stage.
+// `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "computed_rows.cuh"
@@ -12,20 +12,20 @@
 
 namespace fusec {
 
-// Lanes of a warp that say that all have written their part of a stage: in debug builds each does
-// so for itself, since racecheck does not follow the warp's barrier in front of one lane's arrival.
+// Lanes of a warp that arrive at the barrier of a written stage: one, or in debug builds all, since
+// racecheck does not model the __syncwarp before a single lane's arrival.
 #ifdef FUSEC_DEBUG
 inline constexpr int kArrivingLanes = 32;
 #else
 inline constexpr int kArrivingLanes = 1;
 #endif
-inline constexpr int kFillers = 1 + kArrivingLanes;  // arrivals that fill a stage
+inline constexpr int kFillers = 1 + kArrivingLanes;  // arrivals that complete a stage
 
-// A warp, number `writer` of kWriters: writes the rows of A of every kWriters-th step. Rows beyond
-// those of A are the last one, for sums that nobody stores; columns are zeros there as those of B
-// are, which infinite ones must not meet. No branch is in the way: what all of a lane's elements are
-// made of is on its way before the first one is. Row r of a tile has 64 elements of K, of which
-// neighbouring eights change places as the 128-byte swizzle has it.
+// Warp number `writer` of kWriters: writes the rows of A for every kWriters-th K step. Rows past
+// the end of A repeat the last row, whose results are never stored; columns past the end are zero,
+// as in B, so that no Inf is multiplied by garbage. The code is branch-free: all inputs of a lane's
+// elements are in flight before the first element is computed. A row of the tile has 64 elements of
+// K, permuted in groups of eight by the 128-byte swizzle.
 template <class Config, class A, class Index>
 __device__ __forceinline__ void write_rows(unsigned char* shared, const A& a, Index depth,
                                            int first, int last, int writer) {
@@ -55,13 +55,13 @@ __device__ __forceinline__ void write_rows(unsigned char* shared, const A& a, In
       const int row = own * (32 / kInRow) + lane / kInRow;
       store(a_tile + (row * kInRow + (lane % kInRow ^ row % kInRow)) * 4, made[own]);
     }
-    fence_proxy_async_shared_cta();  // wgmma reads what each lane has written
+    fence_proxy_async_shared_cta();  // makes this lane's writes visible to wgmma
     __syncwarp();
     if (lane < kArrivingLanes) full[stage].arrive();
   }
 }
 
-// The producers, all threads of their warpgroup: steps `first` to before `last` of a tile.
+// Producers, all threads of their warpgroup: K steps [first, last) of a tile.
 template <class Config, class Pipeline, class A, class Index>
 __device__ __forceinline__ void fill_stages(unsigned char* shared, const A& a, TileSource b,
                                             Index depth, int first, int last) {

@@ -1,8 +1,8 @@
-// The main loop of a matrix product whose B is integers of 8 or 4 bits and whose A is halves, beside
-// that of matmul_hopper.cuh: the same ring, whose stages are 128 or 64 elements of K deep. Operands
-// are swapped: B's columns are the rows of wgmma, from registers. Each thread makes halves of what
-// its rows have in shared memory, so that nothing is written there but by copies. A lies in panels of
-// 64 elements of K; it is K-major, B is not of need.
+// Main loop of a GEMM with 8- or 4-bit integer weights B and 16-bit floats A. It uses the ring of
+// matmul_hopper.cuh with stages 128 or 64 elements of K deep. A and B are swapped: columns of B are
+// the rows of wgmma and come from registers, where each thread converts its own elements to 16-bit
+// floats, so shared memory is only written by copies. A is K-major and stored in panels of 64
+// elements of K; B is K-major or N-major.
 #pragma once
 
 #include "block_scales.cuh"
@@ -12,19 +12,20 @@
 
 namespace fusec {
 
-// Groups of elements of K that a stage has, or has a part of.
+// Quantization groups along K that overlap a stage.
 template <class Config>
 inline constexpr int kStageGroups =
     Config::kGroup < Config::kTileK ? Config::kTileK / Config::kGroup : 1;
 
-// A thread: what its two rows of wgmma are lowered and multiplied by in a stage, each twice.
+// Zero points and scales of a thread's two rows of wgmma in one stage, each duplicated in both
+// halves of a register.
 template <class Config>
 struct StageFactors {
   u32 scales[kStageGroups<Config>][2];
   u32 zeros[kStageGroups<Config>][2];
 };
 
-// The same as it lies in memory: nobody waits for it before a stage needs it.
+// The same factors as loaded from memory; they are only waited for when a stage needs them.
 template <class Config>
 struct LoadedFactors {
   static constexpr int kRowDistance = Config::kBKMajor ? 8 : 1;
@@ -63,8 +64,9 @@ struct LoadedFactors {
   }
 };
 
-// The warps beside the one that loads: what a CTA's steps are lowered and multiplied by is fetched into
-// L2. Across K each stage has lines of its own, for which memory would be waited for.
+// Prefetches the scales and zero points of a CTA's steps into L2. Called by the producer warps that
+// do not load tiles. For N-major weights each stage has cache lines of its own, so consumers would
+// otherwise wait for DRAM.
 template <class Config, class Scales, class Zeros>
 __device__ __forceinline__ void prefetch_factors(int first, int last, const Scales& scales,
                                                  const Zeros& zeros) {
@@ -80,10 +82,10 @@ __device__ __forceinline__ void prefetch_factors(int first, int last, const Scal
   }
 }
 
-// A thread: two neighbours along K of one of its rows, of 16 elements of K from `depth` on of a stage,
-// the first half of them or the second. tile: of B, swizzled, a row of which has the bytes of a stage
-// along K, and 128 across it, or 64 where they are half as many. Along K its rows are `row` and the
-// eighth after it; across K `row`, which is even, and the next.
+// Returns two neighbours along K of one of the thread's rows as 16-bit floats: in the 16 elements
+// of K that start at `depth`, in the first or second half. `tile`: the swizzled tile of B; its rows
+// have the bytes of a stage if K-major, else 128 bytes, or 64 with two weights per byte along N.
+// `which` selects row `row` or `row` + 8 if K-major, else the even `row` or the next one.
 template <class Config>
 __device__ __forceinline__ u32 widen_neighbours(const unsigned char* tile, int row, int which,
                                                 int depth, int half) {
@@ -96,7 +98,7 @@ __device__ __forceinline__ u32 widen_neighbours(const unsigned char* tile, int r
     const int within = at % 16 + (half * 8 + lane % 4 * 2) / Codes::kNeighbours;
     return Codes::neighbours(tile + (row + which * 8) * kPitch + chunk * 16 + within);
   } else if constexpr (Config::kPaired) {
-    const int line = (depth + half * 8) / 2 + lane % 4;  // of 128 bytes: two rows of 64
+    const int line = (depth + half * 8) / 2 + lane % 4;  // a line of 128 bytes holds two rows of 64
     const int chunk = row / 32 ^ line % 4;
     const unsigned char* const first = tile + line * 128 + chunk * 16 + row / 2 % 16;
     return Codes::across(first[0], first[64], which);
@@ -114,11 +116,11 @@ __device__ __forceinline__ u32 widen_neighbours(const unsigned char* tile, int r
   }
 }
 
-// Steps of 16 elements of K of a piece, half of a stage.
+// Steps of 16 elements of K in half a stage.
 template <class Config>
 inline constexpr int kPieceSteps = Config::kTileK / 32;
 
-// A thread: the fragments of the kPiece-th half of a stage.
+// Converts a thread's fragments for half number kPiece of a stage.
 template <class Config, int kPiece>
 __device__ __forceinline__ void widen_fragments(u32 (&a)[kPieceSteps<Config>][4],
                                                 const unsigned char* tile, int row,
@@ -136,40 +138,42 @@ __device__ __forceinline__ void widen_fragments(u32 (&a)[kPieceSteps<Config>][4]
   }
 }
 
-// One warpgroup: sums += the products of 64 of B's columns, all of A's rows and the kPiece-th half of
-// a stage; without `adds` they begin as 0. Asynchronous: between wgmma_fence and wgmma_commit.
+// accumulators += the products of 64 columns of B, all rows of A and half number kPiece of a stage;
+// with adds = 0 they are overwritten. Called by one warpgroup, asynchronous: between wgmma_fence
+// and wgmma_commit.
 template <class Config, int kPiece>
-__device__ __forceinline__ void multiply_converted_piece(float (&sums)[Config::kSumsOwn],
-                                                         const u32 (&a)[kPieceSteps<Config>][4],
-                                                         const unsigned char* panels, int adds) {
+__device__ __forceinline__ void multiply_converted_piece(
+    float (&accumulators)[Config::kAccumulators], const u32 (&a)[kPieceSteps<Config>][4],
+    const unsigned char* panels, int adds) {
   constexpr int kFirst = kPiece * kPieceSteps<Config>;
   const unsigned char* const panel = panels + kFirst / 4 * (Config::kTileM * 128);
 #pragma unroll
   for (int step = 0; step < kPieceSteps<Config>; ++step) {
     wgmma_converted<Config::kTileM, typename Config::T>(
-        sums, a[step], operand_descriptor<true>(panel, kFirst % 4 + step), step > 0 ? 1 : adds);
+        accumulators, a[step], operand_descriptor<true>(panel, kFirst % 4 + step),
+        step > 0 ? 1 : adds);
   }
 }
 
-// A consumer, all threads of its warpgroup: sums += the products of the same steps, as
-// multiply_stages does. The fragments of one piece of a stage are made while the products of
-// another run; a stage is handed back when those of its last piece have ended.
+// Consumer, all threads of a warpgroup: accumulators += the products of the same K steps, as in
+// multiply_stages. Converting the fragments of one half stage overlaps with the products of the
+// other half; a stage is released when the products of its second half are complete.
 template <class Config, class Pipeline = PlainPipeline, class Scales, class Zeros>
-__device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOwn],
+__device__ __forceinline__ void multiply_converted(float (&accumulators)[Config::kAccumulators],
                                                    unsigned char* shared, int first, int last,
                                                    int& stage, u32& parity, const Scales& scales,
                                                    const Zeros& zeros) {
   constexpr int kRows = Pipeline::kRows;
   constexpr int kColumns = Pipeline::kColumns;
   static_assert(Config::kTileK == 128 || Config::kTileK == 64);
-  // Stages whose factors are on their way, as registers are left for.
+  // Stages whose factors are loaded ahead, limited by registers.
   constexpr bool kFew = Config::kResident == 1 && kStageGroups<Config> * Config::kTileM <= 256;
   constexpr int kAhead = kStageGroups<Config> == 1 || kFew ? 2 : 1;
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   const int lane = threadIdx.x % 32;
-  const int row = warpgroup_number() * 64 + threadIdx.x / 32 % 4 * 16 +
-                  lane / 4 * (Config::kBKMajor ? 1 : 2);
+  const int row =
+      warpgroup_number() * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4 * (Config::kBKMajor ? 1 : 2);
   u32 even[kPieceSteps<Config>][4];
   u32 odd[kPieceSteps<Config>][4];
   LoadedFactors<Config> ahead[kAhead] = {};
@@ -188,20 +192,20 @@ __device__ __forceinline__ void multiply_converted(float (&sums)[Config::kSumsOw
     wgmma_wait<1>();
     widen_fragments<Config, 0>(even, tile, row, own);
     wgmma_fence();
-    multiply_converted_piece<Config, 0>(sums, even, panels, step > first);
+    multiply_converted_piece<Config, 0>(accumulators, even, panels, step > first);
     wgmma_commit();
     wgmma_wait<1>();
     if (step > first && lane == 0) release_stage<kRows, kColumns>(empty[previous]);
     widen_fragments<Config, 1>(odd, tile, row, own);
     wgmma_fence();
-    multiply_converted_piece<Config, 1>(sums, odd, panels, 1);
+    multiply_converted_piece<Config, 1>(accumulators, odd, panels, 1);
     wgmma_commit();
     previous = stage;
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
   wgmma_wait<0>();
-  wgmma_pin(sums);
+  wgmma_pin(accumulators);
   if (first < last && lane == 0) release_stage<kRows, kColumns>(empty[previous]);
 }
 

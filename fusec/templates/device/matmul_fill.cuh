@@ -1,6 +1,6 @@
-// Copies one kRows x kColumns tile of a matrix into shared memory as 16-bit floats, zeros beyond
-// its ends. Every thread of the CTA calls it, then commits the cp.async group and synchronises
-// before reading. Rows of the shared tile are kPitch elements apart, a multiple of 16 bytes.
+// Copies a kRows x kColumns tile of a matrix into shared memory as 16-bit floats, zero-filled out
+// of bounds. All threads of the CTA call it, then commit the cp.async group and synchronize before
+// reading. The row pitch in shared memory is kPitch elements, a multiple of 16 bytes.
 #pragma once
 
 #include "async_copy.cuh"
@@ -9,7 +9,7 @@
 
 namespace fusec {
 
-// Copies the first `bytes` of 16 and fills the others with zeros.
+// Copies the first `bytes` of 16 bytes and zero-fills the rest.
 __device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -17,10 +17,10 @@ __device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* gl
                : "memory");
 }
 
-// kChunk elements are copied at a time, 16 bytes of a type that is copied as it is.
-// `row`, `column`: where the tile begins; `rows`, `columns`: the extents of the matrix. With kAsync
-// the columns are contiguous and every row begins at a multiple of 16 bytes; elements of another
-// type than the tile's are converted, then no copy is asynchronous.
+// Copies chunks of kChunk elements, 16 bytes if no conversion is needed. `row`, `column`: the
+// origin of the tile; `rows`, `columns`: the extents of the matrix. kAsync: the columns are
+// contiguous and every row is 16-byte aligned. Elements of a different type than the tile's are
+// converted, which disables cp.async.
 template <int kRows, int kColumns, int kPitch, int kThreads, bool kAsync, int kChunk = 8, class T,
           class S, class Index>
 __device__ __forceinline__ void matmul_fill(T* tile, const S* matrix, Index row, Index column,

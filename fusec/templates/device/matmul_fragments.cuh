@@ -1,7 +1,7 @@
-// The sums of a tensor-core product, given out as neighbours of one row. They lie in blocks of 16
-// rows and 8 columns: a lane holds two neighbouring columns of two rows, eight apart, enough for an
-// access of 4 bytes of a half type. For wider ones the four lanes of a quad exchange columns, after
-// which each has all eight of one block in four.
+// Visits the accumulators of a tensor-core GEMM in groups of neighbouring columns. Accumulators
+// come in blocks of 16 rows by 8 columns: a lane holds two neighbouring columns of rows r and r +
+// 8, enough for 4-byte accesses of 16-bit types. For wider accesses the four lanes of a quad
+// transpose four blocks, after which each lane holds all eight columns of one block.
 #pragma once
 
 #include "shuffle.cuh"
@@ -9,9 +9,9 @@
 
 namespace fusec {
 
-// v[2 f + e] is column 2 q + e of block f in lane q of a quad; after it, v[i] is column i of block
-// q. A transpose of a 4 x 4 matrix of pairs: first within 2 x 2 pieces, then between them. All
-// lanes of the warp call it.
+// Transposes a 4 x 4 matrix of pairs across a quad: before, v[2 f + e] is column 2 q + e of block f
+// in lane q; afterwards, v[i] is column i of block q. First within 2 x 2 submatrices, then between
+// them. All lanes of the warp call it.
 __device__ __forceinline__ void transpose_quad(float (&v)[8], int q) {
 #pragma unroll
   for (int bit = 1; bit <= 2; bit *= 2) {
@@ -31,9 +31,9 @@ __device__ __forceinline__ void transpose_quad(float (&v)[8], int q) {
   }
 }
 
-// One warp: visit(row, column, acc) for all sums of kBlocks neighbouring blocks, kWidth
-// neighbouring columns at a time; at(block, i) is number i of the four sums that this lane holds of
-// a block.
+// Calls visit(row, column, acc) for all accumulators of kBlocks adjacent blocks, kWidth
+// neighbouring columns at a time; at(block, i) is the i-th of this lane's four accumulators of a
+// block. Called by one warp.
 template <int kWidth, int kBlocks, class At, class Visit>
 __device__ __forceinline__ void visit_blocks(const At& at, const Visit& visit) {
   const int lane = threadIdx.x % 32;

@@ -1,12 +1,12 @@
-// Groups of the rows of a matrix product, or of what it sums over, told by the end of each in a
-// buffer in increasing order. What is read is clamped, so that wrong ends give wrong numbers only.
+// Groups of rows (or of elements of K) of a grouped GEMM, defined by a buffer of nondecreasing end
+// offsets. Offsets are clamped, so invalid ones cause wrong results but no out-of-bounds access.
 #pragma once
 
 #include "shuffle.cuh"
 
 namespace fusec {
 
-// A part of the axis that is cut: of group `index`, elements `first` to before `end`.
+// A range of the grouped axis: elements [first, end) of group `index`.
 template <class Index>
 struct MatmulGroup {
   int index;
@@ -14,7 +14,7 @@ struct MatmulGroup {
   Index end;
 };
 
-// The end of group g of an axis of `extent` elements; 0 before the first group.
+// Returns the end of group g on an axis of `extent` elements; 0 for g < 0.
 template <class Index, class E>
 __device__ __forceinline__ Index group_end(const E* ends, i64 stride, int g, Index extent) {
   if (g < 0) return 0;
@@ -22,7 +22,7 @@ __device__ __forceinline__ Index group_end(const E* ends, i64 stride, int g, Ind
   return end < 0 ? 0 : end < extent ? static_cast<Index>(end) : extent;
 }
 
-// All elements of group g.
+// Returns all elements of group g.
 template <class Index, class E>
 __device__ __forceinline__ MatmulGroup<Index> group_elements(const E* ends, i64 stride, int g,
                                                              Index extent) {
@@ -31,9 +31,9 @@ __device__ __forceinline__ MatmulGroup<Index> group_elements(const E* ends, i64 
   return {g, first, first < end ? end : first};
 }
 
-// The rows from tile number `tile` of kTile rows on, where the tiles of every group begin at its
-// first row. Rows behind the last group are group number `groups`; above it, there is no such tile.
-// All lanes of a warp call it, each looks at one group in 32.
+// Returns the rows of tile number `tile`, kTile rows high, where each group starts a new tile. Rows
+// after the last group form group number `groups`; a larger group number means there is no such
+// tile. All lanes of a warp call it; each examines one group in 32.
 template <int kTile, class Index, class E>
 __device__ __forceinline__ MatmulGroup<Index> group_of_tile(const E* ends, i64 stride, int groups,
                                                             Index extent, int tile) {

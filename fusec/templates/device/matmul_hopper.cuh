@@ -1,14 +1,14 @@
-// A TMA + wgmma matrix product on 16-bit operands: its main loop, and the steps of that. One thread
-// loads, warpgroups multiply, and a ring of stages in shared memory, each 64 elements of K deep,
-// lies between them. `Config` is the struct at the top of a kernel: its tile, stages, roles, and
-// where in shared memory the ring and its barriers are. Of f32 in 10 bits (Tf32) a stage is 32
-// elements deep, and both operands are K-major.
-// An operand is K-major (contiguous along K) or not (contiguous along M or N). Its shared tile is
-// 128-byte swizzled: K-major, one row of 64 elements of K per row of the tile; else blocks of 64
-// rows of the tile, each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024
-// bytes.
-// wgmma takes 64 rows of its first operand and any number of columns of its second. A tile of few
-// rows has B's columns in place of the rows (kSwapAB): what is summed is the tile, transposed.
+// Main loop of a warp-specialized TMA + wgmma GEMM with 16-bit operands. One producer thread loads
+// tiles into a ring of stages in shared memory, each 64 elements of K deep, and consumer warpgroups
+// multiply them. `Config` is the struct at the top of the kernel: its tile, stages and warp roles,
+// and the offsets of the ring and its barriers in shared memory. With Tf32 operands a stage is 32
+// elements deep and both operands are K-major.
+// An operand is either K-major (contiguous along K) or MN-major (contiguous along M or N). Its tile
+// in shared memory has the 128-byte swizzle: a K-major tile has one row of 64 elements of K per row
+// of the tile; an MN-major tile consists of blocks 64 rows wide and 64 elements of K deep. Tiles
+// are aligned to 1024 bytes.
+// wgmma multiplies 64 rows of its first operand by any number of columns of its second. For small
+// M, kSwapAB reverses the roles of A and B, so the accumulators hold the transposed tile.
 #pragma once
 
 #include "cluster.cuh"
@@ -20,34 +20,33 @@
 namespace fusec {
 
 inline constexpr int kBlockBytes = 64 * 128;  // 64 rows of 64 elements
-inline constexpr int kTurns = 1;              // named barriers, one for each warpgroup
+inline constexpr int kTurns = 1;              // first of the named barriers, one per warpgroup
 
-// The part of an operand that a CTA loads for the CTAs of its cluster that have it in common, which
-// are those of `blocks`.
+// Which part of a multicast operand this CTA loads, and for which CTAs of its cluster (a bit mask).
 struct Sharing {
   int part;
   u16 blocks;
 };
 
-// Of A, or else of B, where a cluster has kRows by kColumns tiles, counted down the columns: those
-// of a row have A in common, those of a column B.
+// The multicast of A (kOfA) or B in a cluster of kRows x kColumns tiles, with ranks in column-major
+// order: CTAs in the same row share A, CTAs in the same column share B.
 template <bool kOfA, int kRows, int kColumns>
 __device__ __forceinline__ Sharing sharing() {
   if constexpr (kRows * kColumns == 1) return {0, 1};
   const int rank = static_cast<int>(cluster_rank());
   const int row = kColumns == 1 ? rank : rank % kRows;
   const int column = kColumns == 1 ? 0 : rank / kRows;
-  constexpr int kColumn = (1 << kRows) - 1;  // a bit for each CTA of a column, then of a row
+  constexpr int kColumn = (1 << kRows) - 1;  // one bit per CTA of a column; below, of a row
   constexpr int kRow = ((1 << kRows * kColumns) - 1) / kColumn;
   if constexpr (kOfA) return {column, static_cast<u16>(kRow << row)};
   return {row, static_cast<u16>(kColumn << column * kRows)};
 }
 
-// One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth`
-// on. Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no
-// other code. Of an operand that kParts CTAs of a cluster share each loads `own`, into all of them:
-// a part of the rows, or of the elements of K where these are not contiguous. kOnce: nobody else
-// asks for it, so that it leaves L2 first.
+// Loads rows [position, position + kExtent) and 64 elements of K starting at `depth`. Called by one
+// thread. Out-of-bounds elements are zero-filled and still count as transferred bytes, so ragged
+// tiles need no special case. If kParts CTAs of a cluster share the operand, each multicasts one
+// part of it to all of them: a range of rows if K-major, else a range of elements of K. kOnce: the
+// operand is read only once, so L2 may evict it first.
 template <int kExtent, bool kKMajor, int kParts = 1, bool kOnce = false>
 __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMap* map,
                                              Barrier* barrier, int position, int depth, int batch,
@@ -93,8 +92,9 @@ __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMa
   }
 }
 
-// The shared-memory descriptor of the 16 elements of K from 16 * step on. Along K a K-major tile
-// advances inside its swizzled rows, any other tile by two atoms of eight rows.
+// Returns the shared-memory descriptor of the 16 elements of K that start at 16 * step. A step
+// advances within the swizzled rows of a K-major tile, and by two atoms of eight rows of an
+// MN-major one.
 template <bool kKMajor>
 __device__ __forceinline__ u64 operand_descriptor(const unsigned char* tile, int step) {
   if constexpr (kKMajor) {
@@ -108,11 +108,11 @@ struct Tf32;  // wgmma_tf32.cuh
 template <int kN>
 __device__ __forceinline__ void wgmma_tf32(float* d, u64 a, u64 b, int scale_d);
 
-// One warpgroup: sums += A B for 64 rows of A and as many further ones as kBlocks says, kTileN
-// columns of B and the elements of K of a stage; without `adds` they begin as 0. Asynchronous:
-// between wgmma_fence and wgmma_commit.
+// accumulators += A B for one stage: 64 * kBlocks rows of A by kTileN columns of B. With adds = 0
+// they are overwritten. Called by one warpgroup, asynchronous: between wgmma_fence and
+// wgmma_commit.
 template <class T, int kTileN, bool kAKMajor, bool kBKMajor, int kBlocks = 1>
-__device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 2],
+__device__ __forceinline__ void multiply_stage(float (&accumulators)[kBlocks * kTileN / 2],
                                                const unsigned char* a_tile,
                                                const unsigned char* b_tile, int adds) {
 #pragma unroll
@@ -121,7 +121,7 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 
     for (int block = 0; block < kBlocks; ++block) {
       const u64 a = operand_descriptor<kAKMajor>(a_tile + block * kBlockBytes, step);
       const u64 b = operand_descriptor<kBKMajor>(b_tile, step);
-      float* const d = sums + block * (kTileN / 2);
+      float* const d = accumulators + block * (kTileN / 2);
       if constexpr (kIsSame<T, Tf32>) {
         static_assert(kAKMajor && kBKMajor);
         wgmma_tf32<kTileN>(d, a, b, step > 0 ? 1 : adds);
@@ -132,9 +132,9 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 
   }
 }
 
-// One thread: the barriers of a ring; the block's barrier, or the cluster's, follows. kReaders:
-// warps that read a stage, of all CTAs that it is loaded for; kFillers: threads that arrive when they
-// have asked for, or written, what is theirs of one.
+// Initializes the barriers of the ring. Called by one thread, before a barrier of the CTA or the
+// cluster. kReaders: warps that read a stage, in all CTAs that receive it; kFillers: threads that
+// arrive after they issued their loads or wrote their part of a stage.
 template <class Config, int kReaders = 4 * Config::kConsumers, int kFillers = 1>
 __device__ __forceinline__ void init_stages(unsigned char* shared) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
@@ -146,8 +146,8 @@ __device__ __forceinline__ void init_stages(unsigned char* shared) {
   fence_barrier_init();
 }
 
-// What of an operand a tile needs: from row (or column) `position` of its batch on, and of the B of
-// a joined product too.
+// The source of an operand's tile: its tensor map, first row or column and batch; `second` is the
+// second B of a dual GEMM.
 struct TileSource {
   const TensorMap* map;
   int position;
@@ -155,23 +155,23 @@ struct TileSource {
   const TensorMap* second;
 };
 
-// How the stages of a tile are loaded and multiplied; the `Pipeline` of a kernel derives from it
-// and says in what it differs.
+// How the stages of a tile are loaded and multiplied. The `Pipeline` of a kernel derives from this
+// struct and overrides what differs.
 struct PlainPipeline {
-  static constexpr int kRows = 1;           // tiles of a cluster whose CTAs have B in common
-  static constexpr int kColumns = 1;        // and of those that have A in common
-  static constexpr bool kPingPong = false;  // two warpgroups take turns, each with its own tiles
-  static constexpr bool kJoined = false;    // half of B's columns are those of a second operand
-  static constexpr int kPanels = 1;         // loads of A's tile by 64 elements of K; 0: computed
-  static constexpr bool kOnceA = false;     // nobody else asks for what is loaded of A
-  static constexpr bool kOnceB = false;     // and of B
-  static constexpr int kPacked = 1;         // elements of K that are one of B's map
-  static constexpr int kAcross = 0;         // columns that are one of it, where bytes lie across K
+  static constexpr int kRows = 1;           // tiles of a cluster that share B
+  static constexpr int kColumns = 1;        // tiles of a cluster that share A
+  static constexpr bool kPingPong = false;  // two warpgroups alternate, each with its own tiles
+  static constexpr bool kJoined = false;    // dual GEMM: half of the columns belong to a second B
+  static constexpr int kPanels = 1;         // loads per tile of A; 0: A is computed
+  static constexpr bool kOnceA = false;     // A is read only once
+  static constexpr bool kOnceB = false;     // B is read only once
+  static constexpr int kPacked = 1;         // elements of K per element of B's tensor map
+  static constexpr int kAcross = 0;         // the same for columns, if B is N-major and packed
 };
 
-// The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
-// free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. What lies across K
-// comes by one copy.
+// Producer, one thread: loads the K steps [first, last) of a tile, each as soon as its stage is
+// free. `stage` and `parity` persist across tiles and start at 0 and 1. A tile of N-major packed
+// weights is one copy.
 template <class Config, class Pipeline = PlainPipeline>
 __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
                                             int first, int last, int& stage, u32& parity) {
@@ -213,12 +213,13 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
   }
 }
 
-// One thread of a warp: hands a stage back to the producers of all CTAs that load a part of it,
-// those of its row and of its column of a cluster of kRows by kColumns, both powers of two. By one
-// lane for each CTA, or with a branch in here, ptxas serialises wgmma where an epilogue has none.
+// Releases a stage to the producers of all CTAs that load a part of it: those in the same row and
+// the same column of a kRows x kColumns cluster, both powers of two. Called by one thread per warp.
+// With one lane per CTA, or with a branch here, ptxas serializes wgmma in kernels whose epilogue
+// has no branch.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void release_stage(Barrier& empty) {
-  if constexpr (kRows * kColumns == 2) {  // whose ranks are known
+  if constexpr (kRows * kColumns == 2) {  // both ranks are compile-time constants
     empty.arrive_at(0);
     empty.arrive_at(1);
   } else {
@@ -232,14 +233,15 @@ __device__ __forceinline__ void release_stage(Barrier& empty) {
   }
 }
 
-// A consumer, all threads of its warpgroup: sums += the products of the same steps, of its own rows
-// of the tile (or columns, where operands are swapped), or with kPingPong of all. The products of a
-// stage run while the next one is awaited; it is handed back one step later. `stage` and `parity`
-// begin as 0 and 0.
-// With kPingPong two warpgroups take turns, since a parity tells phases of a barrier that are two
-// apart from each other no more: whoever has begun all products of its tile lets the other begin.
+// Consumer, all threads of a warpgroup: accumulators += the products of the same K steps, for the
+// warpgroup's own rows of the tile (columns with kSwapAB; all rows with kPingPong). The wgmma of a
+// stage overlaps with waiting for the next one; a stage is released one step later. `stage` and
+// `parity` start at 0 and 0.
+// With kPingPong, two warpgroups alternate: a parity cannot distinguish a phase of a barrier from
+// the one after the next, so a warpgroup starts only after the other one has issued all products of
+// its tile.
 template <class Config, class Pipeline = PlainPipeline>
-__device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
+__device__ __forceinline__ void multiply_stages(float (&accumulators)[Config::kAccumulators],
                                                 unsigned char* shared, int first, int last,
                                                 int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
@@ -248,7 +250,7 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
   constexpr int kColumns = Pipeline::kColumns;
   constexpr bool kPingPong = Pipeline::kPingPong;
   constexpr int kN = Config::kSwapAB ? Config::kTileM : Config::kTileN;
-  constexpr int kBlocks = Config::kSumsOwn / (kN / 2);
+  constexpr int kBlocks = Config::kAccumulators / (kN / 2);
   const int warpgroup = warpgroup_number();
   const int own = kPingPong ? 0 : warpgroup * (kBlocks * kBlockBytes);
   const int lane = threadIdx.x % 32;
@@ -261,13 +263,13 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     wgmma_fence();
     if constexpr (Config::kSwapAB) {
       multiply_stage<typename Config::T, kN, Config::kBKMajor, Config::kAKMajor, kBlocks>(
-          sums, b_tile + own, a_tile, step > first);
+          accumulators, b_tile + own, a_tile, step > first);
     } else {
       multiply_stage<typename Config::T, kN, Config::kAKMajor, Config::kBKMajor, kBlocks>(
-          sums, a_tile + own, b_tile, step > first);
+          accumulators, a_tile + own, b_tile, step > first);
     }
     wgmma_commit();
-    if constexpr (kPingPong) {  // in here and not behind the loop, where wgmma was serialised
+    if constexpr (kPingPong) {  // here, since ptxas serializes wgmma if it follows the loop
       if (step + 1 == last) named_barrier_arrive<256>(kTurns + 1 - warpgroup);
     }
     wgmma_wait<1>();
@@ -277,11 +279,11 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     parity ^= stage == 0;
   }
   wgmma_wait<0>();
-  wgmma_pin(sums);
+  wgmma_pin(accumulators);
   if (first < last && lane == 0) release_stage<kRows, kColumns>(empty[previous]);
 }
 
-// Goes over the steps of a tile that another warpgroup multiplies.
+// Advances `stage` and `parity` past the steps of a tile that another warpgroup multiplies.
 template <class Config>
 __device__ __forceinline__ void skip_stages(int steps, int& stage, u32& parity) {
   const int next = stage + steps;
@@ -289,7 +291,7 @@ __device__ __forceinline__ void skip_stages(int steps, int& stage, u32& parity) 
   parity ^= next / Config::kStages % 2;
 }
 
-// The second of two warpgroups that take turns, before its first tile: the first one begins.
+// Ping-pong: the second warpgroup lets the first one start. Called before its first tile.
 template <class Config>
 __device__ __forceinline__ void wait_for_first_tile(int steps, int& stage, u32& parity) {
   named_barrier_arrive<256>(kTurns);

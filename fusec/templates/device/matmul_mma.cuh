@@ -1,7 +1,7 @@
-// The main loop of a matrix product with mma.sync: a ring of stages in shared memory, filled by
-// cp.async. The shared tiles have the contiguous axis of their operand as columns: along K, or
-// along M or N. `Config` is the struct at the top of a kernel: its tile, stages, what a warp
-// computes of the tile, and where in a stage the operands lie. All threads of the block call these.
+// Main loop of a GEMM with mma.sync: a ring of stages in shared memory, filled with cp.async. The
+// columns of a shared tile run along the contiguous axis of its operand, K or else M or N. `Config`
+// is the struct at the top of the kernel: its tile, stages and warp tile, and the offsets of the
+// operands in a stage. All threads of the CTA call these functions.
 #pragma once
 
 #include "matmul_fill.cuh"
@@ -10,7 +10,7 @@
 
 namespace fusec {
 
-// Begin to copy kExtent rows of an operand and the K elements from `depth` on.
+// Starts copying kExtent rows of an operand and the elements of K that start at `depth`.
 template <class Config, int kExtent, int kPitch, bool kKMajor, bool kAsync, class S, class Index>
 __device__ __forceinline__ void fill_operand(typename Config::T* tile,
                                              const MatmulOperand<S, Index>& x, Index depth,
@@ -25,7 +25,7 @@ __device__ __forceinline__ void fill_operand(typename Config::T* tile,
   }
 }
 
-// Begin to fill the stage of a step.
+// Starts filling the stage of a K step.
 template <class Config, class A, class B, class Index>
 __device__ __forceinline__ void fill_stage(unsigned char* shared, const A& a, const B& b,
                                            Index depths, int step) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void fill_stage(unsigned char* shared, const A& a, co
       reinterpret_cast<T*>(stage + Config::kATileBytes), b, depth, depths);
 }
 
-// The 16 x 16 piece of A from `row` and `depth` of the tile on, as mma_16816 takes it.
+// Loads the 16 x 16 fragment of A at (row, depth) of the tile, as mma_16816 expects it.
 template <int kPitch, bool kKMajor, class T>
 __device__ __forceinline__ void load_rows(u32 (&a)[4], const T* tile, int row, int depth) {
   const int lane = threadIdx.x % 32;
@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_rows(u32 (&a)[4], const T* tile, int row, i
   }
 }
 
-// The 16 x 16 piece of B from `column` and `depth` of the tile on, as two mma_16816 take it.
+// Loads the 16 x 16 fragment of B at (depth, column) of the tile, as two mma_16816 expect it.
 template <int kPitch, bool kKMajor, class T>
 __device__ __forceinline__ void load_columns(u32 (&b)[4], const T* tile, int column, int depth) {
   const int lane = threadIdx.x % 32;
@@ -61,13 +61,13 @@ __device__ __forceinline__ void load_columns(u32 (&b)[4], const T* tile, int col
   }
 }
 
-// How the operands of a stage are multiplied: those of 16 bits by mma_16816. sums += the products,
-// for the part of the tile from `row` and `column` on.
+// How the operands of a stage are multiplied: 16-bit floats with mma_16816. accumulators += the
+// products for the warp tile at (row, column).
 struct MultiplyHalves {
   template <class Config>
   __device__ static __forceinline__ void multiply_step(
-      float (&sums)[Config::kWarpM / 16][Config::kWarpN / 8][4], const typename Config::T* a_tile,
-      const typename Config::T* b_tile, int row, int column) {
+      float (&accumulators)[Config::kWarpM / 16][Config::kWarpN / 8][4],
+      const typename Config::T* a_tile, const typename Config::T* b_tile, int row, int column) {
 #pragma unroll
     for (int depth = 0; depth < Config::kTileK; depth += 16) {
       u32 a[Config::kWarpM / 16][4];
@@ -87,20 +87,21 @@ struct MultiplyHalves {
       for (int i = 0; i < Config::kWarpM / 16; ++i) {
 #pragma unroll
         for (int j = 0; j < Config::kWarpN / 8; ++j) {
-          mma_16816<typename Config::T>(sums[i][j], a[i], b[j]);
+          mma_16816<typename Config::T>(accumulators[i][j], a[i], b[j]);
         }
       }
     }
   }
 };
 
-// sums += the products of all `depths` elements of K, for the part of the tile from `row` and
-// `column` on. kStages - 1 stages are in flight before the first product. Groups are committed even
-// when empty, so that waiting counts steps. `Multiply` is MultiplyHalves, or that of another type.
+// accumulators += the products of all `depths` elements of K for the warp tile at (row, column).
+// kStages - 1 stages are in flight before the first product. Empty groups are committed too, so
+// that the number of pending groups equals the number of pending steps. `Multiply` is
+// MultiplyHalves or the equivalent for another type.
 template <class Config, class Multiply = MultiplyHalves, class A, class B, class Index>
 __device__ __forceinline__ void multiply_steps(
-    float (&sums)[Config::kWarpM / 16][Config::kWarpN / 8][4], unsigned char* shared, const A& a,
-    const B& b, Index depths, int row, int column) {
+    float (&accumulators)[Config::kWarpM / 16][Config::kWarpN / 8][4], unsigned char* shared,
+    const A& a, const B& b, Index depths, int row, int column) {
   using T = typename Config::T;
   const int steps = tile_count(depths, Config::kTileK);
 #pragma unroll
@@ -109,7 +110,8 @@ __device__ __forceinline__ void multiply_steps(
     copy_commit();
   }
   for (int step = 0; step < steps; ++step) {
-    // The oldest stage has landed, and every warp is done with the one that is filled next.
+    // The oldest stage has arrived, and all warps have finished reading the stage that is filled
+    // next.
     copy_wait<Config::kStages - 2>();
     __syncthreads();
     const int next = step + Config::kStages - 1;
@@ -117,7 +119,7 @@ __device__ __forceinline__ void multiply_steps(
     copy_commit();
     const unsigned char* const stage = shared + step % Config::kStages * Config::kStageBytes;
     Multiply::template multiply_step<Config>(
-        sums, reinterpret_cast<const T*>(stage),
+        accumulators, reinterpret_cast<const T*>(stage),
         reinterpret_cast<const T*>(stage + Config::kATileBytes), row, column);
   }
 }

@@ -1,7 +1,7 @@
-// The main loop of a matrix product on 8-bit floats, beside that of matmul_hopper.cuh: the same
-// ring, whose stages are 128 elements of K deep. Tensor cores add 8-bit products with few bits, so
-// that the sums of a stage are added to those of all in float registers. While a warpgroup adds,
-// the products of the other run. Both operands are K-major.
+// Main loop of an FP8 GEMM. It uses the ring of matmul_hopper.cuh with stages 128 elements of K
+// deep. Tensor cores accumulate FP8 products in reduced precision, so the partial sums of each
+// stage are promoted: added to fp32 accumulators in registers. One warpgroup's promotion overlaps
+// with the products of another. Both operands are K-major.
 #pragma once
 
 #include "matmul_hopper.cuh"
@@ -10,8 +10,8 @@
 
 namespace fusec {
 
-// One warpgroup: part = A B for 64 rows of A, kColumns columns of B and the 128 elements of K of a
-// stage. Asynchronous: between wgmma_fence and wgmma_commit.
+// partial = A B for 64 rows of A, kColumns columns of B and the 128 elements of K of a stage.
+// Called by one warpgroup, asynchronous: between wgmma_fence and wgmma_commit.
 template <class A, int kColumns, class B>
 __device__ __forceinline__ void multiply_stage_fp8(float (&part)[kColumns / 2],
                                                    const unsigned char* a_tile,
@@ -23,12 +23,12 @@ __device__ __forceinline__ void multiply_stage_fp8(float (&part)[kColumns / 2],
   }
 }
 
-// A consumer, all threads of its warpgroup: sums = the products of steps `first` to before `last`,
-// of its own rows of the tile, or columns where operands are swapped, as multiply_stages does. A
-// stage is handed back when its products have ended. scales: none, or those of wgmma's rows and of
-// its columns that vary along K; those of the next stage are read under the products.
+// Consumer, all threads of a warpgroup: accumulators = the products of K steps [first, last) for
+// the warpgroup's own rows of the tile (columns with kSwapAB), as in multiply_stages. A stage is
+// released when its products are complete. `scales`: none, or the block scales of wgmma's rows and
+// columns; those of the next stage are loaded while the current one is multiplied.
 template <class Config, class Pipeline = PlainPipeline, class... Scales>
-__device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn],
+__device__ __forceinline__ void multiply_promoted(float (&accumulators)[Config::kAccumulators],
                                                   unsigned char* shared, int first, int last,
                                                   int& stage, u32& parity,
                                                   const Scales&... scales) {
@@ -38,13 +38,13 @@ __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn
   constexpr int kColumns = Pipeline::kColumns;
   constexpr int kN = Config::kSwapAB ? Config::kTileM : Config::kTileN;
   constexpr int kPart = kN / 2;
-  constexpr int kBlocks = Config::kSumsOwn / kPart;
+  constexpr int kBlocks = Config::kAccumulators / kPart;
   const int own = warpgroup_number() * (kBlocks * kBlockBytes);
   const int lane = threadIdx.x % 32;
   StageScales<kBlocks, kN, Scales...> next;
   if (first < last) next.load(first, scales...);
 #pragma unroll
-  for (int i = 0; i < Config::kSumsOwn; ++i) sums[i] = 0.0f;
+  for (int i = 0; i < Config::kAccumulators; ++i) accumulators[i] = 0.0f;
   for (int step = first; step < last; ++step) {
     const unsigned char* const a_tile = shared + stage * Config::kStageBytes;
     const unsigned char* const b_tile = a_tile + Config::kATileBytes;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn
       wgmma_fence();
       if constexpr (Config::kSwapAB) {
         multiply_stage_fp8<typename Config::TB, kN, typename Config::TA>(part, b_tile + own,
-                                                                               a_tile);
+                                                                         a_tile);
       } else {
         multiply_stage_fp8<typename Config::TA, kN, typename Config::TB>(
             part, a_tile + own + block * kBlockBytes, b_tile);
@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_promoted(float (&sums)[Config::kSumsOwn
       if (block == kBlocks - 1 && lane == 0) release_stage<kRows, kColumns>(empty[stage]);
 #pragma unroll
       for (int i = 0; i < kPart; ++i) {
-        sums[block * kPart + i] += own_scales.scaled(part[i], block, i);
+        accumulators[block * kPart + i] += own_scales.scaled(part[i], block, i);
       }
     }
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;

@@ -1,7 +1,7 @@
-// What a split-K product needs of others (sm_90). Of its cluster: reads of a peer's shared memory. Of
-// the clusters that take turns at its tile: the sum so far, in a work buffer.
-// Sums travel in the order in which the threads own them: quad f of a thread is four neighbours of
-// a row (matmul_share.cuh). `Config` is the struct at the top of the kernel.
+// Sums over the CTAs of a split-K GEMM (sm_90): within a cluster by reads of distributed shared
+// memory, and across the clusters of a tile serially in ticket order, through a workspace in global
+// memory. Partial sums travel in the order in which threads own them: quad f of a thread is
+// four neighbours of a row (matmul_share.cuh). `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "bulk_reduce.cuh"
@@ -13,8 +13,8 @@
 
 namespace fusec {
 
-// Adds sums in shared memory to those in a work buffer; complete after commit_group and
-// wait_group<0>. Sums of a 16-bit type are rounded to it by every addition.
+// Adds partial sums in shared memory to those in the workspace; complete after commit_group and
+// wait_group<0>. Each addition rounds to the workspace type.
 __device__ __forceinline__ void add_sums(float4* work, const float4* sums, u32 bytes) {
   bulk_reduce_add(&work->x, &sums->x, bytes);
 }
@@ -27,10 +27,10 @@ __device__ __forceinline__ float4 add(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-// A multiplying thread: the sum of this CTA's share of the tile over all ranks, in their order.
+// Multiplying thread: the sum of its share of the tile over all CTAs of the cluster, in rank order.
 template <class Config>
-__device__ __forceinline__ void sum_over_cluster(float4 (&share)[Config::kOwned],
-                                                 const float* tile, int rank) {
+__device__ __forceinline__ void sum_over_cluster(float4 (&share)[Config::kOwned], const float* tile,
+                                                 int rank) {
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
     const Quad quad = quad_of<Config>(f, rank);
@@ -43,7 +43,7 @@ __device__ __forceinline__ void sum_over_cluster(float4 (&share)[Config::kOwned]
   }
 }
 
-// A multiplying thread whose CTA is a cluster by itself: what it owns of the tile.
+// Multiplying thread of a cluster of one CTA: its share of the tile.
 template <class Config>
 __device__ __forceinline__ void read_tile(float4 (&share)[Config::kOwned], const float* tile) {
 #pragma unroll
@@ -53,12 +53,12 @@ __device__ __forceinline__ void read_tile(float4 (&share)[Config::kOwned], const
   }
 }
 
-// All multiplying threads, not in the last turn: the share goes through `owned`, shared memory that
-// nobody else reads any more, to the work buffer by one bulk copy, and is added to what lies there
-// by all but the first. The turn is passed on only when the write is complete.
+// All multiplying threads of a cluster that is not the last one: adds the share to the workspace
+// with one bulk copy from `owned`, shared memory that is no longer read; the first cluster
+// overwrites. The semaphore is only advanced once the write is complete.
 template <class Config, class Part>
 __device__ __forceinline__ void semaphore_release(Part* slab, Part* owned, u32* semaphore, int turn,
-                                          const float4 (&share)[Config::kOwned]) {
+                                                  const float4 (&share)[Config::kOwned]) {
   constexpr u32 kBytes = Config::kSlab * sizeof(Part);
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
@@ -80,8 +80,8 @@ __device__ __forceinline__ void semaphore_release(Part* slab, Part* owned, u32* 
   }
 }
 
-// All multiplying threads, in the last turn: add the sum of the others in f32, and leave the
-// semaphore at zero for the next launch.
+// All multiplying threads of the last cluster: adds the sum of the other clusters in fp32 and
+// resets the semaphore for the next launch.
 template <class Config, class Part>
 __device__ __forceinline__ void semaphore_wait(float4 (&share)[Config::kOwned], const Part* slab,
                                                u32* semaphore, int turn) {
@@ -98,10 +98,10 @@ __device__ __forceinline__ void semaphore_wait(float4 (&share)[Config::kOwned], 
   }
 }
 
-// As semaphore_release, by ordinary loads and stores: the sum so far passes through the threads.
+// As semaphore_release, with ordinary loads and stores: the running sum passes through registers.
 template <class Config>
 __device__ __forceinline__ void semaphore_release_stores(float4* slab, u32* semaphore, int turn,
-                                                    float4 (&share)[Config::kOwned]) {
+                                                         float4 (&share)[Config::kOwned]) {
   if (turn != 0) {
     if (threadIdx.x == 0) spin_until(semaphore, turn);
     named_barrier_sync<Config::kMultipliers>(1);

@@ -1,8 +1,8 @@
-// The sums of a split product's tile in shared memory, as rows of kSumsPitch floats, and what of
-// them a thread owns: quads, four neighbours of a row. Every CTA of a cluster owns as many, and the
-// CTAs take turns along the tile, so that a tile with few rows leaves none without work. `Config` is
-// the struct at the top of the kernel. Of kProducts joined products the columns of a tile lie side by
-// side, and what a thread owns alternates between them: the same columns of both.
+// The partial sums of a split-K tile in shared memory, as rows of kSumsPitch floats, and the quads
+// (four neighbours of a row) that each thread owns. Every CTA of a cluster owns the same number of
+// quads, interleaved across the tile so that small tiles keep all CTAs busy. A dual GEMM (kProducts
+// = 2) stores the columns of both products next to each other, and a thread owns the same columns
+// of both. `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "shuffle.cuh"
@@ -10,41 +10,45 @@
 
 namespace fusec {
 
-// A multiplying thread: its sums to their places. wgmma leaves a lane two neighbours of rows r and
-// r + 8 of every eight columns, or with swapped operands of columns r and r + 8; the pitch has the
-// lanes of a warp in different banks. kRowDistance: columns of the tile that rows of wgmma 8 apart are apart.
+// Multiplying thread: stores its accumulators to the tile. wgmma gives a lane two neighbours of
+// rows r and r + 8 of every eight columns (of columns r and r + 8 with kSwapAB). The pitch avoids
+// bank conflicts within a warp. kRowDistance: distance in columns of the tile between rows r and r
+// + 8 of wgmma.
 template <class Config, int kRowDistance = 8>
-__device__ __forceinline__ void store_tile(float* tile, const float (&sums)[Config::kSumsOwn]) {
+__device__ __forceinline__ void store_tile(float* tile,
+                                           const float (&accumulators)[Config::kAccumulators]) {
   const int lane = threadIdx.x % 32;
-  constexpr int kBlockSums = (Config::kSwapAB ? Config::kTileM : Config::kTileN) / 2;
-  constexpr int kBlocks = Config::kSumsOwn / kBlockSums;  // of 64 rows, or columns, of a warpgroup
+  constexpr int kBlockAccumulators = (Config::kSwapAB ? Config::kTileM : Config::kTileN) / 2;
+  constexpr int kBlocks =
+      Config::kAccumulators / kBlockAccumulators;  // of 64 rows or columns per warpgroup
   const int along = threadIdx.x / 128 * (64 * kBlocks) + threadIdx.x / 32 % 4 * 16 +
                     lane / 4 * (kRowDistance == 1 ? 2 : 1);
   const int across = lane % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < Config::kSumsOwn; i += 4) {
-    const int first = along + i / kBlockSums * 64;
-    const int second = i % kBlockSums / 4 * 8 + across;
+  for (int i = 0; i < Config::kAccumulators; i += 4) {
+    const int first = along + i / kBlockAccumulators * 64;
+    const int second = i % kBlockAccumulators / 4 * 8 + across;
     if constexpr (Config::kSwapAB) {
       float* const at = tile + second * Config::kSumsPitch + first;
-      if constexpr (kRowDistance == 1) {  // one by one, two lanes would meet in a bank
-        store(at, Vec<float, 2>{sums[i], sums[i + 2]});
-        store(at + Config::kSumsPitch, Vec<float, 2>{sums[i + 1], sums[i + 3]});
+      if constexpr (kRowDistance == 1) {  // scalar stores would have two-way bank conflicts
+        store(at, Vec<float, 2>{accumulators[i], accumulators[i + 2]});
+        store(at + Config::kSumsPitch, Vec<float, 2>{accumulators[i + 1], accumulators[i + 3]});
       } else {
-        at[0] = sums[i];
-        at[Config::kSumsPitch] = sums[i + 1];
-        at[kRowDistance] = sums[i + 2];
-        at[Config::kSumsPitch + kRowDistance] = sums[i + 3];
+        at[0] = accumulators[i];
+        at[Config::kSumsPitch] = accumulators[i + 1];
+        at[kRowDistance] = accumulators[i + 2];
+        at[Config::kSumsPitch + kRowDistance] = accumulators[i + 3];
       }
     } else {
       float* const at = tile + first * Config::kSumsPitch + second;
-      store(at, Vec<float, 2>{sums[i], sums[i + 1]});
-      store(at + kRowDistance * Config::kSumsPitch, Vec<float, 2>{sums[i + 2], sums[i + 3]});
+      store(at, Vec<float, 2>{accumulators[i], accumulators[i + 1]});
+      store(at + kRowDistance * Config::kSumsPitch,
+            Vec<float, 2>{accumulators[i + 2], accumulators[i + 3]});
     }
   }
 }
 
-// Where quad number f of a thread begins in the tile.
+// The position in the tile where a thread's quad number f starts.
 struct Quad {
   int row;
   int column;
@@ -59,7 +63,7 @@ __device__ __forceinline__ Quad quad_of(int f, int rank) {
   return {number / (kColumns / 4), column + f % Config::kProducts * kColumns};
 }
 
-// The same of a quad by its number in the share of a CTA.
+// The same by the quad's number in the CTA's share.
 template <class Config>
 __device__ __forceinline__ Quad quad_of_share(int quad, int rank) {
   constexpr int kQuads = Config::kTileN / 4;
@@ -68,21 +72,21 @@ __device__ __forceinline__ Quad quad_of_share(int quad, int rank) {
   return {number / kQuads, number % kQuads * 4};
 }
 
-// The same of four sums that wgmma leaves a thread, by their number, once lanes have exchanged them:
-// lanes with even numbers then have four neighbours of row r, those with odd ones of row r + 8.
+// The same by the number of four accumulators of wgmma, after pairs of lanes shuffled them: even
+// lanes then hold four neighbours of row r, odd lanes four of row r + 8.
 template <class Config>
 __device__ __forceinline__ Quad quad_of_fragment(int quad) {
-  constexpr int kBlockSums = Config::kTileN / 2;
-  constexpr int kBlocks = Config::kSumsOwn / kBlockSums;  // of 64 rows of a warpgroup
+  constexpr int kBlockAccumulators = Config::kTileN / 2;
+  constexpr int kBlocks = Config::kAccumulators / kBlockAccumulators;  // of 64 rows per warpgroup
   const int thread = quad % Config::kMultipliers;
   const int first = quad / Config::kMultipliers * 4;
   const int lane = thread % 32;
   const int warp_row = thread / 128 * (64 * kBlocks) + thread / 32 % 4 * 16;
-  return {warp_row + first / kBlockSums * 64 + lane % 2 * 8 + lane / 4,
-          first % kBlockSums / 4 * 8 + lane % 4 / 2 * 4};
+  return {warp_row + first / kBlockAccumulators * 64 + lane % 2 * 8 + lane / 4,
+          first % kBlockAccumulators / 4 * 8 + lane % 4 / 2 * 4};
 }
 
-// The exchange, of all lanes of a warp: a lane gives its neighbour the two sums of the other's row.
+// All lanes of a warp: each lane sends its neighbour the two accumulators of the neighbour's row.
 __device__ __forceinline__ float4 neighbours_of_fragment(float4 sums) {
   const bool is_odd = threadIdx.x % 2 != 0;
   const float x = shuffle_xor(is_odd ? sums.x : sums.z, 1);
@@ -90,7 +94,7 @@ __device__ __forceinline__ float4 neighbours_of_fragment(float4 sums) {
   return is_odd ? make_float4(x, y, sums.z, sums.w) : make_float4(sums.x, sums.y, x, y);
 }
 
-// visit(row, column, acc) for the sums of a quad, kWidth neighbouring columns at a time.
+// Calls visit(row, column, acc) for a quad, kWidth neighbouring columns at a time.
 template <int kWidth, class Visit>
 __device__ __forceinline__ void visit_quad(float4 sums, Quad quad, const Visit& visit) {
   const float values[4] = {sums.x, sums.y, sums.z, sums.w};
@@ -103,7 +107,7 @@ __device__ __forceinline__ void visit_quad(float4 sums, Quad quad, const Visit& 
   }
 }
 
-// The same of two joined products: visit(row, column, acc, acc2).
+// The same for a dual GEMM: visit(row, column, acc, acc2).
 template <int kWidth, class Visit>
 __device__ __forceinline__ void visit_quads(float4 sums, float4 sums2, Quad quad,
                                             const Visit& visit) {
@@ -116,8 +120,8 @@ __device__ __forceinline__ void visit_quads(float4 sums, float4 sums2, Quad quad
   });
 }
 
-// visit(row, column, acc), of joined products with acc2 too, for what a thread owns, kWidth
-// neighbouring columns at a time.
+// Calls visit(row, column, acc), or with acc2 for a dual GEMM, for all quads that a thread owns,
+// kWidth neighbouring columns at a time.
 template <class Config, int kWidth, class Visit>
 __device__ __forceinline__ void visit_share(const float4 (&share)[Config::kOwned], int rank,
                                             const Visit& visit) {

@@ -1,6 +1,6 @@
-// The main loop of a matrix product with plain multiply-adds: one stage in shared memory, a thread
-// computes kMicro x kMicro outputs. Operands are widened to the type of the sums. `Config` is the
-// struct at the top of a kernel. All threads of the block call these.
+// Main loop of a GEMM with ordinary multiply-adds: one stage in shared memory, kMicro x kMicro
+// outputs per thread. Operands are converted to the accumulator type. `Config` is the struct at the
+// top of the kernel. All threads of the CTA call these functions.
 #pragma once
 
 #include "matmul_tile.cuh"
@@ -10,7 +10,7 @@
 
 namespace fusec {
 
-// sum + a b; integers wrap.
+// Returns sum + a * b; integers wrap.
 template <class T>
 __device__ __forceinline__ T multiply_add(T sum, T a, T b) {
   if constexpr (kIsSame<T, int> || kIsSame<T, i64>) {
@@ -20,8 +20,8 @@ __device__ __forceinline__ T multiply_add(T sum, T a, T b) {
   }
 }
 
-// Copy kExtent rows of an operand and the K elements from `first` on, zeros beyond the ends;
-// neighbouring threads read along the contiguous axis.
+// Copies kExtent rows of an operand and the elements of K that start at `first`, zero-filled out of
+// bounds; neighbouring threads read along the contiguous axis.
 template <class Config, int kExtent, bool kKMajor, class Acc, class S, class Index>
 __device__ __forceinline__ void fill_transposed(
     Acc (&tile)[Config::kTileK][kExtent + Config::kMicro], const MatmulOperand<S, Index>& x,
@@ -40,11 +40,11 @@ __device__ __forceinline__ void fill_transposed(
   }
 }
 
-// sums += the products of all `depths` elements of K, for the outputs from `row` and `column` of
-// the tile on.
+// accumulators += the products of all `depths` elements of K for the outputs that start at (row,
+// column) of the tile.
 template <class Config, class A, class B, class Index>
 __device__ __forceinline__ void multiply_micro(
-    typename Config::Acc (&sums)[Config::kMicro][Config::kMicro], const A& a, const B& b,
+    typename Config::Acc (&accumulators)[Config::kMicro][Config::kMicro], const A& a, const B& b,
     Index depths, int row, int column) {
   using Acc = typename Config::Acc;
   constexpr int kMicro = Config::kMicro;
@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_micro(
       for (int i = 0; i < kMicro; ++i) {
 #pragma unroll
         for (int j = 0; j < kMicro; ++j) {
-          sums[i][j] = multiply_add(sums[i][j], a_column[i], b_row[j]);
+          accumulators[i][j] = multiply_add(accumulators[i][j], a_column[i], b_row[j]);
         }
       }
     }
@@ -70,16 +70,17 @@ __device__ __forceinline__ void multiply_micro(
   }
 }
 
-// visit(row, column, acc) for all outputs of a thread, kWidth neighbouring columns at a time.
+// Calls visit(row, column, acc) for all outputs of a thread, kWidth neighbouring columns at a time.
 template <int kWidth, int kMicro, class Acc, class Visit>
-__device__ __forceinline__ void visit_micro(const Acc (&sums)[kMicro][kMicro], const Visit& visit) {
+__device__ __forceinline__ void visit_micro(const Acc (&accumulators)[kMicro][kMicro],
+                                            const Visit& visit) {
 #pragma unroll
   for (int i = 0; i < kMicro; ++i) {
 #pragma unroll
     for (int j = 0; j < kMicro; j += kWidth) {
       Vec<Acc, kWidth> acc;
 #pragma unroll
-      for (int c = 0; c < kWidth; ++c) acc[c] = sums[i][j + c];
+      for (int c = 0; c < kWidth; ++c) acc[c] = accumulators[i][j + c];
       visit(i, j, acc);
     }
   }

@@ -1,13 +1,14 @@
-// Sums of a split product without turns (sm_90): every cluster leaves its share of a tile in a slice
-// of its own, and whichever arrives last adds all slices up in their order. Nobody waits, and the
-// sum does not depend on who is last. `Config` is the struct at the top of the kernel.
+// Split-K through slices of a workspace (sm_90): every cluster stores its partial sums of a tile to
+// a slice of its own, and the last cluster to arrive adds all slices in order. No cluster waits for
+// another, and the sum does not depend on the order of arrival. `Config` is the struct at the top
+// of the kernel.
 #pragma once
 
 #include "matmul_semaphores.cuh"
 
 namespace fusec {
 
-// All multiplying threads: the share to the slice of this cluster.
+// All multiplying threads: stores the share to this cluster's slice.
 template <class Config, class Part>
 __device__ __forceinline__ void store_slice(Part* slice, const float4 (&share)[Config::kOwned]) {
 #pragma unroll
@@ -16,19 +17,20 @@ __device__ __forceinline__ void store_slice(Part* slice, const float4 (&share)[C
   }
 }
 
-// The same of sums as wgmma leaves them, four at a time.
+// The same for accumulators in wgmma's layout, four at a time.
 template <class Config, class Part>
-__device__ __forceinline__ void store_fragments(Part* slice,
-                                                const float (&sums)[Config::kSumsOwn]) {
+__device__ __forceinline__ void store_fragments(
+    Part* slice, const float (&accumulators)[Config::kAccumulators]) {
 #pragma unroll
-  for (int f = 0; f < Config::kSumsOwn / 4; ++f) {
+  for (int f = 0; f < Config::kAccumulators / 4; ++f) {
     store_quad(slice + f * Config::kMultipliers + threadIdx.x,
-               make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]));
+               make_float4(accumulators[4 * f], accumulators[4 * f + 1], accumulators[4 * f + 2],
+                           accumulators[4 * f + 3]));
   }
 }
 
-// All multiplying threads: whether all of `splits` slices have been left, this one last. The counter
-// starts over for the next launch; `slot` is shared memory.
+// All multiplying threads: returns whether this is the last of `splits` slices to be stored. The
+// counter is reset for the next launch; `slot` is in shared memory.
 template <class Config>
 __device__ __forceinline__ bool is_last_slice(u32* arrived, u32* slot, int splits) {
   named_barrier_sync<Config::kMultipliers>(1);
@@ -37,8 +39,8 @@ __device__ __forceinline__ bool is_last_slice(u32* arrived, u32* slot, int split
   return *slot == static_cast<u32>(splits) - 1;
 }
 
-// All multiplying threads: the share of all clusters, in their order. As many quads are on their way
-// as registers are left for.
+// All multiplying threads: the share summed over all slices, in order. The loads in flight are
+// limited by registers.
 template <class Config, class Part>
 __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], const Part* slices,
                                            int splits) {
@@ -57,9 +59,9 @@ __device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], cons
   }
 }
 
-// All threads of a block of the kernel that adds slices up: the sum of one quad over them. kGroups
-// groups of threads take kEach slices each, all on their way at once, in their order; the first
-// group's threads return what the groups have, in theirs. `quad` points into the first slice.
+// All threads of a block of the second kernel: returns the sum of one quad over the slices. kGroups
+// groups of threads each sum kEach consecutive slices, loaded at once; the threads of the first
+// group return the sum over the groups, in order. `quad` points into the first slice.
 template <class Config, class Part>
 __device__ __forceinline__ float4 sum_slices_in_groups(const Part* quad, int splits) {
   __shared__ float4 sums[Config::kMultipliers];
@@ -85,8 +87,8 @@ __device__ __forceinline__ float4 sum_slices_in_groups(const Part* quad, int spl
   return sum;
 }
 
-// All multiplying threads: the share is added to the sums of the tile, which begin as zeros, in
-// whichever order clusters come.
+// All multiplying threads: adds the share atomically to the sums of the tile, initially zero, in
+// order of arrival.
 template <class Config>
 __device__ __forceinline__ void add_share(float4* slab, const float4 (&share)[Config::kOwned]) {
 #pragma unroll
@@ -95,8 +97,8 @@ __device__ __forceinline__ void add_share(float4* slab, const float4 (&share)[Co
   }
 }
 
-// All multiplying threads, when all have added theirs: the sums, which are zeros again for the next
-// launch.
+// All multiplying threads, after all clusters added their shares: reads the sums and resets them to
+// zero for the next launch.
 template <class Config>
 __device__ __forceinline__ void take_sums(float4 (&share)[Config::kOwned], float4* slab) {
 #pragma unroll

@@ -1,6 +1,6 @@
-// The sums of a tile whose operands are swapped, given out as neighbours of one row: B's columns
-// are the rows of wgmma, which leaves a lane two neighbouring rows of the result in two columns,
-// eight apart. `Config` is the struct at the top of the kernel.
+// Visits the accumulators of a tile with swapped operands in groups of neighbouring columns.
+// Columns of B are the rows of wgmma, so a lane holds two neighbouring rows of columns r and r + 8
+// of the result. `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "shuffle.cuh"
@@ -8,7 +8,7 @@
 
 namespace fusec {
 
-// v[i] becomes what v[i ^ bits] was.
+// Permutes v: v[i] = old v[i ^ bits].
 __device__ __forceinline__ void permute_quad(float (&v)[4], int bits) {
 #pragma unroll
   for (int bit = 1; bit <= 2; bit *= 2) {
@@ -23,13 +23,14 @@ __device__ __forceinline__ void permute_quad(float (&v)[4], int bits) {
   }
 }
 
-// One warp: v[2 h + e] of lane 4 g + q is row 2 q + e and column g + 8 h of a block of 8 x 16;
-// after it, v[i] is row g and column 4 q + i. Each shuffle takes one element of every lane.
+// Transposes an 8 x 16 block across a warp: before, v[2 h + e] of lane 4 g + q is (row 2 q + e,
+// column g + 8 h); afterwards, v[i] is (row g, column 4 q + i). Each shuffle moves one element per
+// lane.
 __device__ __forceinline__ void transpose_block(float (&v)[4]) {
   const int lane = threadIdx.x % 32;
   const int row = lane / 4;
   const int quad = lane % 4;
-  const int wanted = quad / 2 * 2 + row % 2;  // which element of others has this lane's row
+  const int wanted = quad / 2 * 2 + row % 2;  // the index of this lane's row in other lanes
   permute_quad(v, row % 4);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -38,23 +39,25 @@ __device__ __forceinline__ void transpose_block(float (&v)[4]) {
   permute_quad(v, wanted);
 }
 
-// A multiplying thread: visit(row, column, acc) for all sums of a warp, kWidth neighbouring columns
-// at a time; columns are counted from the first one of the warp.
+// Multiplying thread: calls visit(row, column, acc) for all accumulators of the warp, kWidth
+// neighbouring columns at a time; columns are relative to the warp's first one.
 template <class Config, int kWidth, class Visit>
-__device__ __forceinline__ void visit_swap_ab(const float (&sums)[Config::kSumsOwn],
+__device__ __forceinline__ void visit_swap_ab(const float (&accumulators)[Config::kAccumulators],
                                               const Visit& visit) {
   const int lane = threadIdx.x % 32;
-  constexpr int kBlockSums = Config::kTileM / 2;
+  constexpr int kBlockAccumulators = Config::kTileM / 2;
 #pragma unroll
-  for (int i = 0; i < Config::kSumsOwn; i += 4) {
-    float quad[4] = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
+  for (int i = 0; i < Config::kAccumulators; i += 4) {
+    float quad[4] = {accumulators[i], accumulators[i + 1], accumulators[i + 2],
+                     accumulators[i + 3]};
     transpose_block(quad);
 #pragma unroll
     for (int j = 0; j < 4; j += kWidth) {
       Vec<float, kWidth> acc;
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) acc[e] = quad[j + e];
-      visit(i % kBlockSums / 4 * 8 + lane / 4, i / kBlockSums * 64 + lane % 4 * 4 + j, acc);
+      visit(i % kBlockAccumulators / 4 * 8 + lane / 4,
+            i / kBlockAccumulators * 64 + lane % 4 * 4 + j, acc);
     }
   }
 }

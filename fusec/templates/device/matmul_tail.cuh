@@ -1,7 +1,8 @@
-// The last wave of a product's tiles, where fewer are left than there are clusters: each is divided
-// along K among clusters that have nothing else to do. Every cluster leaves its sums in a work
-// buffer, and whichever arrives last adds all up in the order of K: nobody waits, and the sum does
-// not depend on who is last. `Config` is the struct at the top of the kernel.
+// The last, partial wave of a persistent GEMM: if fewer tiles are left than clusters, each is split
+// along K among the clusters that would otherwise be idle. Every cluster stores its partial sums to
+// a workspace, and the last one to arrive adds them in the order of K. No cluster waits for
+// another, and the sum does not depend on the order of arrival. `Config` is the struct at the top
+// of the kernel.
 #pragma once
 
 #include "grid.cuh"
@@ -10,15 +11,15 @@
 
 namespace fusec {
 
-// Tiles in all, or groups of those that a cluster takes together: how many are whole, and what
-// there is to do in all, with the parts of the others.
+// Counts tiles, or groups of tiles that a cluster processes together: those that are not split, and
+// all units of work, including the parts of split tiles.
 struct TileUnits {
   int whole;
   int count;
 };
 
-// What is done at a time: steps `first` to before `last` of a tile; `part` counts the parts of all
-// divided tiles, -1 of a whole one.
+// A unit of work: K steps [first, last) of a tile. `part` numbers the parts of all split tiles; it
+// is -1 for a whole tile.
 struct TileUnit {
   int tile;
   int part;
@@ -26,8 +27,8 @@ struct TileUnit {
   int last;
 };
 
-// The units of `tiles` on so many clusters, kParts of each that is divided. Where the parts of a
-// wave would not fit into it, or have no step, all are whole.
+// Divides `tiles` tiles among `clusters` clusters, kParts units per split tile. No tile is split if
+// the parts would not fit in one wave or a part would have no step.
 template <int kParts>
 __device__ __forceinline__ TileUnits tile_units(int tiles, int clusters, int steps) {
   const int left = tiles % clusters;
@@ -44,25 +45,26 @@ __device__ __forceinline__ TileUnit tile_unit(int index, const TileUnits& units,
     unit = {units.whole + part / kParts, part, number * steps / kParts,
             (number + 1) * steps / kParts};
   }
-  // Without, ptxas has wgmma wait for sums that a tile without steps would leave.
+  // Without this, ptxas inserts waits on wgmma for the accumulators of a tile without steps.
   __builtin_assume(unit.first < unit.last);
   return unit;
 }
 
-inline constexpr int kPartsBarrier = 3;  // named, of the threads that sum parts of a tile
+inline constexpr int kPartsBarrier = 3;  // of the threads that sum the parts of a tile
 
-// kThreads threads that have summed a part of a tile: whether all parts of it are there, this one
-// last; then `sums` are those of all. `slices` and `arrived` are of the tile; `slot` is
-// shared memory. The counter starts over for the next launch.
+// Combines the parts of a tile. Returns whether this was the last part to arrive, in which case
+// `accumulators` holds the total. `slices` and `arrived` belong to the tile; `slot` is in shared
+// memory. The counter is reset for the next launch. Called by kThreads threads.
 template <int kParts, int kThreads, int kSums>
-__device__ __forceinline__ bool sum_parts(float (&sums)[kSums], float* slices, u32* arrived,
+__device__ __forceinline__ bool sum_parts(float (&accumulators)[kSums], float* slices, u32* arrived,
                                           u32* slot, int part) {
   static_assert(kSums % 4 == 0);
   constexpr int kSlice = kSums * kThreads;
   const int own = threadIdx.x % kThreads * 4;
 #pragma unroll
   for (int i = 0; i < kSums; i += 4) {
-    const Vec<float, 4> quad = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
+    const Vec<float, 4> quad = {accumulators[i], accumulators[i + 1], accumulators[i + 2],
+                                accumulators[i + 3]};
     store(slices + part * kSlice + i * kThreads + own, quad);
   }
   named_barrier_sync<kThreads>(kPartsBarrier);
@@ -70,17 +72,17 @@ __device__ __forceinline__ bool sum_parts(float (&sums)[kSums], float* slices, u
   named_barrier_sync<kThreads>(kPartsBarrier);
   if (*slot != kParts - 1) return false;
 #pragma unroll
-  for (int i = 0; i < kSums; ++i) sums[i] = 0.0f;
+  for (int i = 0; i < kSums; ++i) accumulators[i] = 0.0f;
   for (int each = 0; each < kParts; ++each) {
     const float* const slice = slices + each * kSlice + own;
 #pragma unroll
     for (int i = 0; i < kSums; i += 4) {
-      if (i % 32 == 0) asm volatile("" : : : "memory");  // few are on their way at a time
+      if (i % 32 == 0) asm volatile("" : : : "memory");  // limits the loads in flight
       const float4 quad = __ldcg(reinterpret_cast<const float4*>(slice + i * kThreads));
-      sums[i] += quad.x;
-      sums[i + 1] += quad.y;
-      sums[i + 2] += quad.z;
-      sums[i + 3] += quad.w;
+      accumulators[i] += quad.x;
+      accumulators[i + 1] += quad.y;
+      accumulators[i + 2] += quad.z;
+      accumulators[i + 3] += quad.w;
     }
   }
   return true;

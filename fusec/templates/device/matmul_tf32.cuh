@@ -1,6 +1,5 @@
-// The main loop of products of floats of which 10 bits behind the point count, as matmul_mma.cuh
-// has it for halves. `Config` is the struct at the top of the kernel. All threads of the block call
-// these.
+// Main loop of a GEMM with Tf32 operands (10 mantissa bits), as in matmul_mma.cuh. `Config` is the
+// struct at the top of the kernel. All threads of the CTA call these functions.
 #pragma once
 
 #include "matmul_mma.cuh"
@@ -8,8 +7,8 @@
 
 namespace fusec {
 
-// The 16 x 8 piece of A from `row` and `depth` of a tile of floats on, as mma_1688 takes it. Along
-// K four floats are a row of what ldmatrix brings; across K they are read one by one.
+// Loads the 16 x 8 fragment of A at (row, depth) of a tile of floats, as mma_1688 expects it.
+// K-major: four floats are one row of ldmatrix; otherwise single floats are read.
 template <int kPitch, bool kKMajor>
 __device__ __forceinline__ void load_tf32_rows(u32 (&a)[4], const float* tile, int row, int depth) {
   const int lane = threadIdx.x % 32;
@@ -26,7 +25,7 @@ __device__ __forceinline__ void load_tf32_rows(u32 (&a)[4], const float* tile, i
   for (int p = 0; p < 4; ++p) a[p] = tf32_bits(__uint_as_float(a[p]));
 }
 
-// The 8 x 16 piece of B from `depth` and `column` on, as two mma_1688 take it.
+// Loads the 8 x 16 fragment of B at (depth, column), as two mma_1688 expect it.
 template <int kPitch, bool kKMajor>
 __device__ __forceinline__ void load_tf32_columns(u32 (&b)[4], const float* tile, int column,
                                                   int depth) {
@@ -45,11 +44,11 @@ __device__ __forceinline__ void load_tf32_columns(u32 (&b)[4], const float* tile
   for (int p = 0; p < 4; ++p) b[p] = tf32_bits(__uint_as_float(b[p]));
 }
 
-// How the operands of a stage are multiplied (matmul_mma.cuh): by mma_1688.
+// How the operands of a stage are multiplied (matmul_mma.cuh): with mma_1688.
 struct MultiplyTf32 {
   template <class Config>
   __device__ static __forceinline__ void multiply_step(
-      float (&sums)[Config::kWarpM / 16][Config::kWarpN / 8][4], const float* a_tile,
+      float (&accumulators)[Config::kWarpM / 16][Config::kWarpN / 8][4], const float* a_tile,
       const float* b_tile, int row, int column) {
 #pragma unroll
     for (int depth = 0; depth < Config::kTileK; depth += 8) {
@@ -66,18 +65,18 @@ struct MultiplyTf32 {
         u32 a[4];
         load_tf32_rows<Config::kAPitch, Config::kAKMajor>(a, a_tile, row + 16 * i, depth);
 #pragma unroll
-        for (int j = 0; j < Config::kWarpN / 8; ++j) mma_1688(sums[i][j], a, b[j]);
+        for (int j = 0; j < Config::kWarpN / 8; ++j) mma_1688(accumulators[i][j], a, b[j]);
       }
     }
   }
 };
 
-// sums += the products of all `depths` elements of K, as multiply_steps (matmul_mma.cuh).
+// accumulators += the products of all `depths` elements of K, as multiply_steps (matmul_mma.cuh).
 template <class Config, class A, class B, class Index>
 __device__ __forceinline__ void multiply_tf32_steps(
-    float (&sums)[Config::kWarpM / 16][Config::kWarpN / 8][4], unsigned char* shared, const A& a,
-    const B& b, Index depths, int row, int column) {
-  multiply_steps<Config, MultiplyTf32>(sums, shared, a, b, depths, row, column);
+    float (&accumulators)[Config::kWarpM / 16][Config::kWarpN / 8][4], unsigned char* shared,
+    const A& a, const B& b, Index depths, int row, int column) {
+  multiply_steps<Config, MultiplyTf32>(accumulators, shared, a, b, depths, row, column);
 }
 
 }  // namespace fusec

@@ -1,6 +1,6 @@
-// Which output tile of a batched matrix product a CTA works on. Tiles are walked in bands of kBand
-// tile rows, column after column, so that CTAs that run together share rows of A and columns of B
-// in the L2. Every thread of a CTA may call it; `index` counts over all tiles of all batches.
+// Maps the index of a CTA to an output tile of a batched GEMM. Tiles are traversed column by column
+// in raster groups of kBand tile rows, so that concurrent CTAs share rows of A and columns of B in
+// L2. `index` counts the tiles of all batches. Any thread of a CTA may call these functions.
 #pragma once
 
 namespace fusec {
@@ -23,8 +23,8 @@ __device__ __forceinline__ MatmulTile matmul_tile(int index, int tile_rows, int 
   return {batch, band * kBand + within_band % band_rows, within_band / band_rows};
 }
 
-// The same where the CTAs of a cluster take neighbouring tiles, kRows of a column or kColumns of a
-// row; `index` counts over such groups, `rank` says which of its tiles.
+// The same for clusters of kRows x kColumns neighbouring tiles; `index` counts clusters, and `rank`
+// selects the tile in the cluster.
 template <int kBand, int kRows, int kColumns>
 __device__ __forceinline__ MatmulTile matmul_tile_of_pair(int index, int tile_rows,
                                                           int tile_columns, int rank) {
@@ -33,17 +33,17 @@ __device__ __forceinline__ MatmulTile matmul_tile_of_pair(int index, int tile_ro
   return {first.batch, first.row * kRows + rank % kRows, first.column * kColumns + rank / kRows};
 }
 
-// Tiles of `size` elements that cover `extent`.
+// Returns the number of tiles of `size` elements that cover `extent`.
 template <class Index>
 __device__ __forceinline__ int tile_count(Index extent, int size) {
   return static_cast<int>((extent + size - 1) / size);
 }
 
-// What of an operand a tile needs: rows (or columns) from `position` on, of `extent` in all, in
-// memory with these strides in elements.
+// The source of an operand's tile: rows (or columns) from `position` on, out of `extent`; strides
+// are in elements.
 template <class S, class Index>
 struct MatmulOperand {
-  const S* data;  // of its batch
+  const S* data;  // start of its batch
   Index position;
   Index extent;
   Index stride;

@@ -1,11 +1,10 @@
-// The main loop of a product whose A has few rows (sm_80): a stream over B, each element of which
-// is read once. Neighbours along K are neighbours in memory, of both operands. The warps of a block
-// share K in turns: each multiplies parts of kPart elements, for all kTileM rows and kTileN columns
-// of the tile, and their sums meet in shared memory. Columns of B are the rows of mma_16816, so
-// that eight rows of A fill it. Which elements of K an instruction multiplies does not matter, as
-// long as both operands have the same: a lane takes eight neighbours of each, of which the first
-// four go into one instruction and the others into the next. `Config` is the struct at the top of a
-// kernel.
+// Main loop of a GEMV-like GEMM with small M (sm_80): B is streamed and each element read once.
+// Both operands are K-major. The warps of a CTA interleave chunks of kPart elements of K: each
+// multiplies its chunks for all kTileM rows and kTileN columns of the tile, and the partial sums
+// are added in shared memory. Columns of B are the rows of mma_16816, so that eight rows of A fill
+// an instruction. The order of elements of K within an instruction is arbitrary as long as both
+// operands agree: a lane loads eight neighbours of each operand, the first four for one instruction
+// and the last four for the next. `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "matmul_tile.cuh"
@@ -14,10 +13,10 @@
 
 namespace fusec {
 
-constexpr int kPart = 64;  // elements of K that a warp takes at a time: 128 bytes of a column of B
+constexpr int kPart = 64;  // elements of K per warp and load: 128 bytes of a column of B
 
-// Where a lane reads of an operand: eight elements from `depth` on of one row, the last one for
-// those behind the end, whose sums nobody asks for.
+// Returns where a lane starts reading a row of an operand: eight elements per load. Rows past the
+// end repeat the last one; their results are never stored.
 template <class T, class Index>
 __device__ __forceinline__ const T* lane_row(const MatmulOperand<T, Index>& x, int row) {
   const Index wanted = x.position + row;
@@ -25,7 +24,8 @@ __device__ __forceinline__ const T* lane_row(const MatmulOperand<T, Index>& x, i
   return x.data + (wanted < last ? wanted : last) * x.stride + threadIdx.x % 4 * 8;
 }
 
-// 16 bytes that are read once: L1 does not keep them, and L2 fetches what lies beside them, too.
+// Loads 16 bytes that are read once: no allocation in L1, and L2 prefetches the surrounding 256
+// bytes.
 __device__ __forceinline__ Vec<u32, 4> load_once(const u32* words) {
   Vec<u32, 4> v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -34,7 +34,7 @@ __device__ __forceinline__ Vec<u32, 4> load_once(const u32* words) {
   return v;
 }
 
-// The same of 8 or 4 bytes.
+// The same for 8 or 4 bytes.
 template <int kWords>
 __device__ __forceinline__ Vec<u32, kWords> load_words_once(const u32* words) {
   Vec<u32, kWords> v;
@@ -49,8 +49,8 @@ __device__ __forceinline__ Vec<u32, kWords> load_words_once(const u32* words) {
   return v;
 }
 
-// What a lane holds of B and A, of kDepth elements of K: of each of its kLoads as many pairs of
-// neighbours as both operands have in the same order.
+// The elements of B and A that a lane holds for kDepth elements of K: kPairs pairs of neighbours
+// per load, in the same order in both operands.
 template <class Config>
 struct VectorPart {
   static constexpr int kDepth = kPart;
@@ -59,7 +59,7 @@ struct VectorPart {
   Vec<u32, 4> b[Config::kTileN / 8][kLoads];
   Vec<u32, 4> a[Config::kTileM / 8][kLoads];
 
-  // A pair of a lane's column of B, and of its row of A.
+  // One pair of the lane's column of B, and of its row of A.
   __device__ __forceinline__ u32 column_pair(int load, int pair, int column) const {
     return b[column][load][pair];
   }
@@ -68,10 +68,11 @@ struct VectorPart {
   }
 };
 
-// sums += the products of a part; sums[i][j] are those of 16 columns of B and 8 rows of A.
+// accumulators += the products of a chunk; accumulators[i][j] belongs to 16 columns of B and 8 rows
+// of A.
 template <class Config, class Part>
 __device__ __forceinline__ void multiply_part(
-    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const Part& part) {
+    float (&accumulators)[Config::kTileN / 16][Config::kTileM / 8][4], const Part& part) {
 #pragma unroll
   for (int load = 0; load < Part::kLoads; ++load) {
 #pragma unroll
@@ -84,20 +85,20 @@ __device__ __forceinline__ void multiply_part(
 #pragma unroll
         for (int j = 0; j < Config::kTileM / 8; ++j) {
           const u32 rows[2] = {part.row_pair(load, pair, j), part.row_pair(load, pair + 1, j)};
-          mma_16816<typename Config::T>(sums[i][j], columns, rows);
+          mma_16816<typename Config::T>(accumulators[i][j], columns, rows);
         }
       }
     }
   }
 }
 
-// sums += the products of the elements of K from `first` to `last`. A warp takes kStages parts at a
-// time, all of which are on their way before the first is multiplied; neighbouring ones, as memory
-// likes. load(part, depth, is_guarded) loads a part from `depth` on, zeros from `last` on if it is
-// guarded; compute, called the same way, follows the loads of all parts.
+// accumulators += the products of the elements of K in [first, last). A warp processes kStages
+// adjacent chunks at a time, all of them in flight before the first is multiplied. load(part,
+// depth, is_guarded) loads the chunk at `depth`, zero-filled from `last` on if it is guarded;
+// compute, with the same arguments, runs after the loads of all chunks.
 template <class Config, class Part, class Index, class Load, class Compute>
 __device__ __forceinline__ void multiply_stream(
-    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], Index first, Index last,
+    float (&accumulators)[Config::kTileN / 16][Config::kTileM / 8][4], Index first, Index last,
     const Load& load, const Compute& compute) {
   constexpr int kOwn = Config::kStages * Part::kDepth;
   Index start = first + static_cast<Index>(threadIdx.x / 32 * kOwn);
@@ -108,23 +109,23 @@ __device__ __forceinline__ void multiply_stream(
 #pragma unroll
     for (int s = 0; s < Config::kStages; ++s) compute(parts[s], start + s * Part::kDepth, false);
 #pragma unroll
-    for (int s = 0; s < Config::kStages; ++s) multiply_part<Config>(sums, parts[s]);
+    for (int s = 0; s < Config::kStages; ++s) multiply_part<Config>(accumulators, parts[s]);
   }
   for (; start < last; start += Part::kDepth) {
     Part part;
     load(part, start, true);
     compute(part, start, true);
-    multiply_part<Config>(sums, part);
+    multiply_part<Config>(accumulators, part);
   }
 }
 
-// Whether the `own` elements of a lane, of a load from `at` on, lie before `last`.
+// Returns whether a lane's `own` elements of the load at `at` lie before `last`.
 template <class Index>
 __device__ __forceinline__ bool is_lane_inside(Index at, int own, Index last) {
   return at + threadIdx.x % 4 * own < last;
 }
 
-// The elements of a lane's columns of B of one load, of 16 bits, zeros where it is not inside.
+// Loads the elements of a lane's columns of B, 16 bits each, or zeros if out of range.
 template <class Config, class T, class Index>
 __device__ __forceinline__ void load_lane_columns(VectorPart<Config>& part, int load,
                                                   const T* const (&b_columns)[Config::kTileN / 8],
@@ -136,7 +137,7 @@ __device__ __forceinline__ void load_lane_columns(VectorPart<Config>& part, int 
   }
 }
 
-// The same of a lane's rows of A, eight elements a load.
+// The same for a lane's rows of A, eight elements per load.
 template <class Config, class Part, class T, class Index>
 __device__ __forceinline__ void load_lane_rows(Part& part, int load,
                                                const T* const (&a_rows)[Config::kTileM / 8],
@@ -148,11 +149,11 @@ __device__ __forceinline__ void load_lane_rows(Part& part, int load,
   }
 }
 
-// multiply_stream of two operands of 16 bits.
+// multiply_stream for two operands with 16-bit elements.
 template <class Config, class A, class B, class Index>
 __device__ __forceinline__ void multiply_vectors(
-    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b, Index first,
-    Index last) {
+    float (&accumulators)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b,
+    Index first, Index last) {
   using T = typename Config::T;
   using Part = VectorPart<Config>;
   const int lane = threadIdx.x % 32;
@@ -171,15 +172,15 @@ __device__ __forceinline__ void multiply_vectors(
       load_lane_rows<Config>(part, half, a_rows, at, is_inside);
     }
   };
-  multiply_stream<Config, Part>(sums, first, last, load, [](Part&, Index, bool) {});
+  multiply_stream<Config, Part>(accumulators, first, last, load, [](Part&, Index, bool) {});
 }
 
-// The sums of a warp to shared memory, as rows of A; the pitch has the lanes in different banks.
-// kRowDistance: columns of the tile that rows of mma_16816 8 apart are apart.
+// Stores the accumulators of a warp to shared memory as rows of A; the pitch avoids bank conflicts.
+// kRowDistance: distance in columns of the tile between rows r and r + 8 of mma_16816.
 template <class Config, int kRowDistance = 8>
 __device__ __forceinline__ void store_accumulators(
     float (&tile)[Config::kTileM][Config::kSumsPitch],
-    const float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4]) {
+    const float (&accumulators)[Config::kTileN / 16][Config::kTileM / 8][4]) {
   const int group = threadIdx.x % 32 / 4;
   const int pair = threadIdx.x % 4;
 #pragma unroll
@@ -188,15 +189,16 @@ __device__ __forceinline__ void store_accumulators(
     for (int j = 0; j < Config::kTileM / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int column = kRowDistance == 1 ? group * (Config::kTileN / 8) + 2 * i : 16 * i + group;
-        tile[8 * j + 2 * pair + e % 2][column + e / 2 * kRowDistance] = sums[i][j][e];
+        const int column =
+            kRowDistance == 1 ? group * (Config::kTileN / 8) + 2 * i : 16 * i + group;
+        tile[8 * j + 2 * pair + e % 2][column + e / 2 * kRowDistance] = accumulators[i][j][e];
       }
     }
   }
 }
 
-// visit(row, column, piece) for the pieces of the tile that a thread owns, kWidth neighbours of a
-// row each, of those within `rows` and `columns`.
+// Calls visit(row, column, piece) for all pieces of the tile that a thread owns, kWidth neighbours
+// of a row each, within `rows` and `columns`.
 template <class Config, int kWidth, class Index, class Visit>
 __device__ __forceinline__ void visit_pieces(Index rows, Index columns, const Visit& visit) {
   constexpr int kInRow = Config::kTileN / kWidth;
@@ -208,7 +210,7 @@ __device__ __forceinline__ void visit_pieces(Index rows, Index columns, const Vi
   }
 }
 
-// kWidth neighbouring sums of a row, of all warps in their order.
+// Returns kWidth neighbouring sums of a row, added over all warps in order.
 template <class Config, int kWidth>
 __device__ __forceinline__ Vec<float, kWidth> sum_warps(
     const float (&tiles)[Config::kWarps][Config::kTileM][Config::kSumsPitch], int row, int column) {
@@ -222,7 +224,7 @@ __device__ __forceinline__ Vec<float, kWidth> sum_warps(
   return total;
 }
 
-// The same sums of all `splits` slices, `stride` floats apart, in their order.
+// The same added over `splits` slices in order, at a stride of `stride` floats.
 template <int kWidth>
 __device__ __forceinline__ Vec<float, kWidth> sum_slices_of(const float* slices, i64 stride,
                                                             int splits) {

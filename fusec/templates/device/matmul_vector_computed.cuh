@@ -1,6 +1,6 @@
-// The stream over B of a product whose few rows of A are computed (sm_80), by each lane those that
-// it multiplies: what they are made of lies in L1 and L2, and B is on its way meanwhile. `Config`
-// is the struct at the top of a kernel.
+// Main loop of a GEMV-like GEMM with small M whose A is computed on the fly (sm_80): each lane
+// computes the elements of A that it multiplies, from inputs in L1 and L2, while loads of B are in
+// flight. `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "computed_rows.cuh"
@@ -8,12 +8,12 @@
 
 namespace fusec {
 
-// As multiply_vectors: of kStages parts all of B is on its way before the first element of A is
-// computed. Of rows behind the end a lane computes the last one.
+// As multiply_vectors: B's loads of kStages chunks are in flight before the first element of A is
+// computed. Rows past the end repeat the last one.
 template <class Config, class A, class B, class Index>
 __device__ __forceinline__ void multiply_computed_vectors(
-    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b, Index first,
-    Index last) {
+    float (&accumulators)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b,
+    Index first, Index last) {
   using T = typename Config::T;
   using Part = VectorPart<Config>;
   const int lane = threadIdx.x % 32;
@@ -41,7 +41,7 @@ __device__ __forceinline__ void multiply_computed_vectors(
       }
     }
   };
-  multiply_stream<Config, Part>(sums, first, last, load, compute);
+  multiply_stream<Config, Part>(accumulators, first, last, load, compute);
 }
 
 }  // namespace fusec

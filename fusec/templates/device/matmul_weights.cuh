@@ -1,8 +1,7 @@
-// The main loop of a product whose A has few rows and whose B is integers of 8 or 4 bits, beside
-// that of matmul_vector.cuh: a stream over B, which becomes halves in registers. A lane takes 16
-// bytes of a column, and the same elements of K of its rows of A. Where a column has a zero point
-// and a scale for each group of elements of K, the halves are lowered and multiplied, rounded at
-// each step.
+// Main loop of a GEMV-like GEMM with small M and 8- or 4-bit integer weights B, analogous to
+// matmul_vector.cuh: B is streamed and converted to 16-bit floats in registers. A lane loads 16
+// bytes of a column of B and the same elements of K of its rows of A. With zero points and scales
+// per group of elements of K, weights are shifted and scaled, rounding at each step.
 #pragma once
 
 #include "block_scales.cuh"
@@ -12,20 +11,21 @@
 
 namespace fusec {
 
-constexpr int kWeightPart = 128;  // elements of K that a warp takes at a time
+constexpr int kWeightPart = 128;  // elements of K per warp and load
 
-// What a lane holds of B and A, of kWeightPart elements of K, and the factors of B's columns.
+// The elements of B and A that a lane holds for kWeightPart elements of K, and the factors of B's
+// columns.
 template <class Config>
 struct WeightPart {
   using Codes = typename Config::Codes;
   static constexpr int kDepth = kWeightPart;
   static constexpr int kPairs = Codes::kPairs;
-  static constexpr int kLoads = kDepth / (8 * Codes::kPairs);  // of 16 bytes a column
-  static constexpr int kRowLoads = Codes::kPairs / 4;          // of A, beside one of B
+  static constexpr int kLoads = kDepth / (8 * Codes::kPairs);  // 16-byte loads per column
+  static constexpr int kRowLoads = Codes::kPairs / 4;          // loads of A per load of B
   static constexpr int kScaleLoads = kFactorLoads<Config, kDepth, kLoads>;
   Vec<u32, 4> b[Config::kTileN / 8][kLoads];
   u32 a[Config::kTileM / 8][kLoads][4 * kRowLoads];
-  u32 scales[kScaleLoads][Config::kTileN / 8];  // of each column, twice
+  u32 scales[kScaleLoads][Config::kTileN / 8];  // per column, duplicated in both halves
   u32 zeros[kScaleLoads][Config::kTileN / 8];
 
   __device__ __forceinline__ u32 column_pair(int load, int pair, int column) const {
@@ -36,22 +36,22 @@ struct WeightPart {
   }
 };
 
-// A row of an operand whose lanes have `own` neighbours each; see lane_row.
+// Returns a lane's row of an operand with `own` neighbours per lane; see lane_row.
 template <class T, class Index>
 __device__ __forceinline__ const T* lane_row_of(const MatmulOperand<T, Index>& x, int row,
                                                 int own) {
   return lane_row(x, row) + static_cast<int>(threadIdx.x % 4) * (own - 8);
 }
 
-// As multiply_vectors: K is a multiple of as many weights as 16 bytes hold.
+// As multiply_vectors. K must be a multiple of the number of weights in 16 bytes.
 template <class Config, class A, class B, class Scales, class Zeros, class Index>
 __device__ __forceinline__ void multiply_weight_vectors(
-    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b,
+    float (&accumulators)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b,
     const Scales& scales, const Zeros& zeros, Index first, Index last) {
   using T = typename Config::T;
   using W = typename Config::W;
   using Part = WeightPart<Config>;
-  constexpr int kLane = 2 * Config::Codes::kPairs;  // elements of K that a lane takes at once
+  constexpr int kLane = 2 * Config::Codes::kPairs;  // elements of K per lane and load
   const int lane = threadIdx.x % 32;
   const T* a_rows[Config::kTileM / 8];
   const W* b_columns[Config::kTileN / 8];
@@ -84,7 +84,7 @@ __device__ __forceinline__ void multiply_weight_vectors(
     load_factors<Config>(part, scales, zeros, column, threadIdx.x % 4 * kLane, depth, last,
                          is_guarded);
   };
-  multiply_stream<Config, Part>(sums, first, last, load, [](Part&, Index, bool) {});
+  multiply_stream<Config, Part>(accumulators, first, last, load, [](Part&, Index, bool) {});
 }
 
 }  // namespace fusec

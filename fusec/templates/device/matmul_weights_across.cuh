@@ -1,6 +1,6 @@
-// As matmul_weights.cuh, of weights that are contiguous along N. A lane takes neighbouring columns
-// of eight neighbours along K, and these of its rows of A: the rows of mma_16816 are two of its
-// columns at a time, so that nothing changes places between lanes.
+// As matmul_weights.cuh, for N-major weights. A lane loads neighbouring columns for eight
+// neighbours along K, and the same elements of K of its rows of A. The lane's columns are the rows
+// of mma_16816, two at a time, so no data moves between lanes.
 #pragma once
 
 #include "block_scales.cuh"
@@ -10,10 +10,11 @@
 
 namespace fusec {
 
-constexpr int kAcrossPart = 64;  // elements of K that a warp takes at a time
-constexpr int kAcrossOwn = 8;    // of them, that a lane takes at once
+constexpr int kAcrossPart = 64;  // elements of K per warp and load
+constexpr int kAcrossOwn = 8;    // elements of K per lane and load
 
-// What a lane holds of B and A, of kAcrossPart elements of K, and the factors of B's columns.
+// The elements of B and A that a lane holds for kAcrossPart elements of K, and the factors of B's
+// columns.
 template <class Config>
 struct AcrossPart {
   using Codes = typename Config::Codes;
@@ -22,7 +23,7 @@ struct AcrossPart {
   static constexpr int kPairs = kAcrossOwn / 2;
   static constexpr int kColumns = Config::kTileN / 8;
   static constexpr int kBytes = Config::kPaired ? kColumns / 2 : kColumns;
-  static constexpr int kInByte = Config::kPaired ? 1 : Codes::kNeighbours;  // elements of K
+  static constexpr int kInByte = Config::kPaired ? 1 : Codes::kNeighbours;  // weights along K
   static constexpr int kLines = kAcrossOwn / kInByte;
   static constexpr int kScaleLoads = kFactorLoads<Config, kDepth, kLoads>;
   Vec<u32, kBytes / 4> b[kLoads][kLines];
@@ -30,7 +31,7 @@ struct AcrossPart {
   u32 scales[kScaleLoads][kColumns];
   u32 zeros[kScaleLoads][kColumns];
 
-  // The pair-th two neighbours along K of a column, as halves.
+  // Returns pair number `pair` of neighbours along K of a column, as 16-bit floats.
   __device__ __forceinline__ u32 weights(int load, int pair, int column) const {
     if constexpr (kInByte == 2) {
       return Codes::both(b[load][pair][column / 4], column % 4);
@@ -41,7 +42,7 @@ struct AcrossPart {
     }
   }
 
-  // Two columns of a lane are rows of mma_16816.
+  // The lane's columns are rows of mma_16816, two at a time.
   __device__ __forceinline__ u32 column_pair(int load, int pair, int column) const {
     return weigh_pair_of<Config>(*this, weights(load, pair, column), load, column);
   }
@@ -50,10 +51,10 @@ struct AcrossPart {
   }
 };
 
-// As multiply_vectors: K is a multiple of kAcrossOwn.
+// As multiply_vectors. K must be a multiple of kAcrossOwn.
 template <class Config, class A, class B, class Scales, class Zeros, class Index>
 __device__ __forceinline__ void multiply_weights_across(
-    float (&sums)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b,
+    float (&accumulators)[Config::kTileN / 16][Config::kTileM / 8][4], const A& a, const B& b,
     const Scales& scales, const Zeros& zeros, Index first, Index last) {
   using T = typename Config::T;
   using W = typename Config::W;
@@ -63,7 +64,7 @@ __device__ __forceinline__ void multiply_weights_across(
   const T* a_rows[Config::kTileM / 8];
 #pragma unroll
   for (int j = 0; j < Config::kTileM / 8; ++j) a_rows[j] = lane_row(a, 8 * j + lane / 4);
-  // Whole chunks of columns lie within the matrix; what is beyond it nobody asks for.
+  // A chunk of columns is either inside the matrix or outside; results outside are never stored.
   const int first_column = lane / 4 * Part::kColumns;
   const Index wanted = b.position + first_column;
   const Index place = wanted < b.extent ? wanted : b.extent - Part::kColumns;
@@ -86,7 +87,7 @@ __device__ __forceinline__ void multiply_weights_across(
     }
     load_factors<Config>(part, scales, zeros, column, own, depth, last, is_guarded);
   };
-  multiply_stream<Config, Part>(sums, first, last, load, [](Part&, Index, bool) {});
+  multiply_stream<Config, Part>(accumulators, first, last, load, [](Part&, Index, bool) {});
 }
 
 }  // namespace fusec

@@ -1,6 +1,6 @@
-// Programmatic dependent launch (sm_90): a kernel that starts while the one before it still runs. The
-// one before allows it with all its blocks; the later one waits in every thread before it touches
-// memory. Launched in the plain way, neither of the two does anything.
+// Programmatic dependent launch (sm_90): a kernel that starts while the one before it still runs.
+// The one before allows it with all its blocks; the later one waits in every thread before it
+// touches memory. Launched in the plain way, neither of the two does anything.
 #pragma once
 
 namespace fusec {

@@ -1,6 +1,5 @@
-// Four neighbouring sums of a split product as a cluster leaves them for others: float4, or
-// Vec<T, 4> of a 16-bit type, to which each is rounded. They are read through L2, since other SMs
-// have written them.
+// Four neighbouring partial sums of split-K in a workspace: float4, or rounded to Vec<T, 4> of a
+// 16-bit type. They are loaded through L2, since other SMs wrote them.
 #pragma once
 
 #include "vector.cuh"

@@ -8,9 +8,7 @@
 
 namespace fusec {
 
-__device__ __forceinline__ int thread_of_block() {
-  return threadIdx.y * blockDim.x + threadIdx.x;
-}
+__device__ __forceinline__ int thread_of_block() { return threadIdx.y * blockDim.x + threadIdx.x; }
 
 // Begins to copy `count` contiguous elements, and returns the address of the first copy: it has the
 // same offset from a multiple of 16 bytes as in memory. kElements: at most so many, and the rest

@@ -48,7 +48,8 @@ __device__ __forceinline__ void store_part(T* target, const Vec<T, N>& value, in
   }
 }
 
-// Whether the two vectors that hold N elements from place `at` on lie in a tensor of `size` elements.
+// Whether the two vectors that hold N elements from place `at` on lie in a tensor of `size`
+// elements.
 template <int N, class T, class I, class Size>
 __device__ __forceinline__ bool is_inside(const T* tensor, I at, Size size) {
   const I first = at - shift_of<N>(tensor + at);
@@ -63,7 +64,8 @@ __device__ __forceinline__ bool is_whole(I at, Size size) {
 
 // N elements of two neighbouring vectors, beginning at element `shift` of the first.
 template <class T, int N>
-__device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, N>& high, int shift) {
+__device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, N>& high,
+                                             int shift) {
   constexpr int kWords = static_cast<int>(sizeof(T)) * N / 4;
   static_assert(kWords > 0);
   u32 words[2 * kWords];
@@ -106,8 +108,8 @@ __device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, Size siz
   return result;
 }
 
-// Begins to copy the vector at place `at` of a tensor of `size` elements to shared memory, unless it
-// reaches beyond the tensor; returns whether it does not.
+// Begins to copy the vector at place `at` of a tensor of `size` elements to shared memory, unless
+// it reaches beyond the tensor; returns whether it does not.
 template <int N, class T, class I, class Size>
 __device__ __forceinline__ bool copy_vector(T* shared, const T* tensor, I at, Size size) {
   constexpr int kWide = 16 / static_cast<int>(sizeof(T));

@@ -53,7 +53,7 @@ __device__ __forceinline__ void store_shifted_rows(const T* staged, const At& at
 
 // One warp: as visit_pairs, for one element at a time: visit(row, column, place, acc).
 template <class Config, class Visit, class Leave>
-__device__ __forceinline__ void visit_elements(const float (&sums)[Config::kSumsOwn],
+__device__ __forceinline__ void visit_elements(const float (&sums)[Config::kAccumulators],
                                                const Visit& visit, const Leave& leave) {
   const auto visit_pair = [&](int row, int column, int place, const Vec<float, 2>& acc) {
     visit(row, column, place, Vec<float, 1>{acc[0]});

@@ -1,9 +1,9 @@
-// What the epilogue of a tensor-core tile reads and writes of tensors with the rows of the tile, in
-// shared memory. Sums lie in pairs of neighbouring columns, eight rows by four pairs a warp, which
-// fill no sector of memory; rows in shared memory are moved whole, 16 bytes a lane. Every warp has
-// rows of its own: only its lanes wait for each other. `Config` is the struct at the top of the
-// kernel: of kStagedColumns columns kStagedRows rows are there at a time, kStagedPitch elements
-// apart, so that pairs of eight rows lie in different banks.
+// Stages the tensors that an epilogue reads and writes in shared memory. wgmma leaves pairs of
+// neighbouring columns, eight rows by four pairs per warp, whose direct access would not fill a
+// memory sector; rows in shared memory are copied with 16 bytes per lane. Every warp has rows of
+// its own, so only its lanes synchronize. `Config` is the struct at the top of the kernel:
+// kStagedRows rows of kStagedColumns columns are staged at a time, with a pitch of kStagedPitch
+// elements that puts pairs of eight rows into different banks.
 #pragma once
 
 #include "async_copy.cuh"
@@ -11,24 +11,23 @@
 
 namespace fusec {
 
-// The thread's number in its warp. What is computed of it stays behind the products: of threadIdx.x
-// ptxas computes it in each round of the loop before, where warpgroups that promote sums wait for
-// it.
+// Returns the lane ID. Values derived from it stay in the epilogue: with threadIdx.x, ptxas hoists
+// them into the main loop, which delays warpgroups that promote partial sums.
 __device__ __forceinline__ int own_lane() {
   int lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
   return lane;
 }
 
-// This warp's rows of a tensor, at `slot`.
+// Returns this warp's rows of a tensor in `slot`.
 template <class Config, class T>
 __device__ __forceinline__ T* rows_of_warp(unsigned char* slot) {
   return reinterpret_cast<T*>(slot) +
          threadIdx.x / 32 * (Config::kStagedRows * Config::kStagedPitch);
 }
 
-// One warp: begins to copy its rows of a tile, the first 16 of every 64, from where at(row, column)
-// points; `rows` and `columns` are left of the tensor. wait_for_rows follows.
+// One warp: starts copying its rows of a tile, the first 16 of every 64, from at(row, column).
+// `rows` and `columns` remain in the tensor. Followed by wait_for_rows.
 template <class Config, class T, class At>
 __device__ __forceinline__ void fetch_rows(T* staged, const At& at, int rows, int columns) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
@@ -48,21 +47,21 @@ __device__ __forceinline__ void fetch_rows(T* staged, const At& at, int rows, in
   copy_commit();
 }
 
-// One warp: waits for the rows that all its lanes have begun to copy.
+// One warp: waits for the rows that its lanes started to copy.
 __device__ __forceinline__ void wait_for_rows() {
   copy_wait<0>();
   __syncwarp();
 }
 
-// One warp: stores 16 rows to where at(row, column) points. A barrier of the warp stands before.
+// One warp: stores 16 rows to at(row, column). The caller synchronizes the warp first.
 template <class Config, class T, class At>
 __device__ __forceinline__ void store_rows(const T* staged, const At& at, int rows, int columns) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   constexpr int kVectors = Config::kStagedColumns / kVector;
   const int lane = own_lane();
   if constexpr (32 % kVectors == 0) {
-    // Lanes stay in their columns, so that addresses follow from the first one's. Without a loop,
-    // ptxas serialises wgmma where an epilogue has no branch.
+    // A lane keeps its columns, so addresses follow from the first one. Without a loop, ptxas
+    // serializes wgmma in kernels whose epilogue has no branch.
     constexpr int kRows = 32 / kVectors;
     constexpr int kAhead = kRows < 16 ? 2 : 1;
     const int first = lane / kVectors;
@@ -98,14 +97,14 @@ __device__ __forceinline__ void store_rows(const T* staged, const At& at, int ro
   }
 }
 
-// One warp: visit(i, half, row, column, place) for all pairs of its sums, the first 16 rows of
-// every 64 of a tile, of kColumns columns: numbers i and i + 1 of a thread's sums; `half` says
-// which of two rows, eight apart, `place` is the pair's in staged rows. after(row, column) follows
-// eight columns, leave(row, column, place) 16 rows of kStagedColumns columns.
+// One warp: calls visit(i, half, row, column, place) for all pairs of its accumulators i and i + 1,
+// in the first 16 rows of every 64 of a tile with kColumns columns. `half` selects row r or r + 8;
+// `place` is the offset of the pair in the staged rows. Calls after(row, column) after every eight
+// columns, and leave(row, column, place) after 16 rows of kStagedColumns columns.
 template <class Config, int kColumns, class Visit, class After, class Leave>
 __device__ __forceinline__ void visit_places(const Visit& visit, const After& after,
                                              const Leave& leave) {
-  constexpr int kBlocks = Config::kSumsOwn / (Config::kTileN / 2);
+  constexpr int kBlocks = Config::kAccumulators / (Config::kTileN / 2);
   const int lane = own_lane();
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
@@ -131,12 +130,12 @@ __device__ __forceinline__ void visit_places(const Visit& visit, const After& af
   }
 }
 
-// One warp: visit(row, column, place, acc) for the same pairs; leave as there.
+// One warp: calls visit(row, column, place, acc) for the same pairs; leave is that of visit_places.
 template <class Config, class Visit, class Leave>
-__device__ __forceinline__ void visit_pairs(const float (&sums)[Config::kSumsOwn],
+__device__ __forceinline__ void visit_pairs(const float (&accumulators)[Config::kAccumulators],
                                             const Visit& visit, const Leave& leave) {
   const auto of_pair = [&](int i, int, int row, int column, int place) {
-    const Vec<float, 2> acc = {sums[i], sums[i + 1]};
+    const Vec<float, 2> acc = {accumulators[i], accumulators[i + 1]};
     visit(row, column, place, acc);
   };
   visit_places<Config, Config::kTileN>(of_pair, [](int, int) {}, leave);

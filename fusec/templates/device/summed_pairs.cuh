@@ -1,6 +1,6 @@
-// What a tile's results are reduced to before they leave a warp: one number of 32 columns of a row,
-// or of 16 rows of a column. Sums lie in pairs of neighbouring columns, eight rows by
-// four pairs a warp. Op is a combiner of combine.cuh; terms are combined in a fixed order.
+// Partial reductions of a tile's results within a warp: one value per row and 32 columns, or per
+// column and 16 rows. Accumulators are pairs of neighbouring columns, eight rows by four pairs per
+// warp. Op is a combiner of combine.cuh; terms are combined in a fixed order.
 #pragma once
 
 #include "reduce.cuh"
@@ -8,7 +8,7 @@
 
 namespace fusec {
 
-// Of the two rows, eight apart, of which a lane holds pairs; `half` is known when compiled.
+// Totals of the two rows r and r + 8 that a lane holds; `half` is a compile-time constant.
 template <class Op>
 struct RowTotals {
   float held[2] = {Op::identity(), Op::identity()};
@@ -20,7 +20,7 @@ struct RowTotals {
     }
   }
 
-  // All lanes of the warp: put(row, 0, total) for 16 rows, after 32 columns.
+  // All lanes of the warp: calls put(row, 0, total) for 16 rows, after every 32 columns.
   template <class Put>
   __device__ __forceinline__ void leave(const Put& put) {
     const int lane = own_lane();
@@ -33,7 +33,8 @@ struct RowTotals {
   }
 };
 
-// Of the pairs of columns that a lane holds of four blocks of eight; `block`, too, is known.
+// Totals of the columns that a lane holds in four blocks of eight; `block` and `half` are
+// compile-time constants.
 template <class Op>
 struct ColumnTotals {
   float held[8];
@@ -48,8 +49,8 @@ struct ColumnTotals {
     }
   }
 
-  // All lanes of the warp: put(0, column, total) for 32 columns, after both rows. Lanes hand on
-  // half of what they hold, until each has a column of its own.
+  // All lanes of the warp: calls put(0, column, total) for 32 columns, after both rows. In each
+  // round a lane sends half of its totals to another one, until each lane has one column.
   template <class Put>
   __device__ __forceinline__ void leave(const Put& put) {
     const int lane = own_lane();
@@ -68,16 +69,16 @@ struct ColumnTotals {
   }
 };
 
-// One warp: as visit_pairs, with visit(block, half, row, column, place, acc), where the columns are
-// those of a block of eight in 32 and the row is of a half of 16; reduced(row, column) follows 16
+// One warp: as visit_pairs, with visit(block, half, row, column, place, acc): `block` is the block
+// of eight columns in 32, `half` selects row r or r + 8. Calls reduced(row, column) after every 16
 // rows of 32 columns.
 template <class Config, class Visit, class Reduced, class Leave>
-__device__ __forceinline__ void visit_summed_pairs(const float (&sums)[Config::kSumsOwn],
-                                                   const Visit& visit, const Reduced& reduced,
-                                                   const Leave& leave) {
+__device__ __forceinline__ void visit_summed_pairs(
+    const float (&accumulators)[Config::kAccumulators], const Visit& visit, const Reduced& reduced,
+    const Leave& leave) {
   static_assert(Config::kTileN % 32 == 0);
   const auto of_pair = [&](int i, int half, int row, int column, int place) {
-    const Vec<float, 2> acc = {sums[i], sums[i + 1]};
+    const Vec<float, 2> acc = {accumulators[i], accumulators[i + 1]};
     visit(i % (Config::kTileN / 2) / 4 % 4, half, row, column, place, acc);
   };
   const auto after = [&](int row, int column) {

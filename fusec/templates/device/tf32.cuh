@@ -1,11 +1,11 @@
-// Numbers of 10 bits behind the point, in floats, and products of them by mma.sync (sm_80).
+// Tf32, floats with 10 mantissa bits, and its mma.sync (sm_80).
 #pragma once
 
 #include "types.cuh"
 
 namespace fusec {
 
-// The nearest of them, ties away from 0, as tensor cores take it.
+// Returns x rounded to Tf32, ties away from zero, as tensor cores expect it.
 __device__ __forceinline__ u32 tf32_bits(float x) {
   u32 bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));

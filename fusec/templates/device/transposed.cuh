@@ -1,6 +1,6 @@
-// A tile of lines by columns in shared memory, filled by vectors along its lines and read by vectors
-// along its columns, without bank conflicts where both are 16 bytes. It begins at a multiple of 16
-// bytes; threads wait for one another between the two.
+// A tile of lines by columns in shared memory, filled by vectors along its lines and read by
+// vectors along its columns, without bank conflicts where both are 16 bytes. It begins at a
+// multiple of 16 bytes; threads wait for one another between the two.
 //
 // The columns of a line lie in units of 16 bytes, or of a vector where that is longer. Of the lines
 // of the vector number n, unit u lies at u ^ (n mod 8): eight threads that put words at the same
@@ -23,7 +23,8 @@ __device__ __forceinline__ int transposed_offset(int line, int column) {
 
 // Keeps vectors of neighbouring columns from a place on, the elements of a line as one word.
 template <int kColumns, class T, int kReadVec, int kPack>
-__device__ __forceinline__ void store_transposed(T* target, const Vec<T, kReadVec> (&lines)[kPack]) {
+__device__ __forceinline__ void store_transposed(T* target,
+                                                 const Vec<T, kReadVec> (&lines)[kPack]) {
 #pragma unroll
   for (int v = 0; v < kReadVec; ++v) {
     Vec<T, kPack> word;

@@ -1,14 +1,14 @@
-// Turns of the warpgroups of a block that multiply: who has the turn issues its products, and then
-// lets the next one do so, which keeps one's other work beside the products of another. The turn
-// goes round; all take it equally often. Named barriers 1 to kCount of 256 threads each.
+// Round-robin order of the multiplying warpgroups of a block: the warpgroup whose turn it is issues
+// its wgmmas, then signals the next, so that its other work overlaps with the wgmmas of the others.
+// Uses the named barriers 1 to kCount, 256 threads each.
 #pragma once
 
 #include "named_barrier.cuh"
 
 namespace fusec {
 
-// Of warpgroup `own` of kCount, all threads: begin before the first turn, take and pass around
-// what is issued in a turn, end after the last one. A single warpgroup waits for nobody.
+// Called by all threads of warpgroup `own` of kCount: begin before the first turn, take and pass
+// before and after the wgmmas of a turn, end after the last turn. No effect for a single warpgroup.
 template <int kCount>
 struct WarpgroupTurns {
   int own;

@@ -1,11 +1,10 @@
-// Hopper's warpgroup matrix multiply (sm_90a): 128 threads, D[64][kN] += A[64][16] B[16][kN],
-// operands f16 or bf16 in shared memory, D in float registers. All four warps of the warpgroup call
-// together:
+// Warpgroup matrix multiply of Hopper (sm_90a), 128 threads: D[64][kN] += A[64][16] B[16][kN], with
+// fp16 or bf16 operands in shared memory and D in fp32 registers. All four warps of the warpgroup
+// call
 //   wgmma_fence(); wgmma<...>(...) as often as needed; wgmma_commit(); wgmma_wait<pending>();
-// The accumulators are touched by nobody between fence and wait. Thread t of the warpgroup holds in
-// d[i] row 16 (t / 32) + (t % 32) / 4 + 8 ((i / 2) % 2), column 8 (i / 4) + 2 (t % 4) + i % 2.
-// Tiles lie in shared memory as TMA writes them with the 128-byte swizzle, at multiples of 1024
-// bytes.
+// The accumulators must not be accessed between fence and wait. In thread t of the warpgroup, d[i]
+// is row 16 (t / 32) + (t % 32) / 4 + 8 ((i / 2) % 2), column 8 (i / 4) + 2 (t % 4) + i % 2. Tiles
+// in shared memory have TMA's 128-byte swizzle and are aligned to 1024 bytes.
 #pragma once
 
 #include "address.cuh"
@@ -22,7 +21,7 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 
-// Waits until at most kPending committed groups are unfinished.
+// Waits until at most kPending committed groups are incomplete.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
@@ -35,8 +34,8 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
 
-// The matrix descriptor, 128-byte swizzle: address, leading and stride offsets in units of 16
-// bytes.
+// Returns a 128-byte swizzled matrix descriptor: address, leading and stride byte offsets, in units
+// of 16 bytes.
 __device__ __forceinline__ u64 swizzled_descriptor(const void* tile, u32 leading_bytes,
                                                    u32 stride_bytes) {
   return static_cast<u64>((shared_address(tile) & 0x3ffffu) >> 4) |
@@ -44,20 +43,22 @@ __device__ __forceinline__ u64 swizzled_descriptor(const void* tile, u32 leading
          1ull << 62;
 }
 
-// K-major: rows of 64 elements (128 bytes) of k. The next 16 of k: kDescriptorStepK further.
+// K-major: rows of 64 elements (128 bytes) of K. The next 16 elements of K are kDescriptorStepK
+// further.
 __device__ __forceinline__ u64 descriptor_k_major(const void* tile) {
   return swizzled_descriptor(tile, 16, 1024);
 }
 inline constexpr u64 kDescriptorStepK = 32 >> 4;
 
-// MN-major: rows of 64 elements of m or n, one row for each k; further 64 elements of m or n lie
-// `panel_bytes` on (128 bytes times the depth in k). The next 16 of k: kDescriptorStepMn further.
+// MN-major: rows of 64 elements of M or N, one row per element of K; the next 64 elements of M or N
+// are `panel_bytes` further (128 bytes times the depth in K). The next 16 elements of K are
+// kDescriptorStepMn further.
 __device__ __forceinline__ u64 descriptor_mn_major(const void* tile, u32 panel_bytes) {
   return swizzled_descriptor(tile, panel_bytes, 1024);
 }
 inline constexpr u64 kDescriptorStepMn = 2048 >> 4;
 
-// scale_d 0 overwrites D, 1 adds to it. kTransposeA / B are 1 where that operand is MN-major.
+// scale_d: 0 overwrites D, 1 adds to it. kTransposeA, kTransposeB: 1 if the operand is MN-major.
 template <int kN, class T, int kTransposeA = 0, int kTransposeB = 0>
 __device__ __forceinline__ void wgmma(float* d, u64 a, u64 b, int scale_d) {
   static_assert(kIsSame<T, bf16> || kIsSame<T, f16>);
@@ -113,14 +114,14 @@ __device__ __forceinline__ void wgmma(float* d, u64 a, u64 b, int scale_d) {
 #undef FUSEC_WGMMA
 }
 
-// The number of this thread's warpgroup in its block, known to be the same in a warp.
+// Returns the index of this thread's warpgroup in its block, provably uniform across a warp.
 __device__ __forceinline__ int warpgroup_number() {
   return shuffle_from(static_cast<int>(threadIdx.x / 128), 0);
 }
 
-// Moves registers between warpgroups: all warps of a warpgroup call the same one. kCount is a
-// multiple of 8 between 24 and 256. ptxas ignores them unless it knows the registers at entry: the
-// kernel says __launch_bounds__(threads, 1).
+// Reallocates registers between warpgroups (setmaxnreg): all warps of a warpgroup make the same
+// call. kCount is a multiple of 8 from 24 to 256. ptxas ignores it unless the register count at
+// entry is known, so the kernel declares __launch_bounds__(threads, 1).
 template <int kCount>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kCount));

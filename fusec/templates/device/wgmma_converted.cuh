@@ -1,7 +1,7 @@
-// wgmma (wgmma.cuh) whose first operand lies in registers and whose second is K-major in shared
-// memory, as matmul_converted.cuh needs it: D[64][kN] += A[64][16] B[16][kN]. Thread t of the
-// warpgroup holds in a[i] two neighbours of row 16 (t / 32) + (t % 32) / 4 + 8 (i % 2), columns
-// 2 (t % 4) + 8 (i / 2) and the next; they are touched by nobody between fence and wait.
+// wgmma (wgmma.cuh) with its first operand in registers and its second K-major in shared memory,
+// for matmul_converted.cuh: D[64][kN] += A[64][16] B[16][kN]. In thread t of the warpgroup, a[i] is
+// row 16 (t / 32) + (t % 32) / 4 + 8 (i % 2), columns 2 (t % 4) + 8 (i / 2) and the next. A's
+// registers must not be accessed between fence and wait.
 #pragma once
 
 #include "wgmma.cuh"

@@ -1,13 +1,14 @@
 // wgmma (wgmma.cuh) of 8-bit floats: D[64][kN] += A[64][32] B[32][kN], both operands K-major in
-// shared memory, of either type. The same rules hold. Products are added with about 14 bits: sums
-// of more than 128 elements of K belong into other registers (matmul_promoted.cuh).
+// shared memory and of either type. The rules of wgmma.cuh apply. Tensor cores accumulate with
+// about 14 bits, so sums over more than 128 elements of K must be promoted to other registers
+// (matmul_promoted.cuh).
 #pragma once
 
 #include "wgmma.cuh"
 
 namespace fusec {
 
-// The operands' types as PTX names them.
+// The operand types in PTX syntax.
 template <class A, class B>
 struct Fp8Types;
 template <>
@@ -27,7 +28,7 @@ struct Fp8Types<f8e5m2, f8e5m2> {
   static constexpr char kText[] = ".e5m2.e5m2";
 };
 
-// scale_d 0 overwrites D, 1 adds to it. The next 32 of k: kDescriptorStepK further.
+// scale_d: 0 overwrites D, 1 adds to it. The next 32 elements of K are kDescriptorStepK further.
 template <int kN, class A, class B>
 __device__ __forceinline__ void wgmma_fp8(float* d, u64 a, u64 b, int scale_d) {
   static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256);

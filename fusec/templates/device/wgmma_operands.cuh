@@ -1,136 +1,136 @@
-// The operand lists of wgmma.cuh: the numbered accumulators of each width and the operands after
-// them. PTX wants every register spelled out; nothing else includes this header.
+// The operand lists of wgmma.cuh: the numbered accumulators for each width and the operands that
+// follow. PTX requires every register to be listed; no other header includes this one.
 #pragma once
 
-// Four accumulators from d[i] on.
+// Four accumulators starting at d[i].
 #define FUSEC_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 
-// The accumulators of each width as text, those of a smaller width first.
+// The accumulators for each width as text, built from the next smaller width.
 #define FUSEC_WGMMA_REGISTERS_8 "%0, %1, %2, %3"
 #define FUSEC_WGMMA_REGISTERS_16 \
   FUSEC_WGMMA_REGISTERS_8        \
-      ", "                       \
-      "%4, %5, %6, %7"
+  ", "                           \
+  "%4, %5, %6, %7"
 #define FUSEC_WGMMA_REGISTERS_24 \
   FUSEC_WGMMA_REGISTERS_16       \
-      ", "                       \
-      "%8, %9, %10, %11"
+  ", "                           \
+  "%8, %9, %10, %11"
 #define FUSEC_WGMMA_REGISTERS_32 \
   FUSEC_WGMMA_REGISTERS_24       \
-      ", "                       \
-      "%12, %13, %14, %15"
+  ", "                           \
+  "%12, %13, %14, %15"
 #define FUSEC_WGMMA_REGISTERS_40 \
   FUSEC_WGMMA_REGISTERS_32       \
-      ", "                       \
-      "%16, %17, %18, %19"
+  ", "                           \
+  "%16, %17, %18, %19"
 #define FUSEC_WGMMA_REGISTERS_48 \
   FUSEC_WGMMA_REGISTERS_40       \
-      ", "                       \
-      "%20, %21, %22, %23"
+  ", "                           \
+  "%20, %21, %22, %23"
 #define FUSEC_WGMMA_REGISTERS_56 \
   FUSEC_WGMMA_REGISTERS_48       \
-      ", "                       \
-      "%24, %25, %26, %27"
+  ", "                           \
+  "%24, %25, %26, %27"
 #define FUSEC_WGMMA_REGISTERS_64 \
   FUSEC_WGMMA_REGISTERS_56       \
-      ", "                       \
-      "%28, %29, %30, %31"
+  ", "                           \
+  "%28, %29, %30, %31"
 #define FUSEC_WGMMA_REGISTERS_72 \
   FUSEC_WGMMA_REGISTERS_64       \
-      ", "                       \
-      "%32, %33, %34, %35"
+  ", "                           \
+  "%32, %33, %34, %35"
 #define FUSEC_WGMMA_REGISTERS_80 \
   FUSEC_WGMMA_REGISTERS_72       \
-      ", "                       \
-      "%36, %37, %38, %39"
+  ", "                           \
+  "%36, %37, %38, %39"
 #define FUSEC_WGMMA_REGISTERS_88 \
   FUSEC_WGMMA_REGISTERS_80       \
-      ", "                       \
-      "%40, %41, %42, %43"
+  ", "                           \
+  "%40, %41, %42, %43"
 #define FUSEC_WGMMA_REGISTERS_96 \
   FUSEC_WGMMA_REGISTERS_88       \
-      ", "                       \
-      "%44, %45, %46, %47"
+  ", "                           \
+  "%44, %45, %46, %47"
 #define FUSEC_WGMMA_REGISTERS_104 \
   FUSEC_WGMMA_REGISTERS_96        \
-      ", "                        \
-      "%48, %49, %50, %51"
+  ", "                            \
+  "%48, %49, %50, %51"
 #define FUSEC_WGMMA_REGISTERS_112 \
   FUSEC_WGMMA_REGISTERS_104       \
-      ", "                        \
-      "%52, %53, %54, %55"
+  ", "                            \
+  "%52, %53, %54, %55"
 #define FUSEC_WGMMA_REGISTERS_120 \
   FUSEC_WGMMA_REGISTERS_112       \
-      ", "                        \
-      "%56, %57, %58, %59"
+  ", "                            \
+  "%56, %57, %58, %59"
 #define FUSEC_WGMMA_REGISTERS_128 \
   FUSEC_WGMMA_REGISTERS_120       \
-      ", "                        \
-      "%60, %61, %62, %63"
+  ", "                            \
+  "%60, %61, %62, %63"
 #define FUSEC_WGMMA_REGISTERS_136 \
   FUSEC_WGMMA_REGISTERS_128       \
-      ", "                        \
-      "%64, %65, %66, %67"
+  ", "                            \
+  "%64, %65, %66, %67"
 #define FUSEC_WGMMA_REGISTERS_144 \
   FUSEC_WGMMA_REGISTERS_136       \
-      ", "                        \
-      "%68, %69, %70, %71"
+  ", "                            \
+  "%68, %69, %70, %71"
 #define FUSEC_WGMMA_REGISTERS_152 \
   FUSEC_WGMMA_REGISTERS_144       \
-      ", "                        \
-      "%72, %73, %74, %75"
+  ", "                            \
+  "%72, %73, %74, %75"
 #define FUSEC_WGMMA_REGISTERS_160 \
   FUSEC_WGMMA_REGISTERS_152       \
-      ", "                        \
-      "%76, %77, %78, %79"
+  ", "                            \
+  "%76, %77, %78, %79"
 #define FUSEC_WGMMA_REGISTERS_168 \
   FUSEC_WGMMA_REGISTERS_160       \
-      ", "                        \
-      "%80, %81, %82, %83"
+  ", "                            \
+  "%80, %81, %82, %83"
 #define FUSEC_WGMMA_REGISTERS_176 \
   FUSEC_WGMMA_REGISTERS_168       \
-      ", "                        \
-      "%84, %85, %86, %87"
+  ", "                            \
+  "%84, %85, %86, %87"
 #define FUSEC_WGMMA_REGISTERS_184 \
   FUSEC_WGMMA_REGISTERS_176       \
-      ", "                        \
-      "%88, %89, %90, %91"
+  ", "                            \
+  "%88, %89, %90, %91"
 #define FUSEC_WGMMA_REGISTERS_192 \
   FUSEC_WGMMA_REGISTERS_184       \
-      ", "                        \
-      "%92, %93, %94, %95"
+  ", "                            \
+  "%92, %93, %94, %95"
 #define FUSEC_WGMMA_REGISTERS_200 \
   FUSEC_WGMMA_REGISTERS_192       \
-      ", "                        \
-      "%96, %97, %98, %99"
+  ", "                            \
+  "%96, %97, %98, %99"
 #define FUSEC_WGMMA_REGISTERS_208 \
   FUSEC_WGMMA_REGISTERS_200       \
-      ", "                        \
-      "%100, %101, %102, %103"
+  ", "                            \
+  "%100, %101, %102, %103"
 #define FUSEC_WGMMA_REGISTERS_216 \
   FUSEC_WGMMA_REGISTERS_208       \
-      ", "                        \
-      "%104, %105, %106, %107"
+  ", "                            \
+  "%104, %105, %106, %107"
 #define FUSEC_WGMMA_REGISTERS_224 \
   FUSEC_WGMMA_REGISTERS_216       \
-      ", "                        \
-      "%108, %109, %110, %111"
+  ", "                            \
+  "%108, %109, %110, %111"
 #define FUSEC_WGMMA_REGISTERS_232 \
   FUSEC_WGMMA_REGISTERS_224       \
-      ", "                        \
-      "%112, %113, %114, %115"
+  ", "                            \
+  "%112, %113, %114, %115"
 #define FUSEC_WGMMA_REGISTERS_240 \
   FUSEC_WGMMA_REGISTERS_232       \
-      ", "                        \
-      "%116, %117, %118, %119"
+  ", "                            \
+  "%116, %117, %118, %119"
 #define FUSEC_WGMMA_REGISTERS_248 \
   FUSEC_WGMMA_REGISTERS_240       \
-      ", "                        \
-      "%120, %121, %122, %123"
+  ", "                            \
+  "%120, %121, %122, %123"
 #define FUSEC_WGMMA_REGISTERS_256 \
   FUSEC_WGMMA_REGISTERS_248       \
-      ", "                        \
-      "%124, %125, %126, %127"
+  ", "                            \
+  "%124, %125, %126, %127"
 
 #define FUSEC_WGMMA_OUTPUTS_8 FUSEC_D4(0)
 #define FUSEC_WGMMA_OUTPUTS_16 FUSEC_WGMMA_OUTPUTS_8, FUSEC_D4(4)
@@ -165,7 +165,7 @@
 #define FUSEC_WGMMA_OUTPUTS_248 FUSEC_WGMMA_OUTPUTS_240, FUSEC_D4(120)
 #define FUSEC_WGMMA_OUTPUTS_256 FUSEC_WGMMA_OUTPUTS_248, FUSEC_D4(124)
 
-// The numbers of the operands behind them: A, B, scale_d, and whether A and B are transposed.
+// The numbers of the remaining operands: A, B, scale_d, and whether A and B are transposed.
 #define FUSEC_WGMMA_OTHERS_8(use) use(8, "4", "5", "6", "7", "8")
 #define FUSEC_WGMMA_OTHERS_16(use) use(16, "8", "9", "10", "11", "12")
 #define FUSEC_WGMMA_OTHERS_24(use) use(24, "12", "13", "14", "15", "16")

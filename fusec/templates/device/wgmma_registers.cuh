@@ -1,8 +1,7 @@
-// wgmma (wgmma.cuh) whose first operand lies in registers and whose second is MN-major: D[64][kN]
-// += A[64][16] B[16][kN]. The same rules hold, and the registers of A are touched by nobody between
-// fence and wait either. Thread t of the warpgroup holds in a[i] two neighbours of row 16 (t / 32)
-// + (t % 32) / 4 + 8 (i % 2), columns 2 (t % 4) + 8 (i / 2) and the next: of two blocks of eight
-// columns of sums, rounded.
+// wgmma (wgmma.cuh) with its first operand in registers and its second MN-major in shared memory:
+// D[64][kN] += A[64][16] B[16][kN]. The rules of wgmma.cuh apply, also to A's registers. In thread
+// t of the warpgroup, a[i] is row 16 (t / 32) + (t % 32) / 4 + 8 (i % 2), columns 2 (t % 4) + 8 (i
+// / 2) and the next, which matches two rounded blocks of eight accumulator columns.
 #pragma once
 
 #include "wgmma.cuh"

@@ -1,18 +1,19 @@
-// wgmma (wgmma.cuh) of floats of which 10 bits behind the point count: D[64][kN] += A[64][8]
-// B[8][kN], both operands K-major in shared memory. The same rules hold. It cuts the other bits
-// off: who writes the operands there rounds them, as copies do by tensor maps of this type.
+// wgmma (wgmma.cuh) of Tf32 (10 mantissa bits): D[64][kN] += A[64][8] B[8][kN], both operands
+// K-major in shared memory. The rules of wgmma.cuh apply. The hardware truncates the remaining
+// mantissa bits, so operands must be rounded when they are written to shared memory, as TMA does
+// with a Tf32 tensor map.
 #pragma once
 
 #include "wgmma.cuh"
 
 namespace fusec {
 
-// Their type, where that of an operand is asked for.
+// Tag type that selects Tf32 operands.
 struct Tf32 {
   float value;
 };
 
-// scale_d 0 overwrites D, 1 adds to it. The next 8 of k: kDescriptorStepK further.
+// scale_d: 0 overwrites D, 1 adds to it. The next 8 elements of K are kDescriptorStepK further.
 template <int kN>
 __device__ __forceinline__ void wgmma_tf32(float* d, u64 a, u64 b, int scale_d) {
   static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256);

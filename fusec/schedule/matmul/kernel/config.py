@@ -173,7 +173,7 @@ def _hopper(p: HopperParameters, consumers: str) -> list[Statement]:
         integer("kConsumers", p.consumers, consumers),
         THREADS,
         boolean("kSwapAB", p.swap_ab, "B's columns are the rows of wgmma"),
-        integer("kSumsOwn", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
+        integer("kAccumulators", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
     ]
 
 
@@ -239,7 +239,7 @@ def _split_k(p: SplitKParameters, problem: Product, kernel: MatmulKernel) -> lis
         integer("kProducts", p.products, "products that share a tile"),
         integer("kMultipliers", operand(128) * "kConsumers", "threads that multiply"),
         integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
-        integer("kOwned", Name("kSumsOwn") / 4 / "kCluster", "quads of a CTA's share, of a thread"),
+        integer("kOwned", Name("kAccumulators") / 4 / "kCluster", "quads of a CTA's share, of a thread"),
         integer("kSlab", Name("kOwned") * "kMultipliers", "of a CTA's share"),
         integer("kResident", ctas_per_sm(p, kernel.layout.bytes), "CTAs that an SM has room for"),
     ]

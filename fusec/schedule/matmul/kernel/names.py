@@ -20,7 +20,7 @@ RESERVED = frozenset([
     "b_part", "b_scales", "b_stride_k", "b_stride_n", "b_zero_values", "b_zeros", "batch",
     "batches", "block", "chunk", "chunks", "column", "columns", "e", "finish", "first_column",
     "first_row", "first_step", "group", "groups", "held", "i", "index", "is_consumer", "is_last",
-    "is_mine", "kBlockSums", "kWidth", "last_step", "leave", "m", "n", "owner", "pairs", "parity",
+    "is_mine", "accumulators", "kBlockAccumulators", "kWidth", "last_step", "leave", "m", "n", "owner", "pairs", "parity",
     "part", "place", "rank", "reduced", "row", "semaphore", "share", "shared", "slab", "slices",
     "slot", "splits", "stage", "steps", "sums", "sums_tile", "thread_m", "thread_n", "ticket_slot",
     "tile", "tile_columns", "tile_index", "tile_m", "tile_n", "tile_rows", "tiles", "turn", "unit",
