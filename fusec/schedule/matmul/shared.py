@@ -84,14 +84,14 @@ def _padded(p: MmaParameters, problem: Product, listing: Listing) -> int:
     size = _ELEMENT if problem.dtype is None else problem.dtype.size
     depth, tiles = listing.named("kTileK", p.tile_k), list[Quantity]()
     for operand, side, extent, meaning in (
-        (problem.a, "A", listing.named("kTileM", p.tile_m), "elements from row to row of A's tile"),
-        (problem.b, "B", listing.named("kTileN", p.tile_n), "and of B's"),
+        (problem.a, "A", listing.named("kTileM", p.tile_m), "row pitch of the tile of A, in elements"),
+        (problem.b, "B", listing.named("kTileN", p.tile_n), "row pitch of the tile of B"),
     ):
         rows, columns = (extent, depth) if operand.k_major else (depth, extent)
         pitch = listing.add(f"k{side}Pitch", columns + PAD // size, meaning)
         tiles.append(rows * pitch * size)
-    first = listing.add("kATileBytes", tiles[0], "A's tile of a stage; B's follows")
-    return p.stages * int(listing.add("kStageBytes", first + tiles[1], "a stage"))
+    first = listing.add("kATileBytes", tiles[0], "tile of A in a stage; the tile of B follows")
+    return p.stages * int(listing.add("kStageBytes", first + tiles[1], "one stage"))
 
 
 def bytes_of_stage(p: HopperParameters, kinds: Kinds) -> int:
@@ -130,21 +130,21 @@ def _swizzled(p: HopperParameters, kinds: Kinds, slots: StagedSlots, listing: Li
     Return its bytes.
     """
     a_bytes, b_bytes = _stage(p, kinds, listing)
-    a_bytes = listing.add("kATileBytes", a_bytes, "A's tile of a stage; B's follows")
-    stage = listing.add("kStageBytes", a_bytes + b_bytes, "a stage")
+    a_bytes = listing.add("kATileBytes", a_bytes, "tile of A in a stage; the tile of B follows")
+    stage = listing.add("kStageBytes", a_bytes + b_bytes, "one stage")
     stages = listing.named("kStages", p.stages)
     at = stages * stage
     if isinstance(p, SplitKParameters):
         at = max(at, _sums(p, listing), key=int)
     if isinstance(p, PersistentParameters) and p.staged:
         at = _staged(p, slots, listing, at)
-    at = listing.add("kFull", at, "barriers, one per stage: its loads have landed")
-    at = listing.add("kEmpty", at + stages * _BARRIER, "barriers, one per stage: all have read it")
+    at = listing.add("kFull", at, "barriers, one per stage: loads are complete")
+    at = listing.add("kEmpty", at + stages * _BARRIER, "barriers, one per stage: all reads are complete")
     at = at + stages * _BARRIER
     if p.splits > 1 and not p.has_second:
-        slot = ("kArrived", "slices before this CTA's")
+        slot = ("kArrived", "number of slices stored before")
         if p.is_serial:
-            slot = ("kTicket", "of the cluster, in its first CTA")
+            slot = ("kTicket", "ticket of the cluster, in its first CTA")
         at = listing.add(slot[0], at, slot[1]) + _SLOT
     return int(at)
 
@@ -163,10 +163,10 @@ def _staged(
     """List the epilogue's rows behind the stages, and return where they end."""
     width = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
     held = 16 * p.row_blocks if slots.fetched else 16
-    rows = listing.add("kStagedRows", held, "rows of a warp that are staged at a time")
-    columns = listing.add("kStagedColumns", width, "columns of these")
+    rows = listing.add("kStagedRows", held, "rows per warp that are staged at a time")
+    columns = listing.add("kStagedColumns", width, "columns that are staged at a time")
     pad = STAGED_PAD * (1 + width // STAGED_PAD % 2)
-    pitch = listing.add("kStagedPitch", columns + pad, "elements from one such row to the next")
+    pitch = listing.add("kStagedPitch", columns + pad, "row pitch of staged rows, in elements")
     warps = 4 * listing.named("kConsumers", p.consumers)
     for number, size in enumerate(slots.sizes):
         at = listing.add(f"kStaged{number}", at, f"rows of {8 * size} bits")

@@ -151,9 +151,9 @@ def _lay_out(
     stages = listing.named("kStages", p.stages(of_keys=of_keys))
     first = in_panels(listing, "kFeatures", features)
     second = in_panels(listing, "kValueFeatures", value_features)
-    listing.add("kOwned", 0, "the rows that are owned")
+    listing.add("kOwned", 0, "owned rows")
     follows = "; the second follows" * walk.pulls
-    owned = listing.add("kOwnedBytes", rows * first * _ELEMENT, f"the first operand{follows}")
+    owned = listing.add("kOwnedBytes", rows * first * _ELEMENT, f"first operand{follows}")
     stage_at = owned + rows * second * _ELEMENT if walk.pulls else owned
     at = listing.add("kStage", stage_at, "the first stage")
     meaning = "the first operand of a stage; the second follows"
@@ -162,14 +162,14 @@ def _lay_out(
         "kStageBytes", first_bytes + others * second * _ELEMENT, "a stage"
     )
     if of_keys:
-        at = listing.add("kQueryValues", at, "values of the queries of each stage")
+        at = listing.add("kQueryValues", at, "per-query values of each stage")
         if query_values:
             at = at + stages * listing.named("kQueryCount", query_values) * others * 4
     for name, count, meaning in (
-        ("kOwnedFull", 1, "barrier: the rows that are owned have landed"),
-        ("kOwnedEmpty", 1, "barrier: all have multiplied them"),
-        ("kFull", stages, "barriers, one per stage: it has landed"),
-        ("kEmpty", stages, "barriers, one per stage: all have multiplied it"),
+        ("kOwnedFull", 1, "barrier: owned rows are loaded"),
+        ("kOwnedEmpty", 1, "barrier: owned rows are no longer read"),
+        ("kFull", stages, "barriers, one per stage: loads are complete"),
+        ("kEmpty", stages, "barriers, one per stage: all reads are complete"),
     ):
         at = listing.add(name, at, meaning) + count * BARRIER
     return int(at)

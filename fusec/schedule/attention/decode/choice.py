@@ -87,7 +87,7 @@ def spelled_layout(p: DecodeParameters, decode: Decode) -> Constants:
     listing = Listing(spelled=True)
     *_, rings = _rings(p, decode, listing)
     if decode.graph.features.value > IN_REGISTERS:
-        listing.add("kQueriesAt", rings, "the queries")
+        listing.add("kQueriesAt", rings, "queries")
     return listing.constants
 
 
@@ -97,8 +97,8 @@ def _rings(p: DecodeParameters, decode: Decode, listing: Listing) -> tuple[Quant
     values = listing.named("kValueFeatures", decode.graph.value_features.value)
     tile = listing.named("kKeys", p.tile_keys)
     key_bytes = tile * (features + CHUNK) * 2
-    keys = listing.add("kKeyBytes", key_bytes, "the keys of a stage; its values follow")
-    stage = listing.add("kStageBytes", keys + tile * (values + CHUNK) * 2, "a stage")
+    keys = listing.add("kKeyBytes", key_bytes, "keys of a stage; its values follow")
+    stage = listing.add("kStageBytes", keys + tile * (values + CHUNK) * 2, "one stage")
     rings = listing.named("kWarps", p.warps) * listing.named("kStages", p.stages) * stage
     return keys, stage, rings
 

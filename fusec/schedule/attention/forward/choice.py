@@ -124,20 +124,20 @@ def _lay_out(p: AttentionParameters, features: int, value_features: int, listing
     value_row = in_panels(listing, "kValueFeatures", value_features)
     keys, stages = listing.named("kKeys", p.tile_keys), listing.named("kStages", p.stages)
     queries = listing.named("kRows", p.rows) * row * _ELEMENT
-    listing.add("kQueries", 0, "the queries of a tile")
+    listing.add("kQueries", 0, "queries of a tile")
     first = listing.add("kStage", queries, "the first stage")
     key_bytes = listing.add(
-        "kKeyBytes", keys * row * _ELEMENT, "the keys of a stage; its values follow"
+        "kKeyBytes", keys * row * _ELEMENT, "keys of a stage; its values follow"
     )
-    stage = listing.add("kStageBytes", key_bytes + keys * value_row * _ELEMENT, "a stage")
+    stage = listing.add("kStageBytes", key_bytes + keys * value_row * _ELEMENT, "one stage")
     at = first + stages * stage
     for name, count, meaning in (
-        ("kQueriesFull", 1, "barrier: the queries have landed"),
-        ("kQueriesEmpty", 1, "barrier: all have multiplied them"),
-        ("kKeysFull", stages, "barriers, one per stage: its keys have landed"),
-        ("kKeysEmpty", stages, "barriers, one per stage: all have multiplied them"),
-        ("kValuesFull", stages, "barriers, one per stage: its values have landed"),
-        ("kValuesEmpty", stages, "barriers, one per stage: all have multiplied them"),
+        ("kQueriesFull", 1, "barrier: queries are loaded"),
+        ("kQueriesEmpty", 1, "barrier: queries are no longer read"),
+        ("kKeysFull", stages, "barriers, one per stage: keys are loaded"),
+        ("kKeysEmpty", stages, "barriers, one per stage: keys are no longer read"),
+        ("kValuesFull", stages, "barriers, one per stage: values are loaded"),
+        ("kValuesEmpty", stages, "barriers, one per stage: values are no longer read"),
     ):
         at = listing.add(name, at, meaning) + count * BARRIER
     return int(at)

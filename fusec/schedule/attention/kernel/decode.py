@@ -105,17 +105,17 @@ def _config(context: Context, kernel: DecodeKernel) -> tuple[Statement, ...]:
     kind = storage_type(decode.rounded.dtype)
     return (
         using("T", kind, "of queries, keys, values and weights"),
-        integer("kFeatures", decode.graph.features.value, "of a query, and of a key"),
-        integer("kValueFeatures", decode.graph.value_features.value, "of a value"),
-        integer("kQueries", decode.queries, "queries of a head"),
+        integer("kFeatures", decode.graph.features.value, "of queries and keys"),
+        integer("kValueFeatures", decode.graph.value_features.value, "of values"),
+        integer("kQueries", decode.queries, "queries per head"),
         integer("kRows", decode.rows, "queries that share keys and values"),
         boolean("kSharedQueries", kernel.layout.queries > 0, "queries are in shared memory"),
-        integer("kKeys", p.tile_keys, "keys of a tile"),
-        integer("kStages", p.stages, "tiles of a warp in flight"),
+        integer("kKeys", p.tile_keys, "keys per tile"),
+        integer("kStages", p.stages, "tiles in flight per warp"),
         integer("kWarps", p.warps),
         integer("kThreads", operand(32) * "kWarps"),
-        integer("kSplits", p.splits, "blocks that share queries"),
-        boolean("kStreaming", p.streaming, "keys and values are the first to leave L2"),
+        integer("kSplits", p.splits, "blocks that split the keys"),
+        boolean("kStreaming", p.streaming, "L2 evict-first for keys and values"),
         *shared_memory(spelled_layout(p, decode)),
     )
 

@@ -138,17 +138,17 @@ def _config(context: Context, kernel: AttentionKernel) -> tuple[Statement, ...]:
     last_first = any(b.is_end and b.by_row for b in attention.bounds)
     return (
         using("T", storage_type(attention.dtype), "of queries, keys, values and weights"),
-        integer("kFeatures", attention.features.value, "of a query, and of a key"),
-        integer("kValueFeatures", attention.value_features.value, "of a value"),
-        integer("kRows", p.rows, "queries of a tile"),
-        integer("kKeys", p.tile_keys, "keys of a stage"),
+        integer("kFeatures", attention.features.value, "of queries and keys"),
+        integer("kValueFeatures", attention.value_features.value, "of values"),
+        integer("kRows", p.rows, "queries per tile"),
+        integer("kKeys", p.tile_keys, "keys per stage"),
         integer("kStages", p.stages, "stages in flight"),
-        integer("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
-        integer("kTurns", p.warpgroups if p.ping_pong else 1, "that alternate at the tensor cores"),
+        integer("kConsumers", p.warpgroups, "consumer warpgroups with 64 queries each; one more loads"),
+        integer("kTurns", p.warpgroups if p.ping_pong else 1, "warpgroups that alternate on the tensor cores"),
         THREADS,
-        integer("kProducerRegisters", p.producer_registers, "of a thread that loads"),
-        integer("kConsumerRegisters", p.consumer_registers, "of a thread that multiplies"),
-        boolean("kLastFirst", last_first, "tiles of queries"),
+        integer("kProducerRegisters", p.producer_registers, "per producer thread"),
+        integer("kConsumerRegisters", p.consumer_registers, "per consumer thread"),
+        boolean("kLastFirst", last_first, "the last tiles of queries come first"),
         *shared_memory(spelled_layout(p, attention.features.value, attention.value_features.value)),
     )
 

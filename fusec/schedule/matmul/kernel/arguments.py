@@ -38,18 +38,18 @@ def pipeline(
     panels = (p.tile_k // TILE_K if p.converted else 1) if reads_a else 0
     depth, row = (2 if problem.b.packed == axis else 1 for axis in ("depth", "row"))
     across = row if p.converted and not problem.b.k_major else 0
-    last = "is read once: it is the first to leave L2"
+    last = "is read only once: L2 evict-first"
     members = (
         (p.pair_rows > 1, integer("kRows", CONFIG_ROWS, "tiles of a cluster that share B")),
-        (p.pair_columns > 1, integer("kColumns", CONFIG_COLUMNS, "tiles of it that share A")),
-        (in_turn, boolean("kPingPong", True, "warpgroups have tiles of their own, in turn")),
-        (p.joined, boolean("kJoined", True, "half of B's columns are a second operand's")),
-        (panels > 1, integer("kPanels", panels, "A's tile is so many times 64 elements deep")),
+        (p.pair_columns > 1, integer("kColumns", CONFIG_COLUMNS, "tiles of a cluster that share A")),
+        (in_turn, boolean("kPingPong", True, "two warpgroups alternate between tiles")),
+        (p.joined, boolean("kJoined", True, "half of the columns belong to a second B")),
+        (panels > 1, integer("kPanels", panels, "loads per tile of A, 64 elements of K each")),
         (panels == 0, integer("kPanels", 0, "A is computed")),
         (reads_a and once[0], boolean("kOnceA", True, f"A {last}")),
         (once[1], boolean("kOnceB", True, f"B {last}")),
-        (depth > 1, integer("kPacked", depth, "elements of K in one of B's bytes")),
-        (across > 0, integer("kAcross", across, "columns in one of B's bytes, which lie across K")),
+        (depth > 1, integer("kPacked", depth, "elements of K per byte of B")),
+        (across > 0, integer("kAcross", across, "columns per byte of B, which is N-major")),
     )
     return tuple(member for differs, member in members if differs)
 

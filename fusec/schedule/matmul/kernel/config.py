@@ -40,7 +40,7 @@ def config(
     return (
         *_tile(p, problem),
         *_roles(p, problem, kernel, facts),
-        integer("kBand", band, "tile rows walked together, for the L2"),
+        integer("kBand", band, "tile rows per raster group"),
         boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
         *(shared_memory(spelled_layout(p, problem)) if kernel.layout.constants else ()),
@@ -69,10 +69,10 @@ def _summers(p: SplitKParameters, kernel: MatmulKernel) -> list[Statement]:
     if kernel.template != SUM_SLICES:
         return []
     return [
-        integer("kGroups", slice_groups(p), "groups of threads that share slices"),
-        integer("kEach", slices_each(p), "slices of a group, at most"),
-        integer("kQuads", Name("kMultipliers") / "kGroups", "quads of a block"),
-        integer("kRuns", Name("kSlab") / "kQuads", "blocks that sum a CTA's share"),
+        integer("kGroups", slice_groups(p), "thread groups that divide the slices"),
+        integer("kEach", slices_each(p), "slices per group, at most"),
+        integer("kQuads", Name("kMultipliers") / "kGroups", "quads per block"),
+        integer("kRuns", Name("kSlab") / "kQuads", "blocks per CTA's share"),
     ]
 
 
@@ -90,14 +90,14 @@ def part_type(problem: Product, p: MatmulParameters) -> Type:
 def _tile(p: MatmulParameters, problem: Product) -> list[Statement]:
     if p.uses_tma and problem.narrow is not None:
         a, b = (storage_type(dtype) for dtype in problem.narrow)
-        kinds = [using("TA", a, "of A's elements"), using("TB", b, "of B's")]
+        kinds = [using("TA", a, "elements of A"), using("TB", b, "elements of B")]
     elif p.uses_tma and problem.dtype == F32:
-        rounded = "10 bits of the operands, to which copies round them"
+        rounded = "copies round the operands to 10 mantissa bits"
         kinds = [using("T", Type("fusec::Tf32"), rounded)]
     elif isinstance(problem.dtype, DType) and p.on_tensor_cores:
-        kinds = [using("T", storage_type(problem.dtype), "of the operands in shared memory")]
+        kinds = [using("T", storage_type(problem.dtype), "operands in shared memory")]
     else:
-        kinds = [using("Acc", sums_type(problem), "operands are widened to it")]
+        kinds = [using("Acc", sums_type(problem), "operands are converted to it")]
     return [
         *kinds,
         integer("kTileM", p.tile_m, "rows of an output tile"),
@@ -106,14 +106,14 @@ def _tile(p: MatmulParameters, problem: Product) -> list[Statement]:
             p.tile_n,
             "columns of two output tiles" if p.products > 1 else "columns of an output tile",
         ),
-        *([integer("kColumns", p.columns, "of each of two products")] if p.products > 1 else []),
-        integer("kTileK", p.tile_k, "depth of a stage"),
+        *([integer("kColumns", p.columns, "of each of the two GEMMs")] if p.products > 1 else []),
+        integer("kTileK", p.tile_k, "elements of K per stage"),
     ]
 
 
 def _simt() -> list[Statement]:
     return [
-        integer("kMicro", 4, "a thread computes kMicro x kMicro outputs"),
+        integer("kMicro", 4, "kMicro x kMicro outputs per thread"),
         integer("kThreads", Grouped(TILE_M / "kMicro") * (TILE_N / "kMicro")),
     ]
 
@@ -121,11 +121,11 @@ def _simt() -> list[Statement]:
 def _gemv(p: GemvParameters, problem: Product) -> list[Statement]:
     return [
         *_weights(p, problem),
-        integer("kStages", p.stages, "parts of a warp in flight"),
-        integer("kWarps", WARPS, "warps that share K"),
+        integer("kStages", p.stages, "chunks in flight per warp"),
+        integer("kWarps", WARPS, "warps that divide K"),
         integer("kThreads", operand(32) * "kWarps"),
-        integer("kResident", p.resident, "blocks that an SM has room for"),
-        integer("kSumsPitch", TILE_N + 4, "floats from row to row of a warp's sums"),
+        integer("kResident", p.resident, "blocks per SM"),
+        integer("kSumsPitch", TILE_N + 4, "row pitch of partial sums, in floats"),
     ]
 
 
@@ -139,16 +139,16 @@ def _weights(p: MatmulParameters, problem: Product) -> list[Statement]:
     kind = Type(f"fusec::{'Lifted' if lifted else name}", (Name("T"), *flips))
     raised = 0 if b.zeros is None or lifted else b.zeros.raised
     zeros = [] if b.zeros is None else [
-        integer("kRaised", raised, "added to what B's elements are around 0")
+        integer("kRaised", raised, "bias of the stored weights")
     ]  # fmt: skip
     return [
-        using("W", storage_type(b.buffer.dtype), "of B's elements in memory"),
-        using("Codes", kind, "as halves"),
-        boolean("kScaled", b.scales is not None, "each group of K has scales of its own"),
-        boolean("kLowered", b.zeros is not None, "and zero points"),
+        using("W", storage_type(b.buffer.dtype), "elements of B in memory"),
+        using("Codes", kind, "their conversion to 16-bit floats"),
+        boolean("kScaled", b.scales is not None, "scales per group of elements of K"),
+        boolean("kLowered", b.zeros is not None, "zero points per group"),
         *zeros,
-        integer("kGroup", b.group or STAGE, "elements of K that share them"),
-        *([] if b.k_major else [boolean("kPaired", b.packed == "row", "a byte has two columns")]),
+        integer("kGroup", b.group or STAGE, "elements of K per group"),
+        *([] if b.k_major else [boolean("kPaired", b.packed == "row", "a byte holds two columns")]),
     ]
 
 
@@ -158,11 +158,11 @@ def _mma(p: MmaParameters, problem: Product, facts: Facts) -> list[Statement]:
 
     return [
         integer("kStages", p.stages, "stages in flight"),
-        integer("kWarpM", 64, "rows of a warp's part"),
-        integer("kWarpN", 32, "columns of a warp's part"),
+        integer("kWarpM", 64, "rows of the warp tile"),
+        integer("kWarpN", 32, "columns of the warp tile"),
         integer("kThreads", operand(32) * (TILE_M / "kWarpM") * (TILE_N / "kWarpN")),
-        boolean("kAAsync", copied(problem.a), "A is copied by cp.async, 16 bytes at a time"),
-        boolean("kBAsync", copied(problem.b), "B too"),
+        boolean("kAAsync", copied(problem.a), "A is copied with 16-byte cp.async"),
+        boolean("kBAsync", copied(problem.b), "B is copied with 16-byte cp.async"),
     ]
 
 
@@ -172,27 +172,27 @@ def _hopper(p: HopperParameters, consumers: str) -> list[Statement]:
         integer("kStages", p.stages, "stages in flight"),
         integer("kConsumers", p.consumers, consumers),
         THREADS,
-        boolean("kSwapAB", p.swap_ab, "B's columns are the rows of wgmma"),
-        integer("kAccumulators", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
+        boolean("kSwapAB", p.swap_ab, "columns of B are rows of wgmma"),
+        integer("kAccumulators", p.tile_m * p.tile_n // threads, "per consumer thread"),
     ]
 
 
 def _wgmma(p: PersistentParameters) -> list[Statement]:
     rows = 64 * p.row_blocks
     own = f"{rows} {'columns' if p.swap_ab else 'rows'}"
-    how = f"with tiles of {own}" if p.ping_pong else f"that multiply {own} each"
-    consumers = f"warpgroups {how}; one more loads"
+    how = f"with tiles of {own}" if p.ping_pong else f"with {own} each"
+    consumers = f"consumer warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
     if p.ctas > 1:
         count = {2: "two", 4: "four", 8: "eight"}[p.ctas]
         shared = "an" if min(p.pair_rows, p.pair_columns) > 1 else "the other"
-        sides = f"and tile columns; they share {shared} operand"
+        sides = f"tile columns; they share {shared} operand"
         members += [
             integer("kPairRows", p.pair_rows, f"tile rows of a cluster of {count} CTAs"),
             integer("kPairColumns", p.pair_columns, sides),
         ]
     if p.splits > 1:
-        members.append(integer("kSplits", p.splits, "parts of K of a tile of the last wave"))
+        members.append(integer("kSplits", p.splits, "splits of K in the last wave"))
     readers = 4 * p.readers * p.tile_warpgroups
     return [
         *members,
@@ -204,8 +204,8 @@ def _wgmma(p: PersistentParameters) -> list[Statement]:
 def _moved(producer: int, consumer: int) -> list[Statement]:
     """Return how many registers a thread has that loads, and one that multiplies."""
     return [
-        integer("kProducerRegisters", producer, "of a thread that loads"),
-        integer("kConsumerRegisters", consumer, "of a thread that multiplies"),
+        integer("kProducerRegisters", producer, "per producer thread"),
+        integer("kConsumerRegisters", consumer, "per consumer thread"),
     ]
 
 
@@ -223,23 +223,23 @@ def _split_k(p: SplitKParameters, problem: Product, kernel: MatmulKernel) -> lis
     if p.multicast != "none":
         pairs = [
             integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
-            integer("kPairColumns", p.pair_columns, "and tile columns; they share an operand"),
+            integer("kPairColumns", p.pair_columns, "tile columns; they share an operand"),
             integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
         ]
     if problem.computed is not None:
         pairs = [
             integer("kReaders", 4 * p.consumers, "warps that read a stage"),
-            integer("kWriters", WRITERS, "warps that compute A, a stage each"),
+            integer("kWriters", WRITERS, "warps that compute A, one stage each"),
         ]
     return [
         *_weights(p, problem),
-        *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
+        *_hopper(p, "consumer warpgroups with 64 rows each; one more loads"),
         *pairs,
         *registers,
-        integer("kProducts", p.products, "products that share a tile"),
-        integer("kMultipliers", operand(128) * "kConsumers", "threads that multiply"),
-        integer("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
-        integer("kOwned", Name("kAccumulators") / 4 / "kCluster", "quads of a CTA's share, of a thread"),
-        integer("kSlab", Name("kOwned") * "kMultipliers", "of a CTA's share"),
-        integer("kResident", ctas_per_sm(p, kernel.layout.bytes), "CTAs that an SM has room for"),
+        integer("kProducts", p.products, "GEMMs per tile"),
+        integer("kMultipliers", operand(128) * "kConsumers", "consumer threads"),
+        integer("kCluster", p.cluster, "CTAs that split K and sum in shared memory"),
+        integer("kOwned", Name("kAccumulators") / 4 / "kCluster", "quads per thread of a CTA's share"),
+        integer("kSlab", Name("kOwned") * "kMultipliers", "quads of a CTA's share"),
+        integer("kResident", ctas_per_sm(p, kernel.layout.bytes), "CTAs per SM"),
     ]

@@ -70,10 +70,10 @@ def zero_points(problem: Product) -> tuple[Statement, ...]:
     rows, groups = (2 if zeros.packed == axis else 1 for axis in ("row", "depth"))
     added = zeros.added + lift(problem)
     members = (
-        (rows > 1, integer("kRowsOfByte", rows, "a byte has those of two rows")),
-        (groups > 1, integer("kGroupsOfByte", groups, "a byte has those of two groups")),
-        (zeros.flipped != 0, integer("kFlip", zeros.flipped, "bits that are the other way round")),
-        (added != 0, integer("kAdded", added, "to each of them")),
+        (rows > 1, integer("kRowsOfByte", rows, "a byte holds the zero points of two rows")),
+        (groups > 1, integer("kGroupsOfByte", groups, "a byte holds the zero points of two groups")),
+        (zeros.flipped != 0, integer("kFlip", zeros.flipped, "mask of inverted bits")),
+        (added != 0, integer("kAdded", added, "added to each zero point")),
     )
     return tuple(member for differs, member in members if differs)
 
