@@ -6,9 +6,9 @@ python -m benchmarks.grid_reduce [--only GLOB,...] [--rounds N] [--runs N] [--se
 Long rows and long columns (sums, maxima and moments in f32, sums in f16) and a layer norm of rows
 that many blocks share, written with Welford states and in two passes. Each method runs with the
 splits of the default, those with turns also with a quarter of them (`few`), and methods that round
-to 16 bits also with `partials: half`. All contenders of a row take turns, with a cold L2; a ratio
-is [median, low, high] of a method's time over the default's within rounds. Errors are against a
-kernel that computes in fp64, of which NumPy checks some results. `distinct`: how many different
+to 16 bits also with `workspace_dtype: half`. All contenders of a row alternate, with a cold L2; a
+ratio is [median, low, high] of a method's time over the default's within rounds. Errors are against
+a kernel that computes in fp64, of which NumPy checks some results. `distinct`: how many different
 results --runs runs give. The exit code is 1 where a method with a fixed order gives more than one,
 or an error is above GROSS. --build only builds, which needs no GPU.
 """
@@ -195,7 +195,7 @@ def _settings(package: driver.Package, way: Way) -> dict[str, dict[str, Setting]
             return f"{segment.name} has {own} splits by default, of which few are no fewer"
         found[segment.name] = {"grid_reduce": way.method, "splits": splits}
         if way.halves:
-            found[segment.name]["partials"] = "half"
+            found[segment.name]["workspace_dtype"] = "half"
     used = ", ".join(s.scheduler for s in package.program.segmented.segments)
     return found or f"the default has no `{REDUCTION}`, but {used}"
 

@@ -37,15 +37,15 @@ from benchmarks.rows import Row
 from fusec.ir.annotations import Setting
 from fusec.ir.text import to_text
 from fusec.run.inputs import choose_sizes
-from fusec.schedule.matmul.choice import BAND, MULTICASTS, SPLIT_METHODS, MatmulParameters
+from fusec.schedule.matmul.choice import RASTER_GROUP, SPLIT_METHODS, MatmulParameters
 from fusec.schedule.matmul.compared import SPLIT_TILES, WEIGHED_TILES, most_stages, swap_ab_tiles
 from fusec.schedule.matmul.cost.estimate import seconds
 from fusec.schedule.matmul.cost.occupancy import room
 from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.family import Matmul, MatmulProblem
-from fusec.schedule.matmul.limits import RANGES
-from fusec.schedule.matmul.ranges import PARTS
+from fusec.schedule.matmul.limits import STREAM_K
 from fusec.schedule.matmul.records import with_settings
+from fusec.schedule.matmul.stream_k import PARTS
 from fusec.schedule.matmul.tiles import PERSISTENT
 from fusec.segment.traffic import traffic
 from fusec.target import Target, find
@@ -74,8 +74,8 @@ DEAREST = 2.5
 PER_FORM = 3
 """Schedules that differ in their splits alone."""
 FORM = (
-    "kernel", "tile_m", "tile_n", "stages", "cluster", "split_method", "ping_pong", "multicast",
-    "staged",
+    "kernel", "tile_m", "tile_n", "stages", "cluster_m", "cluster_n", "cluster_k", "split_method",
+    "ping_pong", "epilogue_smem",
 )  # fmt: skip
 """The settings in which schedules of different forms differ."""
 TARGET = "sm_90a"
@@ -106,15 +106,17 @@ def row_of(shape: Shape, layout: str) -> Row:
 def schedule_text(p: MatmulParameters) -> str:
     """Return a schedule as a line: kernel, tile, stages, then what is split or shared, and how."""
     words, s = [p.kernel, f"{p.tile_m}x{p.tile_n}", f"{p.stages}"], p.settings
-    pairs = (f"pairs_{s['multicast']}", s["multicast"] != MULTICASTS[0])
+    along = s.get("cluster_m", 1), s.get("cluster_n", 1)
+    cluster = (f"cluster_{along[0]}x{along[1]}", along != (1, 1))
     if p.kernel == "wgmma":
         named = (
-            ("ping_pong", s["ping_pong"]), pairs, (f"parts_{p.splits}", p.splits > 1),
-            ("staged", s["staged"]), (f"band_{s['band']}", s["band"] != BAND),
+            ("ping_pong", s["ping_pong"]), cluster, (f"parts_{p.splits}", p.splits > 1),
+            ("staged", s["epilogue_smem"]),
+            (f"raster_{s['raster_group']}", s["raster_group"] != RASTER_GROUP),
         )  # fmt: skip
     else:
-        words += [f"{s['cluster']}", f"{p.splits}"]
-        named = ((f"{s['split_method']}", p.splits > 1), pairs)
+        words += [f"{p.cluster_k}", f"{p.splits}"]
+        named = ((f"{s['split_method']}", p.splits > 1), cluster)
     return " ".join([*words, *(w for w, is_so in named if is_so)])
 
 
@@ -123,16 +125,18 @@ def schedule_of(text: str, first: MatmulParameters) -> MatmulParameters:
     kernel, tile, stages, *rest = text.split()
     tile_m, tile_n = map(int, tile.split("x"))
     named = {name: value for name, _, value in (w.partition("_") for w in rest)}
+    along_m, along_n = map(int, named.get("cluster", "1x1").split("x"))
     settings: dict[str, Setting] = {
-        "kernel": kernel, "tile_m": tile_m, "tile_n": tile_n, "stages": int(stages), "cluster": 1,
+        "kernel": kernel, "tile_m": tile_m, "tile_n": tile_n, "stages": int(stages),
+        "cluster_m": along_m, "cluster_n": along_n, "cluster_k": 1,
         "splits": int(named.get("parts", 1)), "split_method": SPLIT_METHODS[0],
-        "ping_pong": "ping_pong" in rest, "multicast": named.get("pairs", "none"),
-        "staged": "staged" in rest, "band": int(named.get("band", BAND)),
+        "ping_pong": "ping_pong" in rest, "epilogue_smem": "staged" in rest,
+        "raster_group": int(named.get("raster", RASTER_GROUP)),
     }  # fmt: skip
     if kernel != "wgmma":
         cluster, splits, *others = rest
         method = next((w for w in others if w in SPLIT_METHODS), SPLIT_METHODS[0])
-        settings |= {"cluster": int(cluster), "splits": int(splits), "split_method": method}
+        settings |= {"cluster_k": int(cluster), "splits": int(splits), "split_method": method}
     found = changed(first, **settings)
     width = next(w for w in found.widths if w <= first.vector_width)
     return replace(found, vector_width=width)
@@ -197,12 +201,12 @@ def every(product: Priced) -> Iterator[MatmulParameters]:
         for columns in (16, 32):
             for stages in (1, 2, 4):
                 for splits in (1, 2, 3, 4, 6, 8):
-                    yield schedule_of(f"vector {rows}x{columns} {stages} 1 {splits}", first)
+                    yield schedule_of(f"gemv {rows}x{columns} {stages} 1 {splits}", first)
     for rows, columns, is_turned in PERSISTENT:
         turned = " ping_pong" if is_turned else ""
-        for pairs in ("", " pairs_a", " pairs_b"):
-            p = schedule_of(f"wgmma {rows}x{columns} 2{turned}{pairs}", first)
-            for each in (p, replace(p, staged=True)):
+        for cluster in ("", " cluster_1x2", " cluster_2x1"):
+            p = schedule_of(f"wgmma {rows}x{columns} 2{turned}{cluster}", first)
+            for each in (p, replace(p, epilogue_smem=True)):
                 stages = most_stages(each, product.traits, target.shared)
                 yield replace(each, stages=stages)
     for tile in _split_tiles(product):
@@ -228,15 +232,15 @@ def _split(tile: MatmulParameters, product: Priced) -> Iterator[MatmulParameters
     most = max(1, 3 * sms // sizes.tiles(tile))
     for splits in range(1, most + 1):
         for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
-            for pairs in ("a", "b"):
-                own = {"splits": splits, "split_method": method, "multicast": pairs}
-                yield changed(tile, cluster=1, **own)
+            for along in ("cluster_n", "cluster_m"):
+                own = {"splits": splits, "split_method": method, along: 2}
+                yield changed(tile, cluster_k=1, **own)
     if product.kind in KINDS:
-        yield changed(tile, cluster=1, splits=PARTS, split_method=RANGES)
+        yield changed(tile, cluster_k=1, splits=PARTS, split_method=STREAM_K)
     for cluster in (1, 2, 4, 8):
         for splits in range(1, most // cluster + 1):
             for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
-                yield changed(tile, cluster=cluster, splits=splits, split_method=method)
+                yield changed(tile, cluster_k=cluster, splits=splits, split_method=method)
 
 
 def picked(product: Priced, most: int) -> list[MatmulParameters]:
@@ -262,21 +266,21 @@ def picked(product: Priced, most: int) -> list[MatmulParameters]:
 def by_method(product: Priced) -> list[MatmulParameters]:
     """Return a split by each method, and the same sharing by clusters alone.
 
-    The cheapest schedule with 4 parts of K at least is taken; of `cluster` the cheapest without
+    The cheapest schedule with 4 parts of K at least is taken; of `cluster_k` the cheapest without
     others that share K.
     """
     made = (product.legal(p) for p in every(product))
     split = [p for p in made if p is not None and p.kernel == "split_k"]
     slices = [p for p in split if p.splits > 1 and p.split_method == SPLIT_METHODS[0]]
-    clusters = [p for p in split if p.splits == 1 and p.cluster > 1]
+    clusters = [p for p in split if p.splits == 1 and p.cluster_k > 1]
     found = [min(clusters, key=product.seconds)] if clusters else []
     if slices:
         first = min(slices, key=product.seconds)
         methods = (changed(first, split_method=m) for m in SPLIT_METHODS)
         found += [p for p in methods if product.legal(p) is not None]
         # Without a cluster all that a cluster sums passes through memory, too.
-        whole = replace(first, cluster=1, splits=first.cluster * first.splits)
-        if first.cluster > 1:
+        whole = replace(first, cluster_k=1, splits=first.cluster_k * first.splits)
+        if first.cluster_k > 1:
             methods = (changed(whole, split_method=m) for m in SPLIT_METHODS)
             found += [p for p in methods if product.legal(p) is not None]
     return found

@@ -217,5 +217,5 @@ ops:
   - c = matmul(a, b)
 outputs: [c]
 schedules:
-  c: {kernel: split_k, tile_n: 64, splits: 3, cluster: 4, split_method: serial_tma}
+  c: {kernel: split_k, tile_n: 64, splits: 3, cluster_k: 4, split_method: serial_tma}
 """

@@ -264,58 +264,62 @@ def _paged(q: Any, k_pages: Any, v_pages: Any, table: Any, lengths: Any) -> Any:
 
 _WGMMA: dict[str, Setting] = {"kernel": "wgmma", "tile_m": 128, "tile_n": 128}
 _SPLIT: dict[str, Setting] = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4}
-_PARTS: dict[str, Setting] = {**_SPLIT, "cluster": 2, "splits": 8}
+_PARTS: dict[str, Setting] = {**_SPLIT, "cluster_k": 2, "splits": 8}
 _LARGE = (2300, 2312, 72)
 """Several tiles for each SM, and ragged."""
 _LONG = (250, 264, 16392)
 
 
 VARIANTS: Mapping[str, Variant] = {
-    "ping-pong": _product(*_LARGE, **_WGMMA, ping_pong=True, staged=False),
+    "ping-pong": _product(*_LARGE, **_WGMMA, ping_pong=True, epilogue_smem=False),
     "ping-pong multicast": _product(
-        *_LARGE, **_WGMMA, ping_pong=True, multicast="b", staged=True
+        *_LARGE, **_WGMMA, ping_pong=True, cluster_m=2, epilogue_smem=True
     ),
     "cooperative": _product(
-        *_LARGE, **{**_WGMMA, "tile_n": 256}, ping_pong=False, staged=True
+        *_LARGE, **{**_WGMMA, "tile_n": 256}, ping_pong=False, epilogue_smem=True
     ),
     "cooperative multicast": _product(
-        *_LARGE, **{**_WGMMA, "tile_m": 256}, ping_pong=False, multicast="a", staged=True
+        *_LARGE, **{**_WGMMA, "tile_m": 256}, ping_pong=False, cluster_n=2, epilogue_smem=True
     ),
     "three warpgroups": _product(
-        *_LARGE, **{**_WGMMA, "tile_m": 192, "tile_n": 192}, ping_pong=False, multicast="b"
+        *_LARGE, **{**_WGMMA, "tile_m": 192, "tile_n": 192}, ping_pong=False, cluster_m=2
     ),
-    "four CTAs": _product(*_LARGE, **_WGMMA, ping_pong=True, multicast="both", staged=True),
-    "eight CTAs": _product(*_LARGE, **_WGMMA, ping_pong=False, multicast="4x2", staged=True),
+    "four CTAs": _product(
+        *_LARGE, **_WGMMA, ping_pong=True, cluster_m=2, cluster_n=2, epilogue_smem=True
+    ),
+    "eight CTAs": _product(
+        *_LARGE, **_WGMMA, ping_pong=False, cluster_m=4, cluster_n=2, epilogue_smem=True
+    ),
     "swapped tiles": _product(
-        *_LARGE, **{**_WGMMA, "tile_m": 104}, ping_pong=True, multicast="b", staged=False
+        *_LARGE, **{**_WGMMA, "tile_m": 104}, ping_pong=True, cluster_m=2, epilogue_smem=False
     ),
     "parts of few tiles": _product(500, 528, 1040, **_WGMMA, ping_pong=False, splits=5),
     "parts of a wave": _product(1500, 1528, 1040, **_WGMMA, ping_pong=True, splits=4),
     "parts of a wave of pairs": _product(
-        1500, 3050, 1040, **{**_WGMMA, "tile_n": 240}, ping_pong=False, multicast="b", splits=4
+        1500, 3050, 1040, **{**_WGMMA, "tile_n": 240}, ping_pong=False, cluster_m=2, splits=4
     ),
-    "tf32": _few_bits(*_LARGE, **_WGMMA, ping_pong=True, multicast="b", staged=True),
+    "tf32": _few_bits(*_LARGE, **_WGMMA, ping_pong=True, cluster_m=2, epilogue_smem=True),
     "tf32 split": _few_bits(*_LONG, **_PARTS),
-    "across K": _across(2304, 2312, 136, **_WGMMA, ping_pong=False, multicast="b"),
+    "across K": _across(2304, 2312, 136, **_WGMMA, ping_pong=False, cluster_m=2),
     "slices": _product(*_LONG, **_PARTS, split_method="slices"),
     "serial_tma": _product(*_LONG, **_PARTS, split_method="serial_tma"),
     "serial": _product(*_LONG, **_PARTS, split_method="serial"),
-    "two_kernel": _product(*_LONG, **_PARTS, split_method="two_kernel"),
+    "two_pass": _product(*_LONG, **_PARTS, split_method="two_pass"),
     "pairs and fragments": _product(
-        *_LONG, **_SPLIT, splits=16, multicast="b", split_method="two_kernel"
+        *_LONG, **_SPLIT, splits=16, cluster_m=2, split_method="two_pass"
     ),
-    "half partials": _product(*_LONG, **_PARTS, split_method="two_kernel", partials="half"),
+    "half partials": _product(*_LONG, **_PARTS, split_method="two_pass", workspace_dtype="half"),
     "parallel": replace(_product(*_LONG, **_PARTS, split_method="parallel"), ordered=False),
-    "cluster": _product(*_LONG, **_SPLIT, cluster=8, splits=1),
+    "cluster_k": _product(*_LONG, **_SPLIT, cluster_k=8, splits=1),
     "swap_ab": _product(43, *_LONG[1:], **{**_PARTS, "tile_m": 48}),
-    "vector": _product(5, 520, 4104, kernel="vector", tile_m=8, tile_n=32, stages=1, splits=3),
-    "computed stream": _normalised(5, 520, 4104, kernel="vector", tile_m=8, tile_n=16, splits=2),
+    "gemv": _product(5, 520, 4104, kernel="gemv", tile_m=8, tile_n=32, stages=1, splits=3),
+    "computed stream": _normalised(5, 520, 4104, kernel="gemv", tile_m=8, tile_n=16, splits=2),
     "computed ring": _normalised(
-        27, 264, 8200, **{**_SPLIT, "tile_m": 32, "cluster": 2, "splits": 3}
+        27, 264, 8200, **{**_SPLIT, "tile_m": 32, "cluster_k": 2, "splits": 3}
     ),
     "mma": _product(200, 136, 520, kernel="mma"),
     "simt": _product(257, 127, 67, "f32", kernel="simt"),
-    "fp8": _scaled(1100, 1160, 656, "f8e4m3", "f8e5m2", **_WGMMA, ping_pong=False, multicast="b"),
+    "fp8": _scaled(1100, 1160, 656, "f8e4m3", "f8e5m2", **_WGMMA, ping_pong=False, cluster_m=2),
     "fp8 split": _scaled(
         60, 264, 8208, "f8e4m3", "f8e4m3", **{**_PARTS, "tile_m": 64, "splits": 2}
     ),
@@ -324,11 +328,12 @@ VARIANTS: Mapping[str, Variant] = {
         250, 264, 8208, **{**_SPLIT, "tile_m": 256}, splits=16, split_method="slices"
     ),
     "int8 in ranges": _weighted(
-        150, 17000, 400, **{**_SPLIT, "tile_m": 160}, splits=2, split_method="ranges"
+        150, 17000, 400, **{**_SPLIT, "tile_m": 160}, splits=2, split_method="stream_k"
     ),
-    "joined": _joined(2300, 1160, 72, **_WGMMA, ping_pong=False, staged=True, multicast="b"),
+    "joined": _joined(2300, 1160, 72, **_WGMMA, ping_pong=False, epilogue_smem=True, cluster_m=2),
     "joined ping-pong": _joined(
-        1100, 1160, 72, **{**_WGMMA, "tile_m": 64, "tile_n": 256}, ping_pong=True, staged=True
+        1100, 1160, 72,
+        **{**_WGMMA, "tile_m": 64, "tile_n": 256}, ping_pong=True, epilogue_smem=True,
     ),
     "joined split": _joined(45, 264, 4104, **{**_PARTS, "tile_m": 64}),
     "attention": _attention(

@@ -79,12 +79,12 @@ CASES = {
     "reduction_inner": _case(
         "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
         threads_x=X, threads_y=Y, splits=(1, 2, 5), tile_rows=(0, 8, 64),
-        grid_reduce=("last_block", "tree"), partials=("f32",),
+        grid_reduce=("last_block", "tree"), workspace_dtype=("f32",),
     ),
     "reduction_outer": _case(
         "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = max(x, dims=[0])",
         outputs="y, z", unrolled=(4, 16), threads_x=X, threads_y=Y, splits=(1, 2, 5),
-        tile_rows=(0,), grid_reduce=("last_block", "tree"), partials=("f32",),
+        tile_rows=(0,), grid_reduce=("last_block", "tree"), workspace_dtype=("f32",),
     ),
     "reduction_in_bulk": _case(
         "reduction", "x: f16[40, 24]", "y = sum(x, dims=[0])", threads_x=X, threads_y=Y,
@@ -93,17 +93,17 @@ CASES = {
     "reduction_rows_in_bulk": _case(
         "reduction", "x: f32[5, 96]", "y = sum(x, dims=[1])", "z = min(x, dims=[1])",
         outputs="y, z", threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,),
-        grid_reduce=("serial_tma", "parallel"), partials=("f32",),
+        grid_reduce=("serial_tma", "parallel"), workspace_dtype=("f32",),
     ),
     "reduction_by_stores": _case(
         "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
         threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,), grid_reduce=("serial",),
-        partials=("f32",),
+        workspace_dtype=("f32",),
     ),
     "reduction_columns_by_stores": _case(
         "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = prod(x, dims=[0])",
         outputs="y, z", unrolled=(4,), threads_x=X, threads_y=Y, splits=(2, 5), tile_rows=(0,),
-        grid_reduce=("serial",), partials=("f32",),
+        grid_reduce=("serial",), workspace_dtype=("f32",),
     ),
     "inner_persistent": _case(
         "inner_persistent", "x: f32[5, 96]", "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",
@@ -199,27 +199,29 @@ CASES = {
     ),
     "matmul": _case(
         "matmul", "a: f16[72, 136]\n  b: f16[136, 72]", "y = matmul(a, b)",
-        tile_m=(32, 128), tile_n=(64, 128, 256), stages=(1, 2, 3), cluster=(1, 2), splits=(1, 2),
-        ping_pong=(False,), multicast=("none",), staged=(False,), band=(8,), partials=("f32",),
+        tile_m=(32, 128), tile_n=(64, 128, 256), stages=(1, 2, 3), cluster_k=(1, 2), splits=(1, 2),
+        ping_pong=(False,), cluster_m=(1,), cluster_n=(1,), epilogue_smem=(False,),
+        raster_group=(8,), workspace_dtype=("f32",),
     ),
-    "matmul_vector": _case(
+    "matmul_gemv": _case(
         "matmul", "a: f16[7, 328]\n  b: f16[40, 328]", "y = matmul(a, permute(b, [1, 0]))",
-        kernel=("vector",), tile_m=(8, 16, 32), tile_n=(16, 32, 64), stages=(1, 2, 4),
-        splits=(1, 2, 3), split_method=("slices",), cluster=(1,), ping_pong=(False,),
-        multicast=("none",), staged=(False,), band=(8,), partials=("f32",),
+        kernel=("gemv",), tile_m=(8, 16, 32), tile_n=(16, 32, 64), stages=(1, 2, 4),
+        splits=(1, 2, 3), split_method=("slices",), cluster_k=(1,), ping_pong=(False,),
+        cluster_m=(1,), cluster_n=(1,), epilogue_smem=(False,), raster_group=(8,),
+        workspace_dtype=("f32",),
     ),
     "matmul_persistent": _case(
         "matmul", "a: f16[152, 72]\n  b: f16[72, 136]\n  r: f16[152, 136]",
         "y = add(matmul(a, b), r)", kernel=("wgmma",), tile_m=(64, 88, 128, 256), tile_n=(64, 72),
-        stages=(2,), cluster=(1,), splits=(1,), split_method=("slices",), vector_width=(2,),
-        band=(1, 8), partials=("f32",),
+        stages=(2,), cluster_k=(1,), splits=(1,), split_method=("slices",), vector_width=(2,),
+        raster_group=(1, 8), workspace_dtype=("f32",),
     ),
-    "matmul_ranges": _case(
+    "matmul_stream_k": _case(
         "matmul", "x: bf16[40, 144]\n  w: i8[392, 144]\n  s: bf16[392, 1]",
         "y = linear(x, mul(cast(w, bf16), s))", sms=3, kernel=("split_k",),
-        tile_m=(16, 48, 144, 256), tile_n=(128,), stages=(2, 3, 5), cluster=(1,), splits=(2,),
-        split_method=("ranges",), ping_pong=(False,), multicast=("none",), staged=(False,),
-        band=(8,), partials=("f32",),
+        tile_m=(16, 48, 144, 256), tile_n=(128,), stages=(2, 3, 5), cluster_k=(1,), splits=(2,),
+        split_method=("stream_k",), ping_pong=(False,), cluster_m=(1,), cluster_n=(1,),
+        epilogue_smem=(False,), raster_group=(8,), workspace_dtype=("f32",),
     ),
 }  # fmt: skip
 

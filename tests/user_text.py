@@ -20,11 +20,6 @@ _TOKEN = re.compile(
     r'|(?P<kind>[rbfRBF]*)(?P<quote>["\'])(?P<text>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)'
 )
 _COMMENT = re.compile(r"(?:^[ ]*//[^\n]*\n)+|//[^\n]*", re.MULTILINE)
-_UNREAD = (
-    "matmul_", "wgmma", "weights", "tf32", "partial_quads", "joined_rows", "staged_rows",
-    "summed_pairs", "warpgroup_order",
-)  # fmt: skip
-"""Device headers of GEMMs, whose comments are not in standard terms yet."""
 _COMPUTED = re.compile(r"\{[^{}]*\}")
 
 _FENCE = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
@@ -60,7 +55,7 @@ def user_texts() -> Iterator[tuple[str, str]]:
     for page in sorted((ROOT / "fusec" / "explain").glob("page*.html.j2")):
         yield from _lines(page, page.read_text(encoding="utf-8"))
     for path in sorted((ROOT / "fusec" / "templates").rglob("*")):
-        if path.suffix in (".j2", ".cuh") and not path.name.startswith(_UNREAD):
+        if path.suffix in (".j2", ".cuh"):
             yield from _comments(path)
 
 

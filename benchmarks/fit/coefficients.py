@@ -16,8 +16,8 @@ LIMITS = ("sms", "l2", "shared", "threads", "registers", "clusters.*")
 UNITS = (
     "cost.matmul.cluster_fill.1",
     "cost.matmul.unaligned_reach.0",
-    "cost.matmul_vector.stage_share.2",
-    "cost.matmul_vector.row_share.8",
+    "cost.matmul_gemv.stage_share.2",
+    "cost.matmul_gemv.row_share.8",
 )
 """The entries of tables to which the others are relative."""
 DATA_SHEETS = ("flops", "special", "link")

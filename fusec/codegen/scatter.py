@@ -5,9 +5,9 @@ from __future__ import annotations
 from fusec.codegen.views import KernelView, head
 from fusec.dataclasses import dataclass
 from fusec.schedule.plan import StepKernel
+from fusec.schedule.scatter.algorithms import THREADS, shares_warps
 from fusec.schedule.scatter.family import ScatterPlan
 from fusec.schedule.scatter.kernel.elements import ScatterNodes, nodes_of
-from fusec.schedule.scatter.ways import THREADS, shares_warps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     scatter, nodes = plan.problem, nodes_of(plan, kernel)
     return ScatterView(
         **head(plan, kernel, nodes),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(plan.parameters.way, kernel.step),
+        schedule=_sentence(plan.parameters.algorithm, kernel.step),
         threads=THREADS,
         length=scatter.length,
         extent=scatter.node.output.shape[scatter.axis].value,
@@ -42,7 +42,7 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     )
 
 
-def _sentence(way: str, step: str) -> str:
+def _sentence(algorithm: str, step: str) -> str:
     what = {
         "lines": "a thread for each line of the source, element by element",
         "elements": "a thread for each element; they are added in arrival order",
@@ -53,5 +53,5 @@ def _sentence(way: str, step: str) -> str:
             "claim": "a thread for each element claims its index; the last one wins",
             "win": "a thread for each element; the one that won its index writes",
         }.get(step, ""),
-    }[way]
+    }[algorithm]
     return f"Schedule: {what}."

@@ -36,14 +36,14 @@ def compile_file(
     emit: what else the folders get, of fusec.emit.KINDS.
     """
     from fusec.commands.folder.artifacts import check_place, files_of, write_folder
-    from fusec.commands.lint import lint, lint_strides
+    from fusec.commands.lint import lint, lint_plan
     from fusec.commands.terminal.progress import build_progress
 
     buckets, options = options.buckets, replace(options, buckets={})
     wholes = [driver.Compilation(fusion, options) for fusion in fusions_of(path, options)]
     report.warn(d for whole in wholes for d in lint(whole.original))
     programs = [part for whole in wholes for part in whole.parts]
-    report.warn(d for program in programs for d in lint_strides(program))
+    report.warn(d for program in programs for d in lint_plan(program))
     names = [p.original.name for p in programs]
     several = len(programs) > 1
     folders = [
@@ -155,10 +155,10 @@ def _check(
     program: Compilation, others: Sequence[Compilation], report: Report, *, times: bool
 ) -> None:
     """Print what a fusion makes, in which segments, and which sizes a build covers."""
-    from fusec.commands.lint import lint_strides
+    from fusec.commands.lint import lint_plan
 
     fusion, kinds = program.original, program.schedulers
-    report.warn(lint_strides(program))
+    report.warn(lint_plan(program))
     for each in (program, *others):
         if "covers" not in each.made:
             _ = each.sources  # what has no CUDA text is not said to be right

@@ -15,6 +15,8 @@ from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import F64
 from fusec.ir.graph import Const, Fusion, Input, Node, Value
 from fusec.ir.sharding import STREAM
+from fusec.schedule.settings.former import is_former
+from fusec.schedule.space import setting_text
 
 LEAST_SLOWER = 1.2
 """How much longer one predicted time must be than another for it to be told."""
@@ -198,6 +200,25 @@ def _wrapped_integers(fusion: Fusion) -> Iterator[Diagnostic]:
 
 def _size(fusion: Fusion, value: Value) -> int:
     return prod(e.evaluate(fusion.hints) for e in value.shape)
+
+
+def lint_plan(program: Compilation) -> Iterator[Diagnostic]:
+    """Yield the warnings that depend on segments: former names in `schedules:`, and strides."""
+    yield from lint_schedules(program)
+    yield from lint_strides(program)
+
+
+def lint_schedules(program: Compilation) -> Iterator[Diagnostic]:
+    """Yield a warning for each setting of `schedules:` that has a former name or value."""
+    if not any(is_former(o.name, o.value) for o in program.original.schedules):
+        return
+    found: dict[tuple[Span | None, str], dict[str, str]] = {}
+    for override in (o for s in program.segmented.segments for o in s.overrides if o.written):
+        now = found.setdefault((override.name_span, override.written), {})
+        now[override.name] = setting_text(override.value)
+    for (span, written), now in found.items():
+        text = ", ".join(f"{name}: {value}" for name, value in now.items())
+        yield warning(f"`{written}` is a former name", span=span, help=f"write `{text}`")
 
 
 def lint_strides(program: Compilation) -> Iterator[Diagnostic]:

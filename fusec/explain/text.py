@@ -262,7 +262,7 @@ def schedule(segment: SegmentFacts) -> str:
     """Return how the schedule was selected, and where it was measured."""
     tuned = segment.tuned
     if tuned is None:
-        halves = any((o.field, o.value) == ("partials", "half") for o in segment.overrides)
+        halves = any((o.field, o.value) == ("workspace_dtype", "half") for o in segment.overrides)
         chosen = "set by `schedules:`" if segment.overrides else "selected by the cost model"
         return f"{chosen}, 16-bit workspace" if halves else chosen
     time = time_text(tuned.us * 1e-6)

@@ -35,6 +35,7 @@ class Override:
     """A field of a segment's schedule that the user sets, by name.
 
     of: the segment: the name of its pin or of a value that it makes, `s0`, or a scheduler's name.
+    written: the setting as the file has it, where that is a former name or value.
     """
 
     of: str
@@ -43,6 +44,7 @@ class Override:
     span: Span | None = None
     name_span: Span | None = None
     of_span: Span | None = None
+    written: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> Override:
         """Return the same of values that have other names."""

@@ -35,7 +35,7 @@ DECLARED: Mapping[str, str] = {
     "computed_rows.cuh": "computed_rows kComputed",
     "fast_math.cuh": "exp2_approx exp_approx gelu_approx sigmoid_approx silu_approx tanh_approx",
     "grid.cuh": "last_block release_turn take_block_ticket take_ticket wait_turn",
-    "joined_rows.cuh": "visit_joined_pairs",
+    "dual_rows.cuh": "visit_dual_pairs",
     "math.cuh": (
         "ceil_divide clamp divide erfcinv erfinv floor_divide fmod frac gcd left_shift lerp "
         "logical_right_shift maximum minimum nextafter pow reciprocal relu remainder "
@@ -51,7 +51,7 @@ DECLARED: Mapping[str, str] = {
     ),
     "matmul_mma.cuh": "multiply_steps",
     "matmul_promoted.cuh": "multiply_promoted",
-    "matmul_ranges.cuh": "free_ring is_second step_range unknown_zero wait_for_ring",
+    "matmul_stream_k.cuh": "free_ring is_second step_range unknown_zero wait_for_ring",
     "matmul_share.cuh": (
         "neighbours_of_fragment quad_of_fragment quad_of_share store_tile visit_quad visit_share"
     ),
@@ -63,14 +63,14 @@ DECLARED: Mapping[str, str] = {
     "matmul_swap_ab.cuh": "visit_swap_ab",
     "matmul_tail.cuh": "sum_parts tile_unit tile_units",
     "matmul_tf32.cuh": "multiply_tf32_steps",
-    "matmul_tile.cuh": "matmul_operand matmul_tile matmul_tile_of_pair tile_count",
+    "matmul_tile.cuh": "matmul_operand matmul_tile matmul_tile_of_cluster tile_count",
     "matmul_semaphores.cuh": (
         "add semaphore_release semaphore_release_stores read_tile sum_over_cluster semaphore_wait"
     ),
-    "matmul_vector.cuh": (
+    "matmul_gemv.cuh": (
         "lane_row store_accumulators multiply_vectors sum_slices_of sum_warps visit_pieces"
     ),
-    "matmul_vector_computed.cuh": "multiply_computed_vectors",
+    "matmul_gemv_computed.cuh": "multiply_computed_vectors",
     "matmul_weights.cuh": "multiply_weight_vectors",
     "matmul_weights_across.cuh": "multiply_weights_across",
     "mbarrier.cuh": "Barrier fence_barrier_init",
@@ -117,7 +117,7 @@ DECLARED: Mapping[str, str] = {
     "warpgroup_order.cuh": "WarpgroupTurns",
     "weights.cuh": "Bytes Lifted Nibbles",
     "welford.cuh": "Welford WelfordMerge combine",
-    "wgmma.cuh": "give_registers take_registers warpgroup_number wgmma",
+    "wgmma.cuh": "dealloc_registers alloc_registers warpgroup_number wgmma",
     "wgmma_tf32.cuh": "Tf32",
     "wrap.cuh": "wrapping_abs wrapping_add wrapping_mul wrapping_neg wrapping_sub",
 }

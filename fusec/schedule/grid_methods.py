@@ -25,7 +25,7 @@ class CombineOrder(Enum):
 
 
 class HalfPartials(Enum):
-    """How often `partials: half` rounds to the 16-bit type of the result."""
+    """How often `workspace_dtype: half` rounds to the 16-bit type of the result."""
 
     NEVER = "no"
     """The method has no partial results of 16 bits."""
@@ -57,10 +57,10 @@ class GridMethod:
 
     name: the value of the family's schedule field. about: what the blocks do. instruction: that
     combines parts in memory, empty where threads do it in registers. is_serial: whether blocks
-    wait for each other. order: that in which parts are combined. halves: how `partials: half`
-    rounds. capability: the least compute capability that the method itself needs, 90 for 9.0.
-    operations: what the instruction combines, and in which types; None: all of the family.
-    compared: whether the cost model selects it.
+    wait for each other. order: that in which parts are combined. halves: how often
+    `workspace_dtype: half` rounds. capability: the least compute capability that the method itself
+    needs, 90 for 9.0. operations: what the instruction combines, and in which types; None: all of
+    the family. compared: whether the cost model selects it.
     """
 
     family: str
@@ -92,8 +92,8 @@ class GridMethod:
 
 
 PARTIALS = ("f32", "half")
-"""The values of a schedule's field `partials`: the type in which the reduction accumulates, or the
-16 bits of the result's type, which only a schedule that names it selects."""
+"""The values of field `workspace_dtype`: the type in which the reduction accumulates, or the 16-bit
+type of the result, which is only used on request."""
 MATMUL, REDUCTION, COLUMN_SUMS = "matmul", "reduction", "inner_outer_persistent"
 _ARRIVAL = CombineOrder.ARRIVAL
 METHODS = (
@@ -111,7 +111,7 @@ METHODS = (
         is_serial=True,
     ),
     GridMethod(
-        MATMUL, "two_kernel", "a second kernel adds the slices of all clusters, in order",
+        MATMUL, "two_pass", "a second kernel adds the slices of all clusters, in order",
         halves=HalfPartials.ONCE, compared=True,
     ),
     GridMethod(
@@ -119,7 +119,7 @@ METHODS = (
         "atom.global.add.v4.f32", order=_ARRIVAL, capability=90,
     ),
     GridMethod(
-        MATMUL, "ranges", "stream-K: SMs have equal ranges of K; two that share a tile add up",
+        MATMUL, "stream_k", "stream-K: SMs have equal ranges of K; two that share a tile add up",
     ),
     GridMethod(
         REDUCTION, "last_block", "the last block to arrive combines all partial results, in order",

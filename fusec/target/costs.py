@@ -104,8 +104,8 @@ class MatmulWgmmaCost:
 
 
 @dataclass(frozen=True)
-class MatmulVectorCost:
-    """GEMM kernel `vector`, which streams over B."""
+class MatmulGemvCost:
+    """GEMM kernel `gemv`, which streams over B."""
 
     start_seconds: float
     round_seconds: float
@@ -223,7 +223,7 @@ class Costs:
 
     matmul: MatmulCost
     matmul_wgmma: MatmulWgmmaCost
-    matmul_vector: MatmulVectorCost
+    matmul_gemv: MatmulGemvCost
     attention: AttentionCost
     attention_backward: AttentionBackwardCost
     attention_decode: AttentionDecodeCost
@@ -237,7 +237,7 @@ class Costs:
     @property
     def gemm_memory_reach(self) -> float:
         """Return the largest part of `bandwidth` that a GEMM kernel reaches."""
-        return max(t.memory_reach for t in (self.matmul, self.matmul_wgmma, self.matmul_vector))
+        return max(t.memory_reach for t in (self.matmul, self.matmul_wgmma, self.matmul_gemv))
 
     @property
     def gemm_tensor_reach(self) -> float:
@@ -253,7 +253,7 @@ class Costs:
     @property
     def bulk_gemm_start_seconds(self) -> float:
         """Return the same of the kernels that bulk copies or a stream feed."""
-        starts = (self.matmul_wgmma.start_seconds, self.matmul_vector.start_seconds)
+        starts = (self.matmul_wgmma.start_seconds, self.matmul_gemv.start_seconds)
         return min(self.matmul.tile_seconds, *starts)
 
 

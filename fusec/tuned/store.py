@@ -23,8 +23,8 @@ LEAST_DISTANCE = 1e-6
 SHIPPED = "fusec"
 """What the files that come with fusec are called."""
 
-VERSION = 1
-"""Of the files' format; those without a version are of the first."""
+VERSION = 2
+"""Of the files' format; those of earlier versions, or without one, are read, too."""
 
 _HEAD = f"""\
 # Schedules that `fusec tune` measured: docs/tuning.md says what each field is.
@@ -62,7 +62,7 @@ class Store:
             version = _VERSION.fullmatch(line.rstrip())
             if version is None:
                 raise damaged(self.path, number, line, "a file must begin with `[[entry]]`", 0)
-            if int(version[1]) != VERSION:
+            if int(version[1]) > VERSION:
                 raise _of_another_version(self.path, number, line, version[1])
         lines = 1
         found: list[Block] = []
@@ -90,7 +90,7 @@ class Store:
 
 def _of_another_version(path: str, number: int, line: str, version: str) -> FusecError:
     return FusecError(
-        f"tuned schedules: version {version} of the format; this fusec reads version {VERSION}",
+        f"tuned schedules: version {version} of the format; this fusec reads up to {VERSION}",
         span=Span(path, number, 1, len(line), line),
         help="use the fusec that wrote the file, or remove it: `fusec tune` measures again",
     )

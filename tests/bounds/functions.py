@@ -184,7 +184,7 @@ TABLE: dict[str, Callable[[Any, Node, list[Any]], Any]] = {
     # vector.cuh
     **dict.fromkeys(("load", "load_readonly", "load_streaming"), vector_load),
     **dict.fromkeys(("store", "store_streaming"), vector_store),
-    # matmul_vector.cuh
+    # matmul_gemv.cuh
     **dict.fromkeys(("load_once", "load_words_once"), load_words),
     # The language's own.
     **dict.fromkeys(("__ldg", "__ldcg", "__ldcs"), element("read")),

@@ -29,7 +29,7 @@ def block_scaled(m: int, n: int, k: int, rows: int = 128) -> Fusion:
     )
 
 
-SPLIT = {**PLAIN, "kernel": "split_k", "staged": False, "tile_n": 128}
+SPLIT = {**PLAIN, "kernel": "split_k", "epilogue_smem": False, "tile_n": 128}
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ SPLIT = {**PLAIN, "kernel": "split_k", "staged": False, "tile_n": 128}
     [
         (block_scaled(72, 256, 256), {**PLAIN, "tile_n": 56}),
         (block_scaled(200, 128, 256), {**PLAIN, "tile_m": 256, "tile_n": 128}),
-        (block_scaled(136, 72, 256, 1), {**PLAIN, "tile_n": 64, "multicast": "a"}),
-        (block_scaled(24, 256, 640), {**SPLIT, "tile_m": 32, "cluster": 2}),
-        (block_scaled(130, 128, 512), {**SPLIT, "cluster": 2, "splits": 2}),
+        (block_scaled(136, 72, 256, 1), {**PLAIN, "tile_n": 64, "cluster_n": 2}),
+        (block_scaled(24, 256, 640), {**SPLIT, "tile_m": 32, "cluster_k": 2}),
+        (block_scaled(130, 128, 512), {**SPLIT, "cluster_k": 2, "splits": 2}),
     ],
 )
 def test_scales_of_blocks(fusion: Fusion, fields: dict[str, object], tmp_path: Path) -> None:

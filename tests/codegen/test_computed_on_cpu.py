@@ -60,15 +60,15 @@ def plan_of(fusion: Fusion, kernel: str, **wanted: Setting) -> KernelPlan:
     ],
 )
 def test_streams(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> None:
-    assert wrong(fusion, plan_of(fusion, "vector", **changes), tmp_path) == ""
+    assert wrong(fusion, plan_of(fusion, "gemv", **changes), tmp_path) == ""
 
 
 @pytest.mark.parametrize(
     ("fusion", "changes"),
     [
-        (normalised(16, 136, 584), {"tile_m": 16, "cluster": 2, "splits": 1}),
-        (normalised(8, 72, 328, LAYER, "f16"), {"tile_m": 16, "cluster": 1, "splits": 2}),
-        (normalised(32, 136, 456, ROUNDED, "f16"), {"tile_m": 32, "cluster": 1, "splits": 1}),
+        (normalised(16, 136, 584), {"tile_m": 16, "cluster_k": 2, "splits": 1}),
+        (normalised(8, 72, 328, LAYER, "f16"), {"tile_m": 16, "cluster_k": 1, "splits": 2}),
+        (normalised(32, 136, 456, ROUNDED, "f16"), {"tile_m": 32, "cluster_k": 1, "splits": 1}),
         (normalised(21, 264, 200, LAYER, across=True), {"tile_m": 32, "tile_n": 256, "splits": 1}),
     ],
 )
@@ -79,7 +79,7 @@ def test_rings(fusion: Fusion, changes: dict[str, Setting], tmp_path: Path) -> N
 
 def test_each_lane_arrives_in_debug_builds(tmp_path: Path) -> None:
     fusion = normalised(16, 72, 456)
-    plan = plan_of(fusion, "split_k", tile_m=16, tile_n=128, stages=3, cluster=1, splits=1)
+    plan = plan_of(fusion, "split_k", tile_m=16, tile_n=128, stages=3, cluster_k=1, splits=1)
 
     def debug(text: str) -> str:
         return text.replace("kArrivingLanes = 1;", "kArrivingLanes = 32;")
@@ -117,13 +117,15 @@ WRONG = {
 def test_wrong_rings_are_seen(name: str, tmp_path: Path) -> None:
     fusion = normalised(14, 72, 584)
     fields: dict[str, Setting] = {"tile_m": 16, "tile_n": 128, "stages": 3}
-    dies(fusion, plan_of(fusion, "split_k", **fields, cluster=1, splits=1), *WRONG[name], tmp_path)
+    dies(
+        fusion, plan_of(fusion, "split_k", **fields, cluster_k=1, splits=1), *WRONG[name], tmp_path
+    )
 
 
 @pytest.mark.parametrize("masked", [True, False])
 def test_infinite_elements_do_not_meet_zeros_behind_k(masked: bool, tmp_path: Path) -> None:
     fusion = normalised(4, 72, 584)
-    plan = plan_of(fusion, "split_k", tile_m=16, tile_n=128, stages=3, cluster=1, splits=1)
+    plan = plan_of(fusion, "split_k", tile_m=16, tile_n=128, stages=3, cluster_k=1, splits=1)
     inputs = random_inputs(fusion, fusion.hints, 0)
     for given in inputs.values():
         given.storage[:] = 1
@@ -140,4 +142,4 @@ def test_infinite_elements_do_not_meet_zeros_behind_k(masked: bool, tmp_path: Pa
 @pytest.mark.parametrize("name", ["statistics of another row", "a scale of another column"])
 def test_wrong_streams_are_seen(name: str, tmp_path: Path) -> None:
     fusion = normalised(4, 24, 1032)
-    dies(fusion, plan_of(fusion, "vector"), *WRONG[name], tmp_path)
+    dies(fusion, plan_of(fusion, "gemv"), *WRONG[name], tmp_path)

@@ -41,7 +41,7 @@ def chosen(fusion: Fusion) -> MatmulParameters:
     return plan.parameters
 
 
-@pytest.mark.parametrize(("rows", "kernel"), [(1, "vector"), (8, "vector"), (32, "split_k")])
+@pytest.mark.parametrize(("rows", "kernel"), [(1, "gemv"), (8, "gemv"), (32, "split_k")])
 @pytest.mark.parametrize("by", [RMS, LAYER, ROUNDED])
 def test_few_rows_are_computed_in_front(by: tuple[str, str], rows: int, kernel: str) -> None:
     assert chosen(normalised(rows, 4096, 4096, by)).kernel == kernel
@@ -72,7 +72,7 @@ def test_statistics_may_be_a_kernel_of_their_own() -> None:
 def test_other_gpus_stream() -> None:
     found = Matmul().problem(normalised(4, 256, 1024))
     assert isinstance(found, MatmulProblem)
-    assert [k for k, why in found.kernels(AMPERE).items() if not why] == ["vector"]
+    assert [k for k, why in found.kernels(AMPERE).items() if not why] == ["gemv"]
     assert Matmul().build(normalised(16, 256, 1024), AMPERE).parameters.tile_m == 16
 
 
@@ -138,7 +138,7 @@ def test_joined_products_read_their_rows() -> None:
     [
         ({"tile_m": 64, "tile_n": 128}, "3 warps compute 32 rows per stage, not 64"),
         ({"tile_m": 16, "tile_n": 128, "stages": 2}, "need a stage each, but there are 2"),
-        ({"multicast": "a", "tile_m": 32, "tile_n": 128}, "copied, not computed"),
+        ({"cluster_n": 2, "tile_m": 32, "tile_n": 128}, "copied, not computed"),
     ],
 )
 def test_tiles_without_a_kernel(fields: dict[str, int | str], because: str) -> None:
@@ -146,7 +146,7 @@ def test_tiles_without_a_kernel(fields: dict[str, int | str], because: str) -> N
         plan_of(normalised(16, 256, 1024), "split_k", **fields)
     problem = Matmul().problem(normalised(16, 256, 1024))
     assert isinstance(problem, MatmulProblem)
-    given = {"stages": 4, "cluster": 1, "splits": 1, **fields}
+    given = {"stages": 4, "cluster_k": 1, "splits": 1, **fields}
     p = Matmul().with_derived(problem, SplitKParameters(tile_k=64, **given))  # pyright: ignore
     refusal = Matmul().why_illegal(problem, p, HOPPER)
     assert refusal is not None

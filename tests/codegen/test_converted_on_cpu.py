@@ -26,7 +26,7 @@ def weighted(m: int, n: int, k: int, half: str = "bf16", weights: str = "i8") ->
 
 def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
     """Return the plan of the kernel that converts weights."""
-    fields = {"kernel": "split_k", "tile_n": 128, "stages": 2, "cluster": 1, "splits": 1}
+    fields = {"kernel": "split_k", "tile_n": 128, "stages": 2, "cluster_k": 1, "splits": 1}
     return find_matmul().build(fusion, target.find("sm_90a"), {**fields, **wanted})
 
 
@@ -34,7 +34,7 @@ def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
     ("fusion", "changes"),
     [
         (weighted(12, 136, 272), {"tile_m": 16}),
-        (weighted(24, 136, 656, "f16"), {"tile_m": 32, "cluster": 2, "splits": 2}),
+        (weighted(24, 136, 656, "f16"), {"tile_m": 32, "cluster_k": 2, "splits": 2}),
     ],
 )
 def test_weights_are_converted(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fusec.codegen.matmul.view import PersistentView
 from fusec.codegen.matmul.views import view
 from fusec.kernel.lowering.nest import StoreKind
 
-STAGED = "kernel: wgmma, tile_m: 128, staged: true"
+STAGED = "kernel: wgmma, tile_m: 128, epilogue_smem: true"
 STORES = {
     "transposed": (("y = permute(add(c, r), [1, 0])",), "y"),
     "second transposed": (("y = add(c, r)", "t = permute(relu(y), [1, 0])"), "y, t"),
@@ -46,11 +46,12 @@ def test_stores_by_element(name: str, m: int, n: int, tmp_path: Path) -> None:
     assert wrong(gemm(STORES[name], m, n, schedule), tmp_path) == ""
 
 
-@pytest.mark.parametrize("multicast", mostly_nightly(["a", "b", "none"], 3))
+@pytest.mark.parametrize("cluster", mostly_nightly([(1, 2), (2, 1), (1, 1)], 3))
 @pytest.mark.nightly
-def test_clusters_whose_last_tile_is_none(multicast: str, tmp_path: Path) -> None:
+def test_clusters_whose_last_tile_is_none(cluster: tuple[int, int], tmp_path: Path) -> None:
     """M and N are multiples of the tile, not of the cluster's two."""
-    schedule = f"{STAGED}, tile_n: 128, multicast: {multicast}"
+    m, n = cluster
+    schedule = f"{STAGED}, tile_n: 128, cluster_m: {m}, cluster_n: {n}"
     assert wrong(gemm(STORES["transposed"], 384, 384, schedule), tmp_path) == ""
 
 
@@ -63,7 +64,7 @@ def kinds(m: int, n: int, schedule: str) -> tuple[bool, tuple[StoreKind, ...]]:
 
 
 def test_each_store_is_staged_guarded_or_exact() -> None:
-    pair = f"{STAGED}, multicast: b"
+    pair = f"{STAGED}, cluster_m: 2"
     assert kinds(256, 256, STAGED) == (False, (StoreKind.STAGED, StoreKind.EXACT))
     assert kinds(255, 256, STAGED) == (True, (StoreKind.STAGED, StoreKind.GUARDED))
     assert kinds(256, 264, STAGED) == (True, (StoreKind.STAGED, StoreKind.GUARDED))

@@ -55,15 +55,16 @@ FAMILIES = {
 }
 
 PRODUCTS = {
-    "turns": "tile_m: 128, tile_n: 128, stages: 4, cluster: 8, splits: 3, split_method: serial_tma",
-    "turns_by_stores": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: serial",
-    "slices": "tile_n: 64, stages: 2, cluster: 2, splits: 7, split_method: slices",
-    "parallel": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: parallel",
-    "two_kernel": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: two_kernel",
-    "swap_ab": "tile_m: 32, tile_n: 128, stages: 2, cluster: 1, splits: 1",
-    "persistent": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, staged: false",
-    "staged": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, staged: true",
-    "pairs": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, multicast: b",
+    "turns": "tile_m: 128, tile_n: 128, stages: 4, cluster_k: 8, splits: 3, "
+    "split_method: serial_tma",
+    "turns_by_stores": "tile_n: 64, stages: 2, cluster_k: 2, splits: 3, split_method: serial",
+    "slices": "tile_n: 64, stages: 2, cluster_k: 2, splits: 7, split_method: slices",
+    "parallel": "tile_n: 64, stages: 2, cluster_k: 2, splits: 3, split_method: parallel",
+    "two_pass": "tile_n: 64, stages: 2, cluster_k: 2, splits: 3, split_method: two_pass",
+    "swap_ab": "tile_m: 32, tile_n: 128, stages: 2, cluster_k: 1, splits: 1",
+    "persistent": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, epilogue_smem: false",
+    "epilogue_smem": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, epilogue_smem: true",
+    "pairs": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, cluster_m: 2",
 }
 """Schedules of a product with a long K, of kernel `split_k` where nothing else is said."""
 
@@ -200,7 +201,7 @@ def test_corpus_kernels_keep_the_order(part: int) -> None:
 
 HOLDS = re.compile(
     r"cp\.(reduce\.)?async|mbarrier\.|fence\.|wgmma\.|red\.|\batom|ldmatrix|stmatrix|bar\.sync|"
-    r"barrier\.cluster|elect\.sync|ld\.(acquire|shared|volatile)|st\.(release|shared|volatile)|"
+    r"barrier\.cluster_k|elect\.sync|ld\.(acquire|shared|volatile)|st\.(release|shared|volatile)|"
     r"\batomic[A-Z]|\bvolatile [a-z]\w* |__threadfence|mapa\."
 )
 

@@ -34,11 +34,11 @@ def scaled(m: int, n: int, k: int, left: str = "f8e4m3", right: str = "f8e4m3") 
     mostly_nightly(
         [
             (scaled(300, 80, 272), {"tile_m": 256, "tile_n": 72}),
-            (scaled(136, 168, 272, "f8e4m3", "f8e5m2"), {"multicast": "a", "tile_n": 80}),
-            (scaled(300, 136, 272), {"multicast": "4x2"}),
+            (scaled(136, 168, 272, "f8e4m3", "f8e5m2"), {"cluster_n": 2, "tile_n": 80}),
+            (scaled(300, 136, 272), {"cluster_m": 4, "cluster_n": 2}),
             (
                 scaled(24, 136, 656),
-                {"kernel": "split_k", "tile_m": 32, "tile_n": 128, "cluster": 2},
+                {"kernel": "split_k", "tile_m": 32, "tile_n": 128, "cluster_k": 2},
             ),
         ],
         2,
@@ -47,7 +47,7 @@ def scaled(m: int, n: int, k: int, left: str = "f8e4m3", right: str = "f8e4m3") 
 def test_products_are_promoted(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
     fields = {**PLAIN, **changes}
     if fields.get("kernel") == "split_k":
-        fields |= {"staged": False}
+        fields |= {"epilogue_smem": False}
     assert wrong(fusion, plan_of(fusion, **fields), tmp_path) == ""
 
 

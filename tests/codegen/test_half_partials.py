@@ -32,9 +32,9 @@ from fusec.schedule.matmul.family import Matmul
 from fusec.schedule.plan import KernelPlan
 
 HOPPER = target.find("sm_90a")
-SHAPE = {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 9, "stages": 2}
-METHODS = ("two_kernel", "slices", "serial_tma")
-HALVED = {"kernel": "split_k", **SHAPE, "split_method": METHODS[0], "partials": "half"}
+SHAPE = {"tile_m": 128, "tile_n": 64, "cluster_k": 1, "splits": 9, "stages": 2}
+METHODS = ("two_pass", "slices", "serial_tma")
+HALVED = {"kernel": "split_k", **SHAPE, "split_method": METHODS[0], "workspace_dtype": "half"}
 
 
 def halved(
@@ -42,22 +42,22 @@ def halved(
 ) -> tuple[Fusion, KernelPlan]:
     """Return a ragged product and its plan, whose clusters leave halves."""
     fusion = product(200, 40, 64 * 9, dtype=dtype, bias=dtype == F16)
-    wanted = {**SHAPE, "split_method": method, "partials": "half", **changes}
+    wanted = {**SHAPE, "split_method": method, "workspace_dtype": "half", **changes}
     return fusion, plan_of(fusion, "split_k", **wanted)
 
 
 @pytest.mark.parametrize(
     ("method", "dtype", "changes"),
     [
-        ("two_kernel", BF16, {}),
-        ("two_kernel", BF16, {"tile_m": 64, "tile_n": 128, "splits": 3}),
-        ("two_kernel", F16, {"cluster": 2, "splits": 4}),
-        ("slices", F16, {"multicast": "b", "splits": 3}),
+        ("two_pass", BF16, {}),
+        ("two_pass", BF16, {"tile_m": 64, "tile_n": 128, "splits": 3}),
+        ("two_pass", F16, {"cluster_k": 2, "splits": 4}),
+        ("slices", F16, {"cluster_m": 2, "splits": 3}),
         ("serial_tma", F16, {}),
         *mostly_nightly(
             [
-                ("serial_tma", F16, {"cluster": 2, "splits": 4}),
-                ("serial_tma", F16, {"multicast": "b", "splits": 3}),
+                ("serial_tma", F16, {"cluster_k": 2, "splits": 4}),
+                ("serial_tma", F16, {"cluster_m": 2, "splits": 3}),
                 ("serial_tma", F16, {"tile_m": 64, "tile_n": 128, "splits": 3}),
             ],
             3,
@@ -94,7 +94,7 @@ def test_wrong_turns_in_halves_are_seen(name: str, tmp_path: Path) -> None:
 
 
 LEFT_OUT = {
-    "two_kernel": ("split < splits)", "split < splits - 1)"),
+    "two_pass": ("split < splits)", "split < splits - 1)"),
     "slices": ("split < splits; ++split", "split < splits - 1; ++split"),
 }
 
@@ -110,7 +110,7 @@ def test_the_orders_of_halves_are_wider(tmp_path: Path) -> None:
     fusion, plan = halved()
     inputs = random_inputs(fusion, fusion.hints, 0)
     outputs = run_plan(plan, inputs, tmp_path, seed=0)
-    _, exact = halved(partials="f32")
+    _, exact = halved(workspace_dtype="f32")
     assert str(plan.orders["c"]).replace(", kept in bf16", "") == str(exact.orders["c"])
     found = [
         compare(fusion, fusion.hints, inputs, outputs, model=model_of(fusion, p)).word
@@ -137,7 +137,7 @@ def test_whole_numbers_are_rounded_too(tmp_path: Path) -> None:
 def test_each_turn_rounds_as_the_order_says(dtype: DType, tmp_path: Path) -> None:
     """The sums of clusters are whole numbers here, so that every bit of the result is known."""
     fusion = product(64, 64, 64 * 5, dtype=dtype)
-    shape = {**SHAPE, "splits": 5, "split_method": "serial_tma", "partials": "half"}
+    shape = {**SHAPE, "splits": 5, "split_method": "serial_tma", "workspace_dtype": "half"}
     plan = plan_of(fusion, "split_k", **shape)
     assert str(plan.orders["c"]).endswith(f"chains of 5, each turn rounds to {dtype}")
     rng = np.random.default_rng(0)
@@ -164,7 +164,7 @@ def test_the_orders_of_turns_are_wider_still(tmp_path: Path) -> None:
     fusion, plan = halved("serial_tma", F16)
     inputs = random_inputs(fusion, fusion.hints, 0)
     outputs = run_plan(plan, inputs, tmp_path, seed=0)
-    _, exact = halved("serial_tma", F16, partials="f32")
+    _, exact = halved("serial_tma", F16, workspace_dtype="f32")
     turns = ", each turn rounds to f16"
     assert str(plan.orders["c"]).replace(turns, "") == str(exact.orders["c"])
     found = [
@@ -208,7 +208,7 @@ REFUSED = {
     "arrival": (BF16, {"split_method": "parallel"}, "`serial_tma` support 16-bit ones"),
     "f32": (F32, {}, "is f32, not a 16-bit float"),
     "one": (BF16, {"splits": 1, "split_method": "slices"}, "one cluster has no partial sums"),
-    "wgmma": (BF16, {"kernel": "wgmma", "splits": 1, "split_method": "slices", "multicast": "none"},
+    "wgmma": (BF16, {"kernel": "wgmma", "splits": 1, "split_method": "slices"},
               "kernel `wgmma` has f32 partial sums"),
 }  # fmt: skip
 
@@ -234,9 +234,9 @@ def test_price_never_chooses_halves() -> None:
     family = Matmul()
     records = [p for p, _ in family.estimated_space(fusion, HOPPER)]
     assert any(p.settings["splits"] != 1 for p in records)
-    assert {p.settings["partials"] for p in records} == {"f32"}
-    asked = [p for p, _ in family.estimated_space(fusion, HOPPER, {"partials": "half"})]
-    assert {p.settings["partials"] for p in asked} == {"half"}
+    assert {p.settings["workspace_dtype"] for p in records} == {"f32"}
+    asked = [p for p, _ in family.estimated_space(fusion, HOPPER, {"workspace_dtype": "half"})]
+    assert {p.settings["workspace_dtype"] for p in asked} == {"half"}
     assert "serial_tma" not in {p.settings["split_method"] for p in asked}
 
 
@@ -247,7 +247,9 @@ def test_price_counts_half_of_the_bytes(method: str) -> None:
     assert isinstance(p, MatmulParameters)
     cost = HOPPER.cost.matmul
     none = hand_off_seconds(replace(p, tile_m=0), 4, cost)
-    half, whole = (hand_off_seconds(replace(p, partials=k), 4, cost) for k in ("half", "f32"))
+    half, whole = (
+        hand_off_seconds(replace(p, workspace_dtype=k), 4, cost) for k in ("half", "f32")
+    )
     assert whole - none == pytest.approx(2 * (half - none))
 
 

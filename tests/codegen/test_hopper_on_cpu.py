@@ -130,7 +130,7 @@ def test_batches(tmp_path: Path) -> None:
 def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) -> None:
     fusion = product(130, 72, 328, bias=True)
     method = "slices" if splits == 1 else "serial_tma"
-    shape = {"tile_m": 128, "tile_n": tile_n, "cluster": cluster, "splits": splits, "stages": 2}
+    shape = {"tile_m": 128, "tile_n": tile_n, "cluster_k": cluster, "splits": splits, "stages": 2}
     plan = plan_of(fusion, "split_k", **shape, split_method=method)
     assert wrong(fusion, plan, tmp_path) == ""
 
@@ -155,7 +155,7 @@ def test_swapped_operands(
     tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path
 ) -> None:
     fusion = with_columns(24, 136, columns)
-    shape = {"tile_m": tile_m, "tile_n": 128, "cluster": cluster, "splits": splits, "stages": 3}
+    shape = {"tile_m": tile_m, "tile_n": 128, "cluster_k": cluster, "splits": splits, "stages": 3}
     assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
 
 
@@ -169,18 +169,25 @@ def test_swapped_operands_in_tiles_of_256_columns(
     tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path
 ) -> None:
     fusion = with_columns(104, 264, columns)
-    shape = {"tile_m": tile_m, "tile_n": 256, "cluster": cluster, "splits": splits, "stages": 3}
+    shape = {"tile_m": tile_m, "tile_n": 256, "cluster_k": cluster, "splits": splits, "stages": 3}
     assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
 
 
 @pytest.mark.nightly
 def test_sums_that_need_more_than_the_ring(tmp_path: Path) -> None:
     fusion = product(40, 264, 264)
-    plan = plan_of(fusion, "split_k", tile_m=128, tile_n=256, cluster=2, splits=2, stages=2)
+    plan = plan_of(fusion, "split_k", tile_m=128, tile_n=256, cluster_k=2, splits=2, stages=2)
     assert wrong(fusion, plan, tmp_path) == ""
 
 
-IN_PLACE = {"tile_m": 128, "tile_n": 64, "stages": 2, "ping_pong": False, "multicast": "none"}
+IN_PLACE = {
+    "tile_m": 128,
+    "tile_n": 64,
+    "stages": 2,
+    "ping_pong": False,
+    "cluster_m": 1,
+    "cluster_n": 1,
+}
 WGMMA = {
     "the parity of the loads": ("full[stage].wait(parity)", "full[stage].wait(parity ^ 1)"),
     "the parity of the stages": ("empty[stage].wait(parity)", "empty[stage].wait(parity ^ 1)"),
@@ -250,7 +257,7 @@ def dies(fusion: Fusion, plan: KernelPlan, old: str, new: str, folder: Path) -> 
 @pytest.mark.parametrize("name", mostly_nightly(WGMMA, 3))
 def test_a_wrong_product_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(136, 72, 264)
-    plan = plan_of(fusion, "wgmma", **IN_PLACE, staged=False)
+    plan = plan_of(fusion, "wgmma", **IN_PLACE, epilogue_smem=False)
     dies(fusion, plan, *WGMMA[name], tmp_path)
 
 
@@ -266,7 +273,7 @@ SWAPPED = {
 @pytest.mark.parametrize("name", SWAPPED)
 def test_a_wrong_swapped_product_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(20, 72, 520, b_columns=False)
-    shape = {"tile_m": 64, "tile_n": 128, "cluster": 2, "splits": 2, "stages": 2}
+    shape = {"tile_m": 64, "tile_n": 128, "cluster_k": 2, "splits": 2, "stages": 2}
     dies(fusion, plan_of(fusion, "split_k", **shape), *SWAPPED[name], tmp_path)
 
 
@@ -300,10 +307,10 @@ SLICES = {
 }
 
 
-def split_in_three(method: str, cluster: int = 2) -> tuple[Fusion, KernelPlan]:
+def split_in_three(method: str, cluster_k: int = 2) -> tuple[Fusion, KernelPlan]:
     """Return a product and its plan with K split over three clusters."""
     fusion = product(66, 40, 520)
-    shape = {"tile_m": 128, "tile_n": 64, "cluster": cluster, "splits": 3, "stages": 2}
+    shape = {"tile_m": 128, "tile_n": 64, "cluster_k": cluster_k, "splits": 3, "stages": 2}
     return fusion, plan_of(fusion, "split_k", **shape, split_method=method)
 
 
@@ -330,32 +337,35 @@ ALONE = {
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ALONE)
 def test_a_wrong_product_of_blocks_without_clusters_is_seen(name: str, tmp_path: Path) -> None:
-    dies(*split_in_three("serial_tma", cluster=1), *ALONE[name], tmp_path)
+    dies(*split_in_three("serial_tma", cluster_k=1), *ALONE[name], tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("multicast", "tile_m", "tile_n", "splits", "method", "columns"),
+    ("cluster", "tile_m", "tile_n", "splits", "method", "columns"),
     mostly_nightly(
         [
-            ("a", 48, 128, 2, "serial", (0, 0)),
-            ("a", 128, 128, 1, "slices", (1, 1)),
-            ("b", 128, 256, 2, "serial_tma", (0, 0)),
-            ("a", 64, 256, 2, "parallel", (1, 0)),
-            ("b", 128, 64, 3, "slices", (0, 1)),
+            ((1, 2), 48, 128, 2, "serial", (0, 0)),
+            ((1, 2), 128, 128, 1, "slices", (1, 1)),
+            ((2, 1), 128, 256, 2, "serial_tma", (0, 0)),
+            ((1, 2), 64, 256, 2, "parallel", (1, 0)),
+            ((2, 1), 128, 64, 3, "slices", (0, 1)),
         ],
         5,
     ),
 )
 def test_split_products_in_pairs(
-    multicast: str, tile_m: int, tile_n: int, splits: int, method: str, columns: tuple[int, int],
+    cluster: tuple[int, int], tile_m: int, tile_n: int, splits: int, method: str,
+    columns: tuple[int, int],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """Also of odd numbers of tiles, whose last pair has one alone."""
     fusion = product(
         264, 392, 520, a_columns=bool(columns[0]), b_columns=bool(columns[1]), bias=True
     )
-    shape = {"tile_m": tile_m, "tile_n": tile_n, "splits": splits, "split_method": method}
-    plan = plan_of(fusion, "split_k", **shape, stages=2, cluster=1, multicast=multicast)
+    shape: dict[str, Any] = {"tile_m": tile_m, "tile_n": tile_n, "splits": splits}
+    shape |= {"split_method": method}
+    shape |= {"stages": 2, "cluster_m": cluster[0], "cluster_n": cluster[1], "cluster_k": 1}
+    plan = plan_of(fusion, "split_k", **shape)
     assert wrong(fusion, plan, tmp_path) == ""
 
 
@@ -372,8 +382,8 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_wrong_split_product_in_pairs_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(264, 40, 520)
-    shape = {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 2, "stages": 2}
-    dies(fusion, plan_of(fusion, "split_k", **shape, multicast="b"), *PAIRS[name], tmp_path)
+    shape = {"tile_m": 128, "tile_n": 64, "cluster_k": 1, "splits": 2, "stages": 2}
+    dies(fusion, plan_of(fusion, "split_k", **shape, cluster_m=2), *PAIRS[name], tmp_path)
 
 
 ARRIVING = {
@@ -390,10 +400,10 @@ def test_wrong_sums_in_the_order_of_arrival_are_seen(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "method", mostly_nightly(["parallel", "serial_tma", "serial", "two_kernel", "slices"], 5)
+    "method", mostly_nightly(["parallel", "serial_tma", "serial", "two_pass", "slices"], 5)
 )
 def test_ways_to_sum_without_clusters(method: str, tmp_path: Path) -> None:
-    fusion, plan = split_in_three(method, cluster=1)
+    fusion, plan = split_in_three(method, cluster_k=1)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""
 
 
@@ -403,14 +413,12 @@ def test_a_second_kernel_of_a_square_operand(tmp_path: Path) -> None:
         "fusion: f\ninputs:\n  a: bf16[16, 264]\n  b: bf16[264, 264]\nops:\n  - y = linear(a, b)\n"
     )
     fusion = read_text(f"{text}outputs: [y]\n")
-    shape = {"tile_m": 16, "tile_n": 128, "cluster": 1, "splits": 2, "stages": 2}
-    plan = plan_of(fusion, "split_k", **shape, split_method="two_kernel")
+    shape = {"tile_m": 16, "tile_n": 128, "cluster_k": 1, "splits": 2, "stages": 2}
+    plan = plan_of(fusion, "split_k", **shape, split_method="two_pass")
     assert wrong(fusion, plan, tmp_path) == ""
 
 
-@pytest.mark.parametrize(
-    "method", mostly_nightly(["two_kernel", "serial", "slices", "parallel"], 4)
-)
+@pytest.mark.parametrize("method", mostly_nightly(["two_pass", "serial", "slices", "parallel"], 4))
 @pytest.mark.nightly
 def test_other_ways_to_sum(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method)

@@ -45,40 +45,42 @@ CASES: dict[str, Case] = {
     },
     "wgmma_128": ("wgmma", {"dtype": F16},
                   {"tile_n": 128, "stages": 6, "vector_width": 1}),
-    "wgmma_192": ("wgmma", {"bias": True}, {"tile_m": 192, "tile_n": 192, "multicast": "b"}),
-    "wgmma_both": ("wgmma", {"b_columns": False}, {"tile_n": 128, "multicast": "both"}),
-    "wgmma_4x1": ("wgmma", {"bias": True}, {"tile_n": 256, "stages": 4, "multicast": "4x1"}),
+    "wgmma_192": ("wgmma", {"bias": True}, {"tile_m": 192, "tile_n": 192, "cluster_m": 2}),
+    "wgmma_both": ("wgmma", {"b_columns": False}, {"tile_n": 128, "cluster_m": 2, "cluster_n": 2}),
+    "wgmma_4x1": ("wgmma", {"bias": True}, {"tile_n": 256, "stages": 4, "cluster_m": 4}),
     "wgmma_2x4": ("wgmma", {"a_columns": True},
-                  {"tile_n": 128, "multicast": "2x4", "ping_pong": True}),
-    "wgmma_4x2": ("wgmma", {}, {"tile_n": 192, "multicast": "4x2"}),
+                  {"tile_n": 128, "cluster_m": 2, "cluster_n": 4, "ping_pong": True}),
+    "wgmma_4x2": ("wgmma", {}, {"tile_n": 192, "cluster_m": 4, "cluster_n": 2}),
     **{
         f"wgmma_swapped_{rows}x{columns}{'_turns' * turns}": (
             "wgmma", {"bias": rows < 128, "b_columns": rows > 80, "k": 1024},
-            {"tile_m": rows, "tile_n": columns, "staged": False, "ping_pong": turns,
-             "multicast": "b", "splits": 1 + (rows == 112 and not turns)},
+            {"tile_m": rows, "tile_n": columns, "epilogue_smem": False, "ping_pong": turns,
+             "cluster_m": 2, "splits": 1 + (rows == 112 and not turns)},
         )
         for rows, columns, turns in (
             (80, 256, False), (112, 256, False), (160, 256, False), (240, 128, False),
             (160, 128, True), (112, 128, True), (240, 64, True),
         )
     },
-    "wgmma_rest": ("wgmma", {}, {"tile_m": 256, "tile_n": 152, "staged": True}),
+    "wgmma_rest": ("wgmma", {}, {"tile_m": 256, "tile_n": 152, "epilogue_smem": True}),
     **{
-        f"wgmma_parts_{tile_n}": ("wgmma", {}, {"tile_n": tile_n, "splits": 2, "staged": True,
-                                                "ping_pong": tile_n == 192})
+        f"wgmma_parts_{tile_n}": (
+            "wgmma", {},
+            {"tile_n": tile_n, "splits": 2, "epilogue_smem": True, "ping_pong": tile_n == 192},
+        )
         for tile_n in (192, 256)
     },
-    "split_k_1": ("split_k", {}, {"cluster": 1, "splits": 2, "split_method": "serial"}),
+    "split_k_1": ("split_k", {}, {"cluster_k": 1, "splits": 2, "split_method": "serial"}),
     "split_k_8": ("split_k", {"k": 1024},
-                  {"cluster": 8, "splits": 2, "split_method": "serial_tma"}),
+                  {"cluster_k": 8, "splits": 2, "split_method": "serial_tma"}),
     "split_k_mn": ("split_k", {"a_columns": True, "b_columns": False},
-                   {"cluster": 4, "splits": 2, "vector_width": 1}),
-    "split_k_256": ("split_k", {}, {"cluster": 4, "splits": 2, "tile_n": 256, "stages": 4}),
-    "split_k_slices": ("split_k", {}, {"cluster": 2, "splits": 3, "split_method": "slices"}),
-    "split_k_64": ("split_k", {"bias": True}, {"cluster": 2, "tile_n": 64, "stages": 8}),
+                   {"cluster_k": 4, "splits": 2, "vector_width": 1}),
+    "split_k_256": ("split_k", {}, {"cluster_k": 4, "splits": 2, "tile_n": 256, "stages": 4}),
+    "split_k_slices": ("split_k", {}, {"cluster_k": 2, "splits": 3, "split_method": "slices"}),
+    "split_k_64": ("split_k", {"bias": True}, {"cluster_k": 2, "tile_n": 64, "stages": 8}),
     **{
         f"swapped_{rows}": ("split_k", {"b_columns": rows == 64, "bias": True},
-                            {"tile_m": rows, "tile_n": 128, "cluster": 2, "splits": 2})
+                            {"tile_m": rows, "tile_n": 128, "cluster_k": 2, "splits": 2})
         for rows in (16, 32, 64)
     },
 }  # fmt: skip

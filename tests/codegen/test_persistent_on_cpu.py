@@ -23,10 +23,11 @@ PLAIN = {
     "tile_n": 64,
     "stages": 2,
     "ping_pong": False,
-    "multicast": "none",
-    "staged": True,
+    "cluster_m": 1,
+    "cluster_n": 1,
+    "epilogue_smem": True,
 }
-SWAPPED = {**PLAIN, "tile_m": 96, "tile_n": 128, "staged": False}
+SWAPPED = {**PLAIN, "tile_m": 96, "tile_n": 128, "epilogue_smem": False}
 TURNS = {**PLAIN, "tile_m": 64, "ping_pong": True}
 
 
@@ -47,7 +48,8 @@ def followed(m: int, n: int, k: int, by: str) -> Fusion:
 
 def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
     """Return the plan of a persistent kernel for a GPU of two SMs, or of one cluster of four."""
-    gpu = FOUR if wanted.get("multicast") == "both" else SMALL
+    pairs = wanted.get("cluster_m"), wanted.get("cluster_n")
+    gpu = FOUR if pairs == (2, 2) else SMALL
     return find_matmul().build(fusion, gpu, {"kernel": "wgmma", **wanted})
 
 
@@ -58,13 +60,13 @@ def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
             (product(136, 80, 200), {"tile_n": 72}),
             (product(300, 72, 136, bias=True), {"tile_m": 256}),
             (product(72, 40, 136, batches=3), {}),
-            (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b"}),
+            (product(200, 136, 136, a_columns=True, b_columns=False), {"cluster_m": 2}),
             (
                 product(136, 168, 136, a_columns=True, b_columns=False),
-                {"multicast": "a", "tile_n": 80},
+                {"cluster_n": 2, "tile_n": 80},
             ),
             (followed(136, 72, 200, RESIDUAL), {"stages": 3}),
-            (followed(300, 136, 72, RESIDUAL), {"tile_m": 256, "multicast": "b"}),
+            (followed(300, 136, 72, RESIDUAL), {"tile_m": 256, "cluster_m": 2}),
             (followed(136, 72, 136, TWO), {}),
             (product(136, 83, 72), {"tile_n": 128}),
             (product(300, 75, 136, bias=True), {"tile_m": 256}),
@@ -72,13 +74,19 @@ def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
             (followed(136, 75, 136, TWO), {}),
             (followed(136, 5, 72, RESIDUAL), {}),
             (product(400, 72, 200), {"tile_m": 192}),
-            (product(200, 136, 72, a_columns=True, bias=True), {"tile_m": 192, "multicast": "a"}),
-            (product(300, 200, 136), {"multicast": "both"}),
-            (followed(400, 72, 136, RESIDUAL), {"tile_m": 192, "multicast": "both"}),
-            (product(700, 136, 264), {"multicast": "4x1", "stages": 3}),
-            (followed(300, 300, 136, RESIDUAL), {"multicast": "1x4"}),
-            (product(600, 72, 136, a_columns=True, b_columns=False), {"multicast": "4x2"}),
-            (product(200, 264, 136, a_columns=True, b_columns=False), {"multicast": "2x4"}),
+            (product(200, 136, 72, a_columns=True, bias=True), {"tile_m": 192, "cluster_n": 2}),
+            (product(300, 200, 136), {"cluster_m": 2, "cluster_n": 2}),
+            (followed(400, 72, 136, RESIDUAL), {"tile_m": 192, "cluster_m": 2, "cluster_n": 2}),
+            (product(700, 136, 264), {"cluster_m": 4, "stages": 3}),
+            (followed(300, 300, 136, RESIDUAL), {"cluster_n": 4}),
+            (
+                product(600, 72, 136, a_columns=True, b_columns=False),
+                {"cluster_m": 4, "cluster_n": 2},
+            ),
+            (
+                product(200, 264, 136, a_columns=True, b_columns=False),
+                {"cluster_m": 2, "cluster_n": 4},
+            ),
         ],
         3,
     ),
@@ -96,12 +104,15 @@ def test_tiles_of_both_warpgroups(
             (product(300, 136, 264), {}),
             (
                 product(200, 136, 136, a_columns=True, b_columns=False),
-                {"multicast": "b", "stages": 3},
+                {"cluster_m": 2, "stages": 3},
             ),
-            (followed(300, 136, 136, RESIDUAL), {"tile_m": 128, "multicast": "a"}),
-            (product(200, 200, 136, a_columns=True, b_columns=False), {"multicast": "both"}),
-            (product(300, 136, 136), {"multicast": "4x2"}),
-            (followed(136, 136, 136, TWO), {"staged": False, "vector_width": 2}),
+            (followed(300, 136, 136, RESIDUAL), {"tile_m": 128, "cluster_n": 2}),
+            (
+                product(200, 200, 136, a_columns=True, b_columns=False),
+                {"cluster_m": 2, "cluster_n": 2},
+            ),
+            (product(300, 136, 136), {"cluster_m": 4, "cluster_n": 2}),
+            (followed(136, 136, 136, TWO), {"epilogue_smem": False, "vector_width": 2}),
         ],
         2,
     ),
@@ -117,14 +128,14 @@ def test_tiles_of_one_warpgroup(fusion: Fusion, changes: dict[str, object], tmp_
             (product(200, 264, 136), {}),
             (product(96, 248, 136, a_columns=True, b_columns=False, bias=True), {"stages": 3}),
             (product(150, 75, 72), {"tile_m": 80, "tile_n": 256}),
-            (product(250, 140, 136), {"tile_m": 88, "multicast": "b"}),
+            (product(250, 140, 136), {"tile_m": 88, "cluster_m": 2}),
             (product(248, 264, 72, a_columns=True), {"tile_m": 24}),
-            (product(170, 300, 264), {"multicast": "both"}),
-            (product(296, 500, 136, a_columns=True), {"multicast": "1x4", "tile_m": 32}),
+            (product(170, 300, 264), {"cluster_m": 2, "cluster_n": 2}),
+            (product(296, 500, 136, a_columns=True), {"cluster_n": 4, "tile_m": 32}),
             (product(72, 300, 136, batches=2), {"tile_m": 48, "ping_pong": True}),
             (
                 followed(136, 264, 136, RESIDUAL),
-                {"tile_n": 64, "ping_pong": True, "multicast": "b"},
+                {"tile_n": 64, "ping_pong": True, "cluster_m": 2},
             ),
             (followed(136, 72, 72, IN_PLACE), {}),
         ],
@@ -307,7 +318,7 @@ def test_wrong_turns_at_tiles_are_seen(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", mostly_nightly(PAIRS, 2))
 def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 264)
-    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *PAIRS[name], tmp_path)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "cluster_m": 2}), *PAIRS[name], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -317,11 +328,11 @@ def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
             (product(300, 64, 264), PLAIN, 2),
             (product(300, 64, 264, bias=True), TURNS, 2),
             (product(400, 64, 328), {**PLAIN, "tile_m": 192, "splits": 3}, 4),
-            (followed(600, 64, 200, RESIDUAL), {**PLAIN, "multicast": "b", "tile_n": 64}, 4),
+            (followed(600, 64, 200, RESIDUAL), {**PLAIN, "cluster_m": 2, "tile_n": 64}, 4),
             (product(200, 60, 200, batches=3), {**TURNS, "splits": 4}, 5),
             (product(200, 300, 200), {**SWAPPED, "tile_m": 80}, 4),
             (product(200, 300, 200), {**SWAPPED, "tile_n": 64, "ping_pong": True}, 4),
-            (product(900, 64, 200), {**PLAIN, "multicast": "4x1"}, 8),
+            (product(900, 64, 200), {**PLAIN, "cluster_m": 4}, 8),
         ],
         2,
     ),
@@ -340,10 +351,10 @@ def test_the_last_wave_in_parts(
         [
             (product(200, 64, 264), {**PLAIN, "splits": 3}, 8, 6),
             (product(200, 64, 264, bias=True), {**TURNS, "splits": 2}, 8, 8),
-            (followed(200, 64, 328, RESIDUAL), {**PLAIN, "multicast": "b", "splits": 4}, 9, 8),
+            (followed(200, 64, 328, RESIDUAL), {**PLAIN, "cluster_m": 2, "splits": 4}, 9, 8),
             (
                 product(150, 200, 200),
-                {**SWAPPED, "tile_m": 80, "multicast": "a", "splits": 2},
+                {**SWAPPED, "tile_m": 80, "cluster_n": 2, "splits": 2},
                 8,
                 8,
             ),
@@ -403,7 +414,9 @@ def test_wrong_parts_of_the_last_wave_are_seen(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", mostly_nightly(FOURS, 2))
 def test_wrong_clusters_of_four_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 200, 264)
-    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "both"}), *FOURS[name], tmp_path)
+    dies(
+        fusion, plan_of(fusion, **{**PLAIN, "cluster_m": 2, "cluster_n": 2}), *FOURS[name], tmp_path
+    )
 
 
 @pytest.mark.nightly
@@ -416,11 +429,16 @@ def test_wrong_swapped_tiles_are_seen(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", mostly_nightly(EIGHTS, 2))
 def test_wrong_clusters_of_eight_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(600, 136, 264)
-    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "4x2"}), *EIGHTS[name], tmp_path)
+    dies(
+        fusion,
+        plan_of(fusion, **{**PLAIN, "cluster_m": 4, "cluster_n": 2}),
+        *EIGHTS[name],
+        tmp_path,
+    )
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", mostly_nightly(DEPTHS, 2))
 def test_wrong_halves_along_k_are_seen(name: str, tmp_path: Path) -> None:
     fusion = product(300, 72, 136, b_columns=False)
-    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *DEPTHS[name], tmp_path)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "cluster_m": 2}), *DEPTHS[name], tmp_path)

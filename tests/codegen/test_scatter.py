@@ -46,9 +46,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("way", "op", "dtype", "shape", "index", "source", "dim"), CASES)
+@pytest.mark.parametrize(("algorithm", "op", "dtype", "shape", "index", "source", "dim"), CASES)
 def test_results(
-    way: str,
+    algorithm: str,
     op: str,
     dtype: DType,
     shape: Shape,
@@ -58,13 +58,13 @@ def test_results(
     tmp_path: Path,
 ) -> None:
     fusion = scattered(op, dtype, shape, index, source, dim)
-    assert planned(fusion, "scatter").plans[0].parameters.way == way
+    assert planned(fusion, "scatter").plans[0].parameters.algorithm == algorithm
     given = places(index, shape[dim])
     check_on_cpu(fusion, "scatter", tmp_path, given)
 
 
 VECTORS = [
-    # way, op, dtype, shape, length, in place, width
+    # algorithm, op, dtype, shape, length, in place, width
     ("compared", "scatter", BF16, (90, 2, 128), 70, True, 8),
     ("compared", "scatter", F32, (300, 24), 250, True, 4),
     ("compared", "index_add", F16, (20, 16), 50, True, 8),
@@ -77,9 +77,11 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize(("way", "op", "dtype", "shape", "length", "in_place", "width"), VECTORS)
+@pytest.mark.parametrize(
+    ("algorithm", "op", "dtype", "shape", "length", "in_place", "width"), VECTORS
+)
 def test_lines_that_go_to_one_place_are_written_by_vectors(
-    way: str,
+    algorithm: str,
     op: str,
     dtype: DType,
     shape: Shape,
@@ -98,7 +100,7 @@ def test_lines_that_go_to_one_place_are_written_by_vectors(
     builder.output(builder.apply(op, x, at, src, 0), alias="x" if in_place else None)
     fusion = builder.finish()
     parameters = planned(fusion, "scatter").plans[0].parameters
-    assert (parameters.way, parameters.vector_width) == (way, width)
+    assert (parameters.algorithm, parameters.vector_width) == (algorithm, width)
     given = places((length,), shape[0])
     check_on_cpu(fusion, "scatter", tmp_path, given)
 
@@ -122,7 +124,7 @@ outputs:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "columns", "way", "width"),
+    ("tokens", "columns", "algorithm", "width"),
     [
         (200, 128, "compared", 4),
         (1100, 8, "winners", 4),
@@ -131,11 +133,11 @@ outputs:
     ],
 )
 def test_scatters_of_one_index_are_written_together(
-    tokens: int, columns: int, way: str, width: int, tmp_path: Path
+    tokens: int, columns: int, algorithm: str, width: int, tmp_path: Path
 ) -> None:
     fusion = read_text(CACHES.format(tokens=tokens, columns=columns, first="neg(a)", second="b"))
     parameters = planned(fusion, "scatter").plans[0].parameters
-    assert (parameters.way, parameters.vector_width) == (way, width)
+    assert (parameters.algorithm, parameters.vector_width) == (algorithm, width)
     check_on_cpu(fusion, "scatter", tmp_path, places((tokens,), 1200))
 
 
@@ -160,17 +162,17 @@ outputs:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "heads", "slots", "way"), [(40, 3, 50, "compared"), (1100, 1, 1200, "winners")]
+    ("tokens", "heads", "slots", "algorithm"), [(40, 3, 50, "compared"), (1100, 1, 1200, "winners")]
 )
 def test_elementwise_outputs_are_made_beside_a_scatter(
-    tokens: int, heads: int, slots: int, way: str, tmp_path: Path
+    tokens: int, heads: int, slots: int, algorithm: str, tmp_path: Path
 ) -> None:
     text = BESIDE.format(
         tokens=tokens, heads=heads, slots=slots, last=slots - 1, other="neg(mul(q, 2.0))"
     )
     fusion = read_text(text)
     plan = planned(fusion, "scatter").plans[0]
-    assert plan.parameters.way == way
+    assert plan.parameters.algorithm == algorithm
     assert "blockIdx.x >= kBlocks" in plan_sources(plan)[-1].text
     check_on_cpu(fusion, "scatter", tmp_path, places((tokens,), slots))
 
@@ -229,10 +231,12 @@ outputs: [y]
 """
 
 
-@pytest.mark.parametrize(("way", "places", "length"), [("sorted", 30, 90), ("lines", 12, 9)])
-def test_what_is_added_may_be_chosen(way: str, places: int, length: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("algorithm", "places", "length"), [("sorted", 30, 90), ("lines", 12, 9)])
+def test_what_is_added_may_be_chosen(
+    algorithm: str, places: int, length: int, tmp_path: Path
+) -> None:
     fusion = read_text(CHOICES.format(places=places, last=places - 1, length=length))
-    assert planned(fusion, "scatter").plans[0].parameters.way == way
+    assert planned(fusion, "scatter").plans[0].parameters.algorithm == algorithm
     check_on_cpu(fusion, "scatter", tmp_path)
 
 
@@ -257,9 +261,9 @@ def test_what_comes_before_is_fused_and_what_follows_is_not(tmp_path: Path) -> N
 
 def test_many_lines_are_written_by_a_thread_each() -> None:
     fusion = scattered("scatter_add", F32, (8, 20000), (64, 20000), (64, 20000), 0)
-    assert planned(fusion, "scatter").plans[0].parameters.way == "lines"
+    assert planned(fusion, "scatter").plans[0].parameters.algorithm == "lines"
     fusion = scattered("scatter_add", F32, (8, scatter.MANY_LINES - 1), (64, 16383), (64, 16383), 0)
-    assert planned(fusion, "scatter").plans[0].parameters.way == "sorted"
+    assert planned(fusion, "scatter").plans[0].parameters.algorithm == "sorted"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +286,7 @@ def test_floats_are_added_as_they_arrive_where_asked_for(
     )
     fusion = read_text(text, "arrival.yaml")
     plan = planned(fusion, "scatter").plans[0]
-    assert plan.parameters.way == "elements"
+    assert plan.parameters.algorithm == "elements"
     assert any("atomic_add" in s.text for s in plan_sources(plan))
     sizes = choose_sizes(fusion, None)
     inputs = random_inputs(fusion, sizes, 3)
@@ -299,7 +303,7 @@ def test_half_types_are_summed_in_order_whatever_is_asked_for() -> None:
         "  - y = index_put_accumulate(x, i, s, deterministic=false)\noutputs: [y]\n"
     )
     plan = planned(read_text(text, "arrival.yaml"), "scatter").plans[0]
-    assert plan.parameters.way == "sorted"
+    assert plan.parameters.algorithm == "sorted"
 
 
 def test_any_order_of_arrival_is_within_the_bound() -> None:

@@ -83,7 +83,7 @@ def test_sums_are_rounded_where_they_are_made(
 ) -> None:  # fmt: skip
     fusion = fusion_of(ops, outputs, dtype, length, places, features)
     parameters = planned(fusion, "scatter").plans[0].parameters
-    assert (parameters.way, parameters.vector_width) == ("sorted", width)
+    assert (parameters.algorithm, parameters.vector_width) == ("sorted", width)
     for seed in range(2):
         check_on_cpu(fusion, "scatter", tmp_path, indices(seed, length, places))
 

@@ -18,18 +18,18 @@ NINE = 9
 def summed(**changes: object) -> tuple[Fusion, KernelPlan]:
     """Return a ragged product with a bias, and its plan with a kernel that adds slices up."""
     fusion = product(200, 40, 64 * NINE, bias=True)
-    shape = {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": NINE, "stages": 2, **changes}
-    return fusion, plan_of(fusion, "split_k", **shape, split_method="two_kernel")
+    shape = {"tile_m": 128, "tile_n": 64, "cluster_k": 1, "splits": NINE, "stages": 2, **changes}
+    return fusion, plan_of(fusion, "split_k", **shape, split_method="two_pass")
 
 
 @pytest.mark.parametrize(
     "changes",
     mostly_nightly(
         [
-            {"multicast": "b"},
+            {"cluster_m": 2},
             {"tile_n": 128, "splits": 2},
             {"tile_m": 64, "tile_n": 128, "splits": 3},
-            {"cluster": 2, "splits": 4},
+            {"cluster_k": 2, "splits": 4},
         ],
         2,
     ),

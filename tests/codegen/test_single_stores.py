@@ -303,7 +303,7 @@ def test_a_row_past_the_end_that_is_stored_is_seen(monkeypatch: pytest.MonkeyPat
 
 
 def test_pieces_are_visited_within_the_tile() -> None:
-    text = device_headers()["matmul_vector.cuh"]
+    text = device_headers()["matmul_gemv.cuh"]
     (body,) = re.findall(r"void visit_pieces\(.*?\n\}", text, re.DOTALL)
     assert re.findall(r".*\bvisit\(.*", body.partition("{")[2]) == [
         "    if (row < rows && column < columns) visit(row, column, piece);"

@@ -34,10 +34,10 @@ METHODS = {
     "serial_tma_half": {"reduces halves in bulk", "counts", "releases a turn", "reads a peer"},
     "serial": {"counts", "releases a turn", "reads a peer"},
     "slices": {"counts", "reads a peer"},
-    "two_kernel": {"waits for a kernel", "reads a peer"},
+    "two_pass": {"waits for a kernel", "reads a peer"},
     "parallel": {"adds atomically", "counts", "reads a peer"},
-    "cluster": {"reads a peer"},
-    "ranges": {"counts"},
+    "cluster_k": {"reads a peer"},
+    "stream_k": {"counts"},
 }
 
 
@@ -54,8 +54,8 @@ def test_every_method_has_an_example() -> None:
     for name in METHODS:
         parameters = planned(name)[1].parameters
         assert isinstance(parameters, MatmulParameters)
-        if name == "cluster":
-            assert (parameters.splits, parameters.cluster) == (1, 8)
+        if name == "cluster_k":
+            assert (parameters.splits, parameters.cluster_k) == (1, 8)
         else:
             assert parameters.split_method == name.removesuffix("_half")
     assert {n for n in METHODS if n in SPLIT_METHODS} == {*SPLIT_METHODS}
@@ -74,9 +74,9 @@ def test_kernels_have_the_instructions_of_their_method(name: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", [n for n in METHODS if n != "ranges"])
+@pytest.mark.parametrize("name", [n for n in METHODS if n != "stream_k"])
 def test_examples_are_right_on_the_host(name: str, tmp_path: Path) -> None:
-    """At smaller sizes; tests/codegen/test_ranges_on_cpu.py runs ranges."""
+    """At smaller sizes; tests/codegen/test_stream_k_on_cpu.py runs ranges."""
     program, plan = planned(name, M=72, N=136, K=64 * 29)
     assert wrong(program.fusion, plan, tmp_path) == ""
 

@@ -103,8 +103,8 @@ def test_a_family_writes_in_place(name: str) -> None:
 
 HOPPER = {
     "wgmma": {"tile_n": 64, "stages": 2},
-    "split_k": {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 3, "stages": 2},
-    "split_k turned": {"tile_m": 32, "tile_n": 128, "cluster": 1, "splits": 3, "stages": 3},
+    "split_k": {"tile_m": 128, "tile_n": 64, "cluster_k": 1, "splits": 3, "stages": 2},
+    "split_k turned": {"tile_m": 32, "tile_n": 128, "cluster_k": 1, "splits": 3, "stages": 3},
 }
 
 

@@ -57,11 +57,11 @@ def joined(m: int, n: int, k: int, second: str = "tf32(x), tf32(w)") -> Fusion:
             (product(136, 80, 100), {"tile_n": 72}),
             (product(300, 72, 68), {"tile_m": 256}),
             (product(400, 72, 100), {"tile_m": 192}),
-            (product(136, 83, 36), {"tile_n": 128, "multicast": "a"}),
-            (product(300, 200, 68), {"multicast": "both"}),
-            (product(600, 136, 68), {"multicast": "4x2"}),
+            (product(136, 83, 36), {"tile_n": 128, "cluster_n": 2}),
+            (product(300, 200, 68), {"cluster_m": 2, "cluster_n": 2}),
+            (product(600, 136, 68), {"cluster_m": 4, "cluster_n": 2}),
             (batched(72, 40, 68), {}),
-            (joined(136, 72, 36), {"tile_n": 64, "multicast": "b"}),
+            (joined(136, 72, 36), {"tile_n": 64, "cluster_m": 2}),
         ],
         3,
     ),
@@ -73,7 +73,7 @@ def test_tiles(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> No
 @pytest.mark.nightly
 def test_warpgroups_in_turn(tmp_path: Path) -> None:
     fusion = product(200, 136, 100)
-    plan = plan_of(fusion, **{**TURNS, "multicast": "b"})
+    plan = plan_of(fusion, **{**TURNS, "cluster_m": 2})
     assert wrong(fusion, plan, tmp_path) == ""
 
 
@@ -81,8 +81,8 @@ def test_warpgroups_in_turn(tmp_path: Path) -> None:
     ("m", "fields"),
     mostly_nightly(
         [
-            (20, {"tile_m": 32, "tile_n": 128, "cluster": 2, "splits": 2}),
-            (70, {"tile_m": 80, "tile_n": 256, "splits": 2, "split_method": "two_kernel"}),
+            (20, {"tile_m": 32, "tile_n": 128, "cluster_k": 2, "splits": 2}),
+            (70, {"tile_m": 80, "tile_n": 256, "splits": 2, "split_method": "two_pass"}),
             (130, {"tile_m": 128, "tile_n": 64, "splits": 3, "split_method": "serial_tma"}),
         ],
         3,

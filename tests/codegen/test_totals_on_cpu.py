@@ -84,7 +84,7 @@ def of_product(fusion: Fusion) -> Fusion:
         (summed(72, 72, 40, "y, q, c"), PLAIN),
         (summed(200, 88, 40, "y, c"), {**TURNS, "tile_m": 128, "tile_n": 64}),
         (summed(136, 104, 40, "u", dtype="f16"), {**PLAIN, "tile_m": 256, "tile_n": 96}),
-        (summed(80, 72, 72, "c, t"), {**TURNS, "multicast": "a"}),
+        (summed(80, 72, 72, "c, t"), {**TURNS, "cluster_n": 2}),
         (summed(72, 40, 72, "b, s", batches=3), PLAIN),
         (summed(72, 40, 72, "c", batches=3), TURNS),
     ],

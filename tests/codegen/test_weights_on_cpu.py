@@ -59,7 +59,7 @@ def grouped(m: int, n: int, k: int, unpacked: str = "", half: str = "bf16") -> F
 def streamed(fusion: Fusion, **wanted: Setting) -> KernelPlan:
     """Return the plan of a stream over weights."""
     tile: dict[str, Setting] = {"tile_m": 8, "tile_n": 16, "stages": 1, "splits": 1}
-    return Matmul().build(fusion, target.find("sm_90a"), {"kernel": "vector", **tile, **wanted})
+    return Matmul().build(fusion, target.find("sm_90a"), {"kernel": "gemv", **tile, **wanted})
 
 
 def converted(fusion: Fusion, **wanted: Setting) -> KernelPlan:
@@ -85,7 +85,7 @@ def test_weights_are_streamed(fusion: Fusion, changes: dict[str, Setting], tmp_p
 @pytest.mark.parametrize(
     ("fusion", "changes"),
     [
-        (grouped(40, 136, 640, half="f16"), {"tile_m": 48, "cluster": 2}),
+        (grouped(40, 136, 640, half="f16"), {"tile_m": 48, "cluster_k": 2}),
         (grouped(12, 136, 768, CAT), {}),
         (grouped(12, 72, 512, SIGNED), {}),
         (grouped(12, 72, 384, OFFSET), {}),

@@ -39,14 +39,14 @@ def test_rows_of_all_tiles_are_right(name: str, rows: int, tmp_path: Path) -> No
     ("name", "changes"),
     mostly_nightly(
         [
-            ("bytes", {"splits": 2, "split_method": "two_kernel"}),
+            ("bytes", {"splits": 2, "split_method": "two_pass"}),
             ("halves of bytes", {"splits": 3}),
-            ("along N", {"cluster": 2}),
+            ("along N", {"cluster_k": 2}),
             ("along N, lowered", {"splits": 2, "stages": 6}),
             ("packed along K", {"tile_m": 144}),
-            ("halves of bytes", {"multicast": "a", "splits": 2}),
-            ("three columns", {"multicast": "a"}),
-            ("along N, lowered", {"multicast": "a"}),
+            ("halves of bytes", {"cluster_n": 2, "splits": 2}),
+            ("three columns", {"cluster_n": 2}),
+            ("along N, lowered", {"cluster_n": 2}),
         ],
         8,
     ),
@@ -95,7 +95,7 @@ SHARED = {
 @pytest.mark.parametrize("name", SHARED)
 def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     fusion = FUSIONS["three columns"]
-    plan = converted(fusion, tile_m=256, stages=3, multicast="a")
+    plan = converted(fusion, tile_m=256, stages=3, cluster_n=2)
     dies(fusion, plan, *SHARED[name], tmp_path)
 
 
@@ -104,9 +104,9 @@ def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
     mostly_nightly(
         [
             (weighted(256, 8192, 8192), {"splits": 2, "split_method": "slices"}),
-            (weighted(256, 8192, 8192), {"cluster": 2}),
-            (weighted(256, 8192, 8192), {"multicast": "a"}),
-            (grouped(256, 8192, 8192, CAT), {"splits": 2, "split_method": "two_kernel"}),
+            (weighted(256, 8192, 8192), {"cluster_k": 2}),
+            (weighted(256, 8192, 8192), {"cluster_n": 2}),
+            (grouped(256, 8192, 8192, CAT), {"splits": 2, "split_method": "two_pass"}),
             (weights_of(LOWERED, 256, 8192, 8192), {"splits": 2, "split_method": "slices"}),
             (weights_of(LOWERED, 208, 8192, 8192), {"tile_m": 208}),
         ],
@@ -127,7 +127,7 @@ def test_registers_suffice(fusion: Fusion, changes: dict[str, Setting], tmp_path
 @pytest.mark.parametrize(
     ("changes", "because"),
     [
-        ({"multicast": "b"}, "only multicast A"),
+        ({"cluster_m": 2}, "only multicast A"),
         ({"splits": 2, "split_method": "serial_tma"}, "a second set of accumulators"),
     ],
 )

@@ -84,8 +84,8 @@ EFFECTS: dict[str, Effect] = {
     "multiply_stage_fp8": Effect("multiply_stage", shared=1),
     "multiply_tile": PURE,  # attention_decode.cuh: kernels with it are left to the emulator
     "add_values": PURE,
-    "give_registers": PURE,
-    "take_registers": PURE,
+    "dealloc_registers": PURE,
+    "alloc_registers": PURE,
     # async_copy.cuh and matmul_fill.cuh: cp.async writes shared memory by the generic proxy, later.
     "copy_async_16": Effect("copy_async", shared=0, bytes=16),
     "copy_async_16_of_line": Effect("copy_async", shared=0, bytes=16),

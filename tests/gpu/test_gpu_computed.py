@@ -16,7 +16,7 @@ FORMS = {"rms": RMS, "layer": LAYER, "rounded": ROUNDED}
 @pytest.mark.parametrize("half", ["bf16", "f16"])
 @pytest.mark.parametrize("rows", [1, 4, 8])
 def test_streams(rows: int, half: str, by: str) -> None:
-    fusion = with_fields(normalised(rows, 2312, 4104, FORMS[by], half), kernel="vector")
+    fusion = with_fields(normalised(rows, 2312, 4104, FORMS[by], half), kernel="gemv")
     assert parameters_of(check_on_gpu(whole(fusion), scheduler="matmul", repeats=3)).tile_m == 8
 
 
@@ -31,8 +31,8 @@ def test_rings(rows: int, half: str, by: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tile_m": 16, "tile_n": 256, "stages": 3, "cluster": 4, "splits": 1},
-        {"tile_m": 32, "tile_n": 128, "stages": 5, "cluster": 2, "splits": 3},
+        {"tile_m": 16, "tile_n": 256, "stages": 3, "cluster_k": 4, "splits": 1},
+        {"tile_m": 32, "tile_n": 128, "stages": 5, "cluster_k": 2, "splits": 3},
     ],
     ids=str,
 )
@@ -44,6 +44,6 @@ def test_tiles(fields: dict[str, object], across: bool) -> None:
 
 
 def test_what_is_chosen_for_few_rows() -> None:
-    for rows, kernel in ((4, "vector"), (32, "split_k")):
+    for rows, kernel in ((4, "gemv"), (32, "split_k")):
         checked = check_on_gpu(whole(normalised(rows, 4096, 4096)), repeats=3)
         assert parameters_of(checked).kernel == kernel

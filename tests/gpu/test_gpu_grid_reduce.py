@@ -68,7 +68,7 @@ def test_sums_in_sixteen_bits(method: str, shape: str) -> None:
     builder = GraphBuilder("halves")
     x = builder.input("x", F16, list(extents))
     builder.output(builder.apply("sum", x, dims=[axis]))
-    settings = {"grid_reduce": method, "splits": 9, "partials": "half"}
+    settings = {"grid_reduce": method, "splits": 9, "workspace_dtype": "half"}
     repeats = 20 if method == "serial_tma" else 1
     check_on_gpu(with_method(builder.finish(), settings), scheduler="reduction", repeats=repeats)
 

@@ -68,9 +68,9 @@ def test_empty_products(shape: tuple[int, int, int]) -> None:
     check_on_gpu(product(*shape))
 
 
-@pytest.mark.parametrize("method", ["slices", "serial_tma", "serial", "two_kernel"])
+@pytest.mark.parametrize("method", ["slices", "serial_tma", "serial", "two_pass"])
 def test_parts_along_k_are_summed_bitwise_the_same_in_100_runs(method: str) -> None:
-    settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "cluster": 4}
+    settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "cluster_k": 4}
     settings |= {"splits": 3, "split_method": method}
     overrides = tuple(Override("c", name, value) for name, value in settings.items())
     fusion = replace(product(256, 256, 65536), schedules=overrides)
@@ -83,13 +83,13 @@ def test_parts_along_k_are_summed_bitwise_the_same_in_100_runs(method: str) -> N
 @pytest.mark.parametrize(
     ("method", "dtype"),
     [
-        *((method, dtype) for method in ("slices", "two_kernel") for dtype in (BF16, F16)),
+        *((method, dtype) for method in ("slices", "two_pass") for dtype in (BF16, F16)),
         ("serial_tma", F16),  # eight turns in bf16 are inconclusive (decision 172)
     ],
 )
 def test_parts_along_k_are_left_in_halves(method: str, dtype: DType) -> None:
     settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "splits": 8}
-    settings |= {"split_method": method, "partials": "half"}
+    settings |= {"split_method": method, "workspace_dtype": "half"}
     overrides = tuple(Override("c", name, value) for name, value in settings.items())
     fusion = replace(product(256, 256, 65536, dtype), schedules=overrides)
     check_on_gpu(fusion, repeats=10, exact=dtype == F16)  # 8 bits of bf16 round whole numbers, too
@@ -104,7 +104,7 @@ def test_examples_of_methods_to_sum(path: Path) -> None:
 
 
 def test_parts_along_k_are_summed_in_the_order_of_arrival() -> None:
-    settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "cluster": 4}
+    settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "cluster_k": 4}
     settings |= {"splits": 7, "split_method": "parallel"}
     overrides = tuple(Override("c", name, value) for name, value in settings.items())
     check_on_gpu(replace(product(256, 256, 65536), schedules=overrides))
@@ -135,67 +135,79 @@ def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> N
 
 
 @pytest.mark.parametrize(
-    ("tile_m", "tile_n", "ping_pong", "multicast", "staged"),
+    ("tile_m", "tile_n", "ping_pong", "cluster", "staged"),
     [
-        (128, 256, False, "none", True),
-        (128, 192, False, "b", True),
-        (256, 128, False, "a", True),
-        (128, 128, True, "none", True),
-        (128, 128, True, "b", True),
-        (128, 128, True, "a", False),
-        (192, 192, False, "none", True),
-        (192, 136, False, "a", False),
-        (256, 152, False, "none", True),
-        (128, 144, False, "both", True),
-        (64, 256, True, "both", True),
-        (128, 128, True, "4x1", True),
-        (128, 192, False, "1x4", True),
-        (192, 96, False, "4x2", True),
-        (64, 192, True, "2x4", False),
-        (104, 128, True, "b", False),
-        (96, 256, False, "1x4", False),
-        (88, 128, False, "none", False),
+        (128, 256, False, (1, 1), True),
+        (128, 192, False, (2, 1), True),
+        (256, 128, False, (1, 2), True),
+        (128, 128, True, (1, 1), True),
+        (128, 128, True, (2, 1), True),
+        (128, 128, True, (1, 2), False),
+        (192, 192, False, (1, 1), True),
+        (192, 136, False, (1, 2), False),
+        (256, 152, False, (1, 1), True),
+        (128, 144, False, (2, 2), True),
+        (64, 256, True, (2, 2), True),
+        (128, 128, True, (4, 1), True),
+        (128, 192, False, (1, 4), True),
+        (192, 96, False, (4, 2), True),
+        (64, 192, True, (2, 4), False),
+        (104, 128, True, (2, 1), False),
+        (96, 256, False, (1, 4), False),
+        (88, 128, False, (1, 1), False),
     ],
 )
 def test_tiles_of_persistent_products(
-    tile_m: int, tile_n: int, ping_pong: bool, multicast: str, staged: bool
+    tile_m: int, tile_n: int, ping_pong: bool, cluster: tuple[int, int], staged: bool
 ) -> None:
     settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": ping_pong}
-    settings |= {"multicast": multicast, "staged": staged}
+    settings |= {"cluster_m": cluster[0], "cluster_n": cluster[1], "epilogue_smem": staged}
     fusion = linear(BF16, 2300, 2312, 72)  # several tiles for each SM
     overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
     check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=3)
 
 
 @pytest.mark.parametrize(
-    ("tile_m", "tile_n", "ping_pong", "multicast", "splits"),
+    ("tile_m", "tile_n", "ping_pong", "cluster", "splits"),
     [
-        (128, 128, True, "none", 4),
-        (128, 128, True, "a", 2),
-        (128, 192, False, "none", 3),
-        (192, 128, False, "b", 2),
-        (256, 128, False, "none", 3),
-        (128, 96, False, "both", 2),
-        (128, 128, True, "4x1", 3),
+        (128, 128, True, (1, 1), 4),
+        (128, 128, True, (1, 2), 2),
+        (128, 192, False, (1, 1), 3),
+        (192, 128, False, (2, 1), 2),
+        (256, 128, False, (1, 1), 3),
+        (128, 96, False, (2, 2), 2),
+        (128, 128, True, (4, 1), 3),
     ],
 )
 def test_parts_of_the_last_wave(
-    tile_m: int, tile_n: int, ping_pong: bool, multicast: str, splits: int
+    tile_m: int, tile_n: int, ping_pong: bool, cluster: tuple[int, int], splits: int
 ) -> None:
     settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": ping_pong}
-    settings |= {"multicast": multicast, "splits": splits, "staged": True}
+    settings |= {
+        "cluster_m": cluster[0],
+        "cluster_n": cluster[1],
+        "splits": splits,
+        "epilogue_smem": True,
+    }
     fusion = linear(BF16, 148 * tile_m - 40, tile_n, 1032)  # 148 tiles on 132 SMs
     overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
     check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=20)
 
 
 @pytest.mark.parametrize(
-    ("tile_m", "tile_n", "multicast", "splits"),
-    [(128, 128, "none", 5), (192, 144, "b", 4), (104, 128, "none", 4)],
+    ("tile_m", "tile_n", "cluster", "splits"),
+    [(128, 128, (1, 1), 5), (192, 144, (2, 1), 4), (104, 128, (1, 1), 4)],
 )
-def test_parts_of_few_tiles(tile_m: int, tile_n: int, multicast: str, splits: int) -> None:
+def test_parts_of_few_tiles(
+    tile_m: int, tile_n: int, cluster: tuple[int, int], splits: int
+) -> None:
     settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": False}
-    settings |= {"multicast": multicast, "splits": splits, "staged": tile_m != 104}
+    settings |= {
+        "cluster_m": cluster[0],
+        "cluster_n": cluster[1],
+        "splits": splits,
+        "epilogue_smem": tile_m != 104,
+    }
     overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
     fusion = replace(linear(BF16, 500, 528, 1032), schedules=overrides)
     check_on_gpu(fusion, scheduler="matmul", repeats=20)
@@ -203,14 +215,14 @@ def test_parts_of_few_tiles(tile_m: int, tile_n: int, multicast: str, splits: in
 
 @pytest.mark.parametrize("columns", [2311, 2314, 4097, 71])
 @pytest.mark.parametrize(
-    ("tile_m", "tile_n", "ping_pong", "multicast"),
-    [(128, 256, False, "none"), (128, 192, True, "b"), (64, 72, True, "none")],
+    ("tile_m", "tile_n", "ping_pong", "cluster"),
+    [(128, 256, False, (1, 1)), (128, 192, True, (2, 1)), (64, 72, True, (1, 1))],
 )
 def test_rows_of_results_that_begin_anywhere(
-    columns: int, tile_m: int, tile_n: int, ping_pong: bool, multicast: str
+    columns: int, tile_m: int, tile_n: int, ping_pong: bool, cluster: tuple[int, int]
 ) -> None:
     settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": ping_pong}
-    settings |= {"multicast": multicast, "staged": True}
+    settings |= {"cluster_m": cluster[0], "cluster_n": cluster[1], "epilogue_smem": True}
     fusion = product(2300, columns, 72)
     overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
     check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=3)
@@ -224,7 +236,7 @@ def test_rows_of_results_that_begin_anywhere(
 def test_streams_over_b(
     shape: tuple[int, int, int], tile_n: int, stages: int, splits: int, dtype: DType
 ) -> None:
-    settings = {"kernel": "vector", "tile_m": 8, "tile_n": tile_n}
+    settings = {"kernel": "gemv", "tile_m": 8, "tile_n": tile_n}
     settings |= {"stages": stages, "splits": splits}
     overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
     fusion = replace(linear(dtype, *shape), schedules=overrides)
@@ -233,7 +245,7 @@ def test_streams_over_b(
 
 @pytest.mark.parametrize("rows", [48, 96, 160, 240])
 def test_swapped_operands(rows: int) -> None:
-    settings = {"kernel": "split_k", "tile_m": rows, "tile_n": 128, "cluster": 2, "splits": 2}
+    settings = {"kernel": "split_k", "tile_m": rows, "tile_n": 128, "cluster_k": 2, "splits": 2}
     overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
     fusion = replace(linear(BF16, rows - 5, 264, 1032), schedules=overrides)
     check_on_gpu(fusion, scheduler="matmul", repeats=3)

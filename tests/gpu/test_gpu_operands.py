@@ -8,8 +8,8 @@ import pytest
 from gpu_check import check_on_gpu
 from test_block_scales_on_cpu import block_scaled
 from test_converted_on_cpu import weighted
+from test_dual_on_cpu import RESIDUAL, SWIGLU, joined
 from test_fp8_on_cpu import scaled
-from test_joined_on_cpu import RESIDUAL, SWIGLU, joined
 from test_weight_forms_on_cpu import ACROSS, ALONG
 from test_weights_on_cpu import CAT, OFFSET, SHIFTED, SIGNED, grouped
 from weight_forms import Form, weights_of
@@ -52,9 +52,9 @@ def test_products_of_8_bit_floats(size: tuple[int, int, int], types: tuple[str, 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"kernel": "wgmma", "tile_m": 256, "tile_n": 128, "multicast": "b"},
-        {"kernel": "wgmma", "tile_m": 128, "tile_n": 192, "multicast": "a"},
-        {"kernel": "split_k", "tile_m": 64, "tile_n": 128, "cluster": 2, "splits": 2},
+        {"kernel": "wgmma", "tile_m": 256, "tile_n": 128, "cluster_m": 2},
+        {"kernel": "wgmma", "tile_m": 128, "tile_n": 192, "cluster_n": 2},
+        {"kernel": "split_k", "tile_m": 64, "tile_n": 128, "cluster_k": 2, "splits": 2},
     ],
     ids=str,
 )
@@ -72,25 +72,28 @@ def test_joined_products(by: str, along: bool) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tile_m": 64, "tile_n": 256, "ping_pong": True, "multicast": "none"},
-        {"tile_m": 256, "tile_n": 128, "ping_pong": False, "multicast": "b"},
-        {"tile_m": 128, "tile_n": 192, "ping_pong": False, "multicast": "a"},
+        {"tile_m": 64, "tile_n": 256, "ping_pong": True, "cluster_m": 1, "cluster_n": 1},
+        {"tile_m": 256, "tile_n": 128, "ping_pong": False, "cluster_m": 2},
+        {"tile_m": 128, "tile_n": 192, "ping_pong": False, "cluster_n": 2},
     ],
     ids=str,
 )
 def test_tiles_of_joined_products(fields: dict[str, object]) -> None:
-    fusion = with_fields(joined(2300, 2312, 72), kernel="wgmma", staged=True, **fields)
+    fusion = with_fields(joined(2300, 2312, 72), kernel="wgmma", epilogue_smem=True, **fields)
     check_on_gpu(fusion, scheduler="matmul", repeats=3)
 
 
 @pytest.mark.parametrize(
     ("rows", "fields"),
     [
-        (1, {"tile_m": 16, "tile_n": 128, "cluster": 1, "splits": 1}),
-        (29, {"tile_m": 32, "tile_n": 256, "cluster": 2, "splits": 2, "split_method": "slices"}),
+        (1, {"tile_m": 16, "tile_n": 128, "cluster_k": 1, "splits": 1}),
+        (29, {"tile_m": 32, "tile_n": 256, "cluster_k": 2, "splits": 2, "split_method": "slices"}),
         (130, {"tile_m": 64, "tile_n": 128, "splits": 3, "split_method": "serial_tma"}),
-        (300, {"tile_m": 128, "tile_n": 128, "cluster": 2, "splits": 2, "split_method": "slices"}),
-        (300, {"tile_m": 128, "tile_n": 256, "multicast": "a", "splits": 1}),
+        (
+            300,
+            {"tile_m": 128, "tile_n": 128, "cluster_k": 2, "splits": 2, "split_method": "slices"},
+        ),
+        (300, {"tile_m": 128, "tile_n": 256, "cluster_n": 2, "splits": 1}),
     ],
     ids=str,
 )
@@ -112,9 +115,9 @@ def test_converted_weights(rows: int, half: str) -> None:
     ("size", "fields"),
     [
         ((128, 1024, 1152), {}),
-        ((24, 1152, 640), {"kernel": "split_k", "tile_m": 32, "cluster": 2}),
-        ((130, 1152, 640), {"kernel": "wgmma", "tile_m": 128, "tile_n": 56, "multicast": "a"}),
-        ((2300, 2304, 384), {"kernel": "wgmma", "tile_m": 256, "tile_n": 128, "multicast": "b"}),
+        ((24, 1152, 640), {"kernel": "split_k", "tile_m": 32, "cluster_k": 2}),
+        ((130, 1152, 640), {"kernel": "wgmma", "tile_m": 128, "tile_n": 56, "cluster_n": 2}),
+        ((2300, 2304, 384), {"kernel": "wgmma", "tile_m": 256, "tile_n": 128, "cluster_m": 2}),
     ],
     ids=str,
 )
@@ -129,7 +132,7 @@ UNPACKED = {"bytes": "", "offset": OFFSET, "cat": CAT, "shifted": SHIFTED, "sign
 
 @pytest.mark.parametrize("unpacked", UNPACKED)
 @pytest.mark.parametrize(("rows", "half"), [(1, "bf16"), (13, "f16"), (40, "bf16")])
-@pytest.mark.parametrize("kernel", ["vector", "split_k"])
+@pytest.mark.parametrize("kernel", ["gemv", "split_k"])
 def test_weights_with_scales_along_k(kernel: str, rows: int, half: str, unpacked: str) -> None:
     fusion = with_fields(grouped(rows, 520, 1280, UNPACKED[unpacked], half), kernel=kernel)
     checked = check_on_gpu(whole(fusion), scheduler="matmul", repeats=3)
@@ -138,14 +141,14 @@ def test_weights_with_scales_along_k(kernel: str, rows: int, half: str, unpacked
 
 @pytest.mark.parametrize("rows", [1, 16])
 def test_weights_scaled_by_columns_are_streamed(rows: int) -> None:
-    fusion = with_fields(weighted(rows, 520, 2064), kernel="vector")
+    fusion = with_fields(weighted(rows, 520, 2064), kernel="gemv")
     check_on_gpu(fusion, scheduler="matmul", repeats=3)
 
 
 @pytest.mark.parametrize("form", [*ALONG, *ACROSS], ids=str)
 @pytest.mark.parametrize("rows", [1, 13])
 def test_forms_of_weights_are_streamed(form: Form, rows: int) -> None:
-    fusion = whole(with_fields(weights_of(form, rows, 512, 1280), kernel="vector"))
+    fusion = whole(with_fields(weights_of(form, rows, 512, 1280), kernel="gemv"))
     assert parameters_of(check_on_gpu(fusion, scheduler="matmul", repeats=3)).converted
 
 

@@ -84,9 +84,9 @@ IN_PLACE = [
 ]
 
 
-@pytest.mark.parametrize(("way", "op", "dtype", "shape", "index", "source", "dim"), IN_PLACE)
+@pytest.mark.parametrize(("algorithm", "op", "dtype", "shape", "index", "source", "dim"), IN_PLACE)
 def test_scatters_into_inputs(
-    way: str,
+    algorithm: str,
     op: str,
     dtype: DType,
     shape: Shape,
@@ -97,7 +97,7 @@ def test_scatters_into_inputs(
 ) -> None:
     fusion = scattered(op, dtype, shape, index, source, dim, in_place=True)
     plan = planned(fusion, "scatter").plans[0]
-    assert plan.parameters.way == way
+    assert plan.parameters.algorithm == algorithm
     assert not any("copy" in k.name for k in plan.kernels)
     check_on_cpu(fusion, "scatter", tmp_path)
 

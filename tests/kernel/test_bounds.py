@@ -104,11 +104,11 @@ def kernels_of_space(name: str) -> tuple[Rendered, ...]:
 LEFT = {
     "attention_decode": r"nowhere|inequality|`ahead`",  # keys behind a length that is data
     "matmul_mma": r"nowhere|`scale",  # rows that are computed, factors of weights
-    "matmul_ranges": r"inequality|not known|`at`",  # steps of tiles by products of numbers
+    "matmul_stream_k": r"inequality|not known|`at`",  # steps of tiles by products of numbers
     "matmul_simt": r"nowhere",
     "matmul_split_k": r"nowhere|product",  # factors of converted stages
     "matmul_sum_slices": r"negative|inequality",  # which quad a lane has after an exchange
-    "matmul_vector": r"nowhere|inequality|product|unknown size|`\w*scale",  # weights of four bits
+    "matmul_gemv": r"nowhere|inequality|product|unknown size|`\w*scale",  # weights of four bits
     "matmul_wgmma": r"nowhere|not known|product|`\.load`|negative",  # factors of converted stages
     "scatter_sorted": r"inequality",  # the end of a run, found by doubling steps
     "topk": r"`place_of",  # the place of a key, sorted with it
@@ -200,7 +200,7 @@ EDITS = [
     ("space attention_backward", "m < M", "m <= M"),
 ]  # fmt: skip
 HEADERS = [
-    ("linear_decode", "matmul_vector.cuh", "wanted < last ? wanted : last", "wanted"),
+    ("linear_decode", "matmul_gemv.cuh", "wanted < last ? wanted : last", "wanted"),
     ("space matmul", "matmul_fill.cuh", "r < rows && c", "c"),
     ("space inner_persistent", "row_tile.cuh", "i + kWide <= count", "i < count"),
 ]

@@ -154,14 +154,15 @@ def test_the_text_and_the_script_keep_what_is_set(tmp_path: Path) -> None:
     assert all(o.span is not None and o.span.file.endswith("rows.py") for o in found)
 
 
-def test_a_value_may_be_two_extents() -> None:
+def test_former_names_are_read() -> None:
     text = (
         "fusion: p\ninputs: {a: 'bf16[2048, 256]', b: 'bf16[2048, 256]'}\n"
         "ops:\n  - y = linear(a, b)\noutputs: [y]\n"
         "schedules:\n  matmul: {kernel: wgmma, multicast: 4x1, tile_m: 128}\n"
     )
     fusion = read_text(text)
-    assert parameters_of(fusion).multicast == "4x1"
+    parameters = parameters_of(fusion)
+    assert (parameters.cluster_m, parameters.cluster_n) == (4, 1)
     again = read_text(to_text(fusion)).schedules
     assert [(o.name, o.value) for o in again] == [(o.name, o.value) for o in fusion.schedules]
 

@@ -180,7 +180,11 @@ def test_turns_round_to_sixteen_bits(axis: int, dtype: DType, tmp_path: Path) ->
     shape = (600, 64) if axis == 0 else (12, 5000)
     b = GraphBuilder("sums")
     b.output(b.apply("sum", b.input("x", dtype, list(shape)), dims=[axis]))
-    settings: dict[str, Setting] = {"splits": 9, "grid_reduce": "serial_tma", "partials": "half"}
+    settings: dict[str, Setting] = {
+        "splits": 9,
+        "grid_reduce": "serial_tma",
+        "workspace_dtype": "half",
+    }
     settings |= {"threads_x": 32} if axis else {}
     plan = plan_of("reduction", b.finish(), **settings)
     (order,) = plan.orders.values()

@@ -160,7 +160,7 @@ def test_extremes_in_memory_are_ordered_as_values(op: str, method: str, tmp_path
 
 @pytest.mark.parametrize("method", ["serial_tma", "parallel"])
 def test_half_partials_are_judged_by_their_roundings(method: str, tmp_path: Path) -> None:
-    plans = plans_of(method, [("sum", F16)], partials="half")
+    plans = plans_of(method, [("sum", F16)], workspace_dtype="half")
     assert [w.dtype for _, plan in plans for w in plan.workspaces[:1]] == [F16, F16]
     assert all(o.rounded_to == "f16" for _, plan in plans for o in plan.orders.values())
     assert all("in 16 bits" in said(plan) for _, plan in plans)
@@ -190,11 +190,14 @@ def test_sums_of_integers_do_not_depend_on_arrival(dtype: DType, varies: bool) -
         ("any", BOOL, {"grid_reduce": "serial_tma"}, "grid_reduce", "of bool"),
         ("sum", F32, {"grid_reduce": "serial", "splits": 1}, "grid_reduce",
          "with one block per result"),
-        ("sum", F16, {"grid_reduce": "tree", "partials": "half"}, "partials",
+        ("sum", F16, {"grid_reduce": "tree", "workspace_dtype": "half"}, "workspace_dtype",
          "`tree` has no 16-bit partial results; `serial_tma` and `parallel` have"),
-        ("sum", F32, {"grid_reduce": "serial_tma", "partials": "half"}, "partials", "is f32"),
-        ("max", F16, {"grid_reduce": "serial_tma", "partials": "half"}, "partials", "is not a sum"),
-        ("sum", F16, {"splits": 1, "partials": "half"}, "partials", "no partial results"),
+        ("sum", F32, {"grid_reduce": "serial_tma", "workspace_dtype": "half"},
+         "workspace_dtype", "is f32"),
+        ("max", F16, {"grid_reduce": "serial_tma", "workspace_dtype": "half"},
+         "workspace_dtype", "is not a sum"),
+        ("sum", F16, {"splits": 1, "workspace_dtype": "half"},
+         "workspace_dtype", "no partial results"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_combined_is_refused(
@@ -265,4 +268,4 @@ def test_what_varies_or_loses_bits_is_built_on_request_alone() -> None:
     assert {s["grid_reduce"] for s in built} == {
         name for name, m in REDUCTION_METHODS.items() if not m.on_request
     }
-    assert {s["partials"] for s in built} == {PARTIALS[0]}
+    assert {s["workspace_dtype"] for s in built} == {PARTIALS[0]}

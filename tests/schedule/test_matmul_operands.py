@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from test_block_scales_on_cpu import block_scaled
 from test_converted_on_cpu import weighted
+from test_dual_on_cpu import RESIDUAL, joined
 from test_fp8_on_cpu import scaled
-from test_joined_on_cpu import RESIDUAL, joined
 from test_weights_on_cpu import CAT, SHIFTED, grouped
 from weight_forms import Form, text_of, weights_of
 
@@ -89,7 +89,7 @@ def test_products_of_one_operand_are_joined() -> None:
         fusion = joined(512, 2048, 1024, *([by] if by else []))
         (plan,) = driver.plan(fusion, options).plans
         assert isinstance(plan.parameters, MatmulParameters)
-        assert plan.parameters.joined
+        assert plan.parameters.dual
         assert 2 * plan.parameters.columns == plan.parameters.tile_n
         assert len(plan.kernels[0].arguments) >= 4
 
@@ -112,20 +112,20 @@ def test_joined_products_have_two_kernels() -> None:
     assert set(reasons(fusion).values()) == {"", alone}
     assert [k for k, why in reasons(fusion).items() if not why] == ["wgmma", "split_k"]
     assert all("sm_80 has no wgmma" in r for r in reasons(fusion, AMPERE).values())
-    assert "staged epilogue" in why(fusion, kernel="wgmma", staged=False, tile_n=128)
-    assert "not a multiple of 16" in why(fusion, kernel="wgmma", staged=True, tile_n=72)
+    assert "staged epilogue" in why(fusion, kernel="wgmma", epilogue_smem=False, tile_n=128)
+    assert "not a multiple of 16" in why(fusion, kernel="wgmma", epilogue_smem=True, tile_n=72)
     assert "aligned rows" in reasons(joined(64, 33, 64))["wgmma"]
 
 
 def test_weights_are_scaled_behind_the_product() -> None:
     chosen = kernel(weighted(24, 8192, 8192))
     assert (chosen.kernel, chosen.converted, chosen.swap_ab) == ("split_k", True, True)
-    assert kernel(weighted(16, 8192, 8192)).kernel == "vector"
+    assert kernel(weighted(16, 8192, 8192)).kernel == "gemv"
     assert kernel(weighted(128, 8192, 8192)).tile_m <= 128
     assert kernel(weighted(128, 8192, 8192), AMPERE).kernel == "mma"
     found = reasons(weighted(16, 512, 512))
     assert "only kernel `split_k`" in found["wgmma"]
-    assert not found["vector"]
+    assert not found["gemv"]
 
 
 def test_rows_across_k_are_not_multiplied_by_weights() -> None:
@@ -135,14 +135,14 @@ def test_rows_across_k_are_not_multiplied_by_weights() -> None:
     )
     found = reasons(fusion)
     assert "contiguous along K, and `x` is not" in found["split_k"]
-    assert "`x` is not contiguous along K" in found["vector"]
+    assert "`x` is not contiguous along K" in found["gemv"]
 
 
 @pytest.mark.parametrize(
     ("form", "kernels", "because"),
     [
         (Form(packed="n"), ("split_k",), "packs two adjacent columns per byte"),
-        (Form(packed="n"), ("vector",), "packs two adjacent columns per byte"),
+        (Form(packed="n"), ("gemv",), "packs two adjacent columns per byte"),
         (
             Form(group=48),
             ("split_k",),
@@ -150,10 +150,10 @@ def test_rows_across_k_are_not_multiplied_by_weights() -> None:
         ),
         (
             Form(group=12),
-            ("vector",),
+            ("gemv",),
             "scale blocks of 12 elements of K do not match the 16 elements per lane",
         ),
-        (Form(packed="k", group=48), ("vector",), "the 32 elements per lane"),
+        (Form(packed="k", group=48), ("gemv",), "the 32 elements per lane"),
     ],
 )
 def test_forms_of_weights_are_refused(form: Form, kernels: tuple[str, ...], because: str) -> None:
@@ -205,15 +205,15 @@ def test_scales_of_blocks_are_applied_where_sums_are_promoted() -> None:
     fusion = block_scaled(128, 256, 512)
     found, older = reasons(fusion), reasons(fusion, AMPERE)
     assert (found["wgmma"], found["split_k"], older["wgmma"]) == ("", "", "sm_80 has no wgmma")
-    assert all("wgmma accumulators are promoted" in found[k] for k in ("vector", "mma", "simt"))
+    assert all("wgmma accumulators are promoted" in found[k] for k in ("gemv", "mma", "simt"))
     assert Matmul().build(fusion, HOPPER).unrounded == ()
 
 
 @pytest.mark.parametrize("unpacked", [CAT, SHIFTED])
 def test_bytes_are_unpacked_on_the_way(unpacked: str) -> None:
     fusion = grouped(4, 256, 1024, unpacked)
-    assert kernel(fusion).kernel == kernel(fusion, AMPERE).kernel == "vector"
-    assert "only kernels `vector` and `split_k`" in reasons(fusion)["wgmma"]
+    assert kernel(fusion).kernel == kernel(fusion, AMPERE).kernel == "gemv"
+    assert "only kernels `gemv` and `split_k`" in reasons(fusion)["wgmma"]
     assert kernel(grouped(128, 8192, 8192, unpacked)).kernel == "split_k"
     assert reasons(grouped(4, 256, 1152, unpacked))["split_k"] == ""
     found = weights_of(Form(packed="k", group=64), 4, 256, 1088)

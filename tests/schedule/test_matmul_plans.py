@@ -183,7 +183,7 @@ CASES = {
     "sliced_output": (built(sliced_output), HOPPER, "wgmma"),
     "sliced_operand": (built(sliced_operand), HOPPER, "mma"),
     "unknown_strides": (built(unknown_strides), HOPPER, "wgmma"),
-    "dot": (built(dot), HOPPER, "vector"),
+    "dot": (built(dot), HOPPER, "gemv"),
     "wide_index": (built(wide_index), HOPPER, "wgmma"),
     "wide_index_mma": (built(wide_index), AMPERE, "mma"),
     "in_place": (built(in_place), HOPPER, "wgmma"),
@@ -243,7 +243,8 @@ SQUARES = {
     "tile_m": 128,
     "tile_n": 128,
     "ping_pong": False,
-    "multicast": "none",
+    "cluster_m": 1,
+    "cluster_n": 1,
 }
 
 
@@ -296,7 +297,7 @@ def test_large_tensors_are_addressed_with_64_bits():
 
 
 def test_a_quad_exchanges_its_columns_for_wide_accesses():
-    settings = {"kernel": "wgmma", "staged": False, "tile_m": 128}
+    settings = {"kernel": "wgmma", "epilogue_smem": False, "tile_m": 128}
     plan = Matmul().build(CASES["plain"][0], HOPPER, settings)
     assert plan.parameters.vector_width == 8
     assert "constexpr int kWidth = 8;" in plan_sources(plan)[0].text
@@ -304,15 +305,15 @@ def test_a_quad_exchanges_its_columns_for_wide_accesses():
 
 
 def test_split_k_hands_its_work_out_by_ticket():
-    settings = {"kernel": "split_k", "cluster": 4, "splits": 3, "split_method": "serial_tma"}
+    settings = {"kernel": "split_k", "cluster_k": 4, "splits": 3, "split_method": "serial_tma"}
     plan = Matmul().build(CASES["long_k"][0], HOPPER, {**settings, "tile_m": 128, "tile_n": 128})
     chosen = plan.parameters
     partials, turns, tickets = plan.workspaces
     assert partials.size == 4 * 128 * 128
-    assert turns.size == 4 * chosen.cluster
+    assert turns.size == 4 * chosen.cluster_k
     assert (turns.init, tickets.init) == ("zeroed once", "zeroed once")
-    assert plan.kernels[0].grid[0] == 4 * chosen.cluster * chosen.splits
-    assert chosen.splits * chosen.cluster >= 8
+    assert plan.kernels[0].grid[0] == 4 * chosen.cluster_k * chosen.splits
+    assert chosen.splits * chosen.cluster_k >= 8
 
 
 def two_products(g: GraphBuilder):
@@ -374,7 +375,7 @@ def test_refuses_with_a_reason(make, rule: str, words: str):
 
 def test_parameters_are_overridable():
     fusion = CASES["plain"][0]
-    chosen = Matmul().build(fusion, HOPPER, {"kernel": "split_k", "cluster": 4, "splits": 1})
+    chosen = Matmul().build(fusion, HOPPER, {"kernel": "split_k", "cluster_k": 4, "splits": 1})
     assert chosen.kernels[0].template == "matmul_split_k"
     assert chosen.kernels[0].cluster == (4, 1, 1)
     assert Matmul().build(fusion, HOPPER, {"tile_n": 128, "stages": 5}).parameters.stages == 5
@@ -388,7 +389,7 @@ def test_parameters_are_overridable():
         ("ragged", {"kernel": "wgmma"}, "not aligned to 16 bytes"),
         ("plain", {"tile_n": 100}, "tile_n cannot be 100"),
         ("plain", {"kernel": "wgmma", "tile_n": 256, "stages": 12}, "bytes of shared memory"),
-        ("plain", {"kernel": "wgmma", "cluster": 4}, "does not support so many splits"),
+        ("plain", {"kernel": "wgmma", "cluster_k": 4}, "does not support so many splits"),
         ("ragged", {"vector_width": 2}, "101 columns are not divisible"),
     ],
 )

@@ -16,13 +16,14 @@ WHOLE = {
     "kernel": "wgmma",
     "tile_m": 128,
     "ping_pong": False,
-    "multicast": "none",
-    "staged": True,
+    "cluster_m": 1,
+    "cluster_n": 1,
+    "epilogue_smem": True,
     "splits": 1,
 }
 OWN = {**WHOLE, "ping_pong": True}
 SPLIT = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 7}
-PAIRS = {**SPLIT, "tile_n": 256, "stages": 4, "cluster": 1, "multicast": "b"}
+PAIRS = {**SPLIT, "tile_n": 256, "stages": 4, "cluster_k": 1, "cluster_m": 2}
 # M, N, K, the schedule that was timed, and milliseconds (H200, cold L2, median of 25).
 MEASURED = [
     (4096, 4096, 4096, {**WHOLE, "tile_n": 256}, 0.1773),
@@ -30,11 +31,17 @@ MEASURED = [
     (16384, 4096, 4096, {**OWN, "tile_n": 192}, 0.6987),
     (8192, 8192, 8192, {**OWN, "tile_n": 192}, 1.3389),
     (3000, 3000, 3000, {**OWN, "tile_n": 192}, 0.1107),
-    (3000, 3000, 3000, {**OWN, "tile_n": 192, "multicast": "b"}, 0.0832),
-    (3000, 3000, 3000, {**OWN, "tile_n": 128, "multicast": "b"}, 0.1090),
-    (128, 4096, 16384, {**SPLIT, "cluster": 2, "splits": 2, "split_method": "serial_tma"}, 0.0475),
-    (64, 8192, 8192, {**SPLIT, "tile_m": 64, "stages": 9, "cluster": 2, "splits": 1}, 0.0426),
-    (256, 256, 65536, {**SPLIT, "cluster": 4, "splits": 7, "split_method": "slices"}, 0.0351),
+    (3000, 3000, 3000, {**OWN, "tile_n": 192, "cluster_m": 2}, 0.0832),
+    (3000, 3000, 3000, {**OWN, "tile_n": 128, "cluster_m": 2}, 0.1090),
+    (
+        128,
+        4096,
+        16384,
+        {**SPLIT, "cluster_k": 2, "splits": 2, "split_method": "serial_tma"},
+        0.0475,
+    ),
+    (64, 8192, 8192, {**SPLIT, "tile_m": 64, "stages": 9, "cluster_k": 2, "splits": 1}, 0.0426),
+    (256, 256, 65536, {**SPLIT, "cluster_k": 4, "splits": 7, "split_method": "slices"}, 0.0351),
     (768, 768, 131072, {**PAIRS, "splits": 7, "split_method": "slices"}, 0.2286),
 ]
 
@@ -62,50 +69,54 @@ def test_the_price_is_near_what_was_measured(
 # multicast (H200, staged rows).
 COMPARED = {
     (4096, 4096, 4096, ""): {
-        (128, 256, False, "none"): 192.4, (128, 128, True, "none"): 190.2,
-        (128, 192, True, "none"): 208.3, (256, 128, False, "b"): 195.5,
+        (128, 256, False, 1, 1): 192.4, (128, 128, True, 1, 1): 190.2,
+        (128, 192, True, 1, 1): 208.3, (256, 128, False, 2, 1): 195.5,
     },
     (3000, 3000, 3000, ""): {
-        (128, 256, False, "none"): 126.4, (128, 128, True, "none"): 139.8,
-        (128, 192, True, "b"): 87.0, (128, 192, False, "b"): 89.1, (128, 256, False, "b"): 113.1,
+        (128, 256, False, 1, 1): 126.4, (128, 128, True, 1, 1): 139.8,
+        (128, 192, True, 2, 1): 87.0, (128, 192, False, 2, 1): 89.1, (128, 256, False, 2, 1): 113.1,
     },
     (5000, 4104, 2056, ""): {
-        (128, 256, False, "none"): 178.7, (128, 160, True, "b"): 138.0,
-        (128, 192, True, "b"): 138.6, (256, 128, False, "b"): 145.5, (128, 128, True, "b"): 159.0,
+        (128, 256, False, 1, 1): 178.7, (128, 160, True, 2, 1): 138.0,
+        (128, 192, True, 2, 1): 138.6, (256, 128, False, 2, 1): 145.5,
+        (128, 128, True, 2, 1): 159.0,
     },
     (8192, 8192, 8192, "gelu(add(p, bias))"): {
-        (128, 256, False, "none"): 1758.8, (128, 128, True, "none"): 1666.2,
-        (128, 128, True, "b"): 1687.0, (128, 192, False, "b"): 1752.3,
+        (128, 256, False, 1, 1): 1758.8, (128, 128, True, 1, 1): 1666.2,
+        (128, 128, True, 2, 1): 1687.0, (128, 192, False, 2, 1): 1752.3,
     },
     (3000, 3000, 3000, "mul(silu(add(p, bias)), r)"): {
-        (128, 256, False, "none"): 137.3, (128, 128, True, "b"): 121.4,
-        (128, 192, False, "b"): 99.6, (128, 256, False, "b"): 127.5,
+        (128, 256, False, 1, 1): 137.3, (128, 128, True, 2, 1): 121.4,
+        (128, 192, False, 2, 1): 99.6, (128, 256, False, 2, 1): 127.5,
     },
     # Columns fitted to N and to waves of the SMs; rows of 3336 x 672 x 6224 and of 976 x 8752 x
     # 15760 begin at sectors of 32 bytes, those of the others at 16.
     (6584, 264, 9944, ""): {
-        (128, 136, False, "a"): 81.4, (128, 160, True, "b"): 85.4, (128, 176, True, "none"): 114.4,
-        (128, 88, True, "a"): 118.8, (128, 128, True, "a"): 172.5,
+        (128, 136, False, 1, 2): 81.4, (128, 160, True, 2, 1): 85.4, (128, 176, True, 1, 1): 114.4,
+        (128, 88, True, 1, 2): 118.8, (128, 128, True, 1, 2): 172.5,
     },
     (1056, 11936, 7496, ""): {
-        (128, 256, False, "b"): 331.7, (128, 192, True, "b"): 346.5, (128, 160, True, "a"): 384.9,
-        (128, 176, True, "b"): 393.0, (256, 128, False, "none"): 447.4,
+        (128, 256, False, 2, 1): 331.7, (128, 192, True, 2, 1): 346.5,
+        (128, 160, True, 1, 2): 384.9,
+        (128, 176, True, 2, 1): 393.0, (256, 128, False, 1, 1): 447.4,
     },
     (3336, 672, 6224, ""): {
-        (128, 176, True, "none"): 49.6, (256, 96, False, "b"): 62.0, (128, 256, False, "a"): 84.4,
-        (128, 136, True, "a"): 82.6,
+        (128, 176, True, 1, 1): 49.6, (256, 96, False, 2, 1): 62.0, (128, 256, False, 1, 2): 84.4,
+        (128, 136, True, 1, 2): 82.6,
     },
     (976, 8752, 15760, ""): {
-        (128, 192, True, "none"): 385.3, (128, 128, True, "b"): 472.3, (64, 160, True, "b"): 513.6,
-        (128, 176, True, "b"): 474.9,
+        (128, 192, True, 1, 1): 385.3, (128, 128, True, 2, 1): 472.3, (64, 160, True, 2, 1): 513.6,
+        (128, 176, True, 2, 1): 474.9,
     },
     (5000, 4104, 2056, "gelu(add(p, bias))"): {
-        (128, 160, True, "b"): 143.1, (128, 160, True, "a"): 150.1, (256, 128, False, "b"): 155.2,
-        (128, 224, False, "none"): 179.6, (64, 192, True, "b"): 184.8,
+        (128, 160, True, 2, 1): 143.1, (128, 160, True, 1, 2): 150.1,
+        (256, 128, False, 2, 1): 155.2,
+        (128, 224, False, 1, 1): 179.6, (64, 192, True, 2, 1): 184.8,
     },
     (5000, 4104, 2056, "mul(silu(add(p, bias)), r)"): {
-        (128, 192, False, "b"): 162.9, (128, 152, True, "a"): 171.9, (128, 128, True, "b"): 174.2,
-        (256, 128, False, "b"): 186.0, (64, 192, True, "b"): 192.5,
+        (128, 192, False, 2, 1): 162.9, (128, 152, True, 1, 2): 171.9,
+        (128, 128, True, 2, 1): 174.2,
+        (256, 128, False, 2, 1): 186.0, (64, 192, True, 2, 1): 192.5,
     },
 }  # fmt: skip
 
@@ -115,12 +126,12 @@ def test_the_cheapest_is_near_the_fastest_that_was_measured(
     sizes: tuple[int, int, int, str],
 ) -> None:
     m, n, k, epilogue = sizes
-    names = ("tile_m", "tile_n", "ping_pong", "multicast")
-    prices: dict[tuple[int, int, bool, str], float] = {}
+    names = ("tile_m", "tile_n", "ping_pong", "cluster_m", "cluster_n")
+    prices: dict[tuple[int, int, bool, int, int], float] = {}
     for values in COMPARED[sizes]:
         settings = {
             "kernel": "wgmma",
-            "staged": True,
+            "epilogue_smem": True,
             "splits": 1,
             **dict(zip(names, values, strict=True)),
         }
@@ -137,13 +148,13 @@ def test_tiles_of_a_cluster_beyond_the_operand_cost() -> None:
         "fusion: product\ninputs:\n  a: bf16[1584, 11128]\n  b: bf16[11128, 1664]\nops:\n"
         "  - p = matmul(a, b)\noutputs: [p]\n"
     )
-    taken: dict[str, float] = {}
-    for multicast in ("none", "b"):
+    taken: dict[int, float] = {}
+    for rows in (1, 2):
         settings = {"kernel": "wgmma", "tile_m": 128, "tile_n": 192, "splits": 1}
-        offer = Matmul().offer(fusion, HOPPER, {**settings, "multicast": multicast})
+        offer = Matmul().offer(fusion, HOPPER, {**settings, "cluster_m": rows})
         assert not isinstance(offer, Refusal), offer
-        taken[multicast] = offer[1].seconds(HOPPER)
-    assert taken["none"] < taken["b"]
+        taken[rows] = offer[1].seconds(HOPPER)
+    assert taken[1] < taken[2]
 
 
 @pytest.mark.parametrize("splits", [1, 2, 4])

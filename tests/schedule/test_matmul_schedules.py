@@ -34,7 +34,7 @@ RESULTS = BENCHMARKS / "results" / "h200-schedules.json"
 LINES = BENCHMARKS / "schedules" / "clusters.txt"
 ROWS: dict[str, Any] = {r["name"]: r for r in json.loads(RESULTS.read_text())["rows"]}
 NAMES = [s for s in PRODUCTS if name_of(*s) in ROWS]
-OWN = ("split_k", "vector")
+OWN = ("split_k", "gemv")
 SUITE = [s for s in NAMES if s not in DRAWN]
 OTHERS = [
     s for s in DRAWN if sum(t.startswith(OWN) for t, _ in ROWS[name_of(*s)]["schedules"]) > 10
@@ -113,19 +113,19 @@ def test_a_price_without_what_was_measured_chooses_others(
 def test_a_cost_model_without_the_measured_stages_selects_others() -> None:
     product = Priced((1, 28672, 8192), "nt", HOPPER)
     assert product.chosen.stages == 2
-    cost = replace(HOPPER.cost.matmul_vector, stage_share={1: 1.0, 2: 0.98, 4: 0.96})
-    assert over_best(with_costs(product, matmul_vector=cost)) > 1.05
+    cost = replace(HOPPER.cost.matmul_gemv, stage_share={1: 1.0, 2: 0.98, 4: 0.96})
+    assert over_best(with_costs(product, matmul_gemv=cost)) > 1.05
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "split_k 16x128 12 2 1",
-        "split_k 128x256 4 1 7 slices pairs_b",
-        "wgmma 128x192 5 ping_pong pairs_a staged",
-        "wgmma 256x128 4 pairs_4x2 parts_3 staged",
-        "wgmma 104x256 5 pairs_b band_16",
-        "vector 8x16 2 1 1",
+        "split_k 128x256 4 1 7 slices cluster_2x1",
+        "wgmma 128x192 5 ping_pong cluster_1x2 staged",
+        "wgmma 256x128 4 cluster_4x2 parts_3 staged",
+        "wgmma 104x256 5 cluster_2x1 raster_16",
+        "gemv 8x16 2 1 1",
     ],
 )
 def test_schedules_are_lines(text: str) -> None:
@@ -152,7 +152,7 @@ def test_a_line_without_a_kernel_is_named() -> None:
     [
         ((64, 8192, 8192), "split_k 64x128 9 2 1", (False, True)),
         ((256, 256, 65536), "split_k 128x256 4 1 8 slices", (True, False)),
-        ((256, 256, 65536), "split_k 128x256 4 1 8 slices pairs_b", (True, True)),
+        ((256, 256, 65536), "split_k 128x256 4 1 8 slices cluster_2x1", (True, True)),
         ((64, 28672, 8192), "split_k 64x128 9 2 1", (False, False)),  # seven times L2
         ((64, 1024, 8192), "split_k 64x128 9 2 1", (False, False)),  # L2 holds all
         ((64, 8192, 8192), "wgmma 128x128 4", (False, False)),
@@ -188,7 +188,7 @@ def test_price_chooses_swapped_tiles_and_large_clusters(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"multicast": "4x1"}, {"multicast": "2x4"}, {"kernel": "wgmma", "tile_m": 168}],
+    [{"cluster_m": 4}, {"cluster_m": 2, "cluster_n": 4}, {"kernel": "wgmma", "tile_m": 168}],
 )
 def test_a_schedule_sets_clusters_and_swapped_tiles(settings: dict[str, Setting]) -> None:
     product = priced("1000x4096x4096")
@@ -203,4 +203,5 @@ def test_clusters_and_swapped_tiles_are_tuned() -> None:
     assert not isinstance(space, Refusal)
     found = list(space)
     assert any(p.kernel == "wgmma" and p.swap_ab for p in found)
-    assert {"4x1", "1x4", "4x2", "2x4"} & {p.settings["multicast"] for p in found}
+    clusters = {(p.setting("cluster_m"), p.setting("cluster_n")) for p in found}
+    assert {(4, 1), (1, 4), (4, 2), (2, 4)} & clusters

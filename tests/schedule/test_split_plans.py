@@ -155,7 +155,7 @@ def test_a_bound_above_what_parts_take_is_seen(
     monkeypatch: pytest.MonkeyPatch, rate: str, value: Any, shape: tuple[int, int, int]
 ) -> None:
     assert min(over_bound(product(*shape), monkeypatch)) >= 1
-    tables = ("matmul", "matmul_wgmma", "matmul_vector")
+    tables = ("matmul", "matmul_wgmma", "matmul_gemv")
     known = {n: t for n in tables if hasattr(t := getattr(HOPPER.cost, n), rate)}
     lower = {n: replace(table, **{rate: value}) for n, table in known.items()}
     bounding = replace(HOPPER, cost=replace(HOPPER.cost, **lower))
@@ -179,7 +179,7 @@ def test_packed_weights_leave_l2_first_by_the_bytes_that_they_have(
     text = text.replace("M, 1024", f"M, {k}")
     problem = Matmul().problem(read_text(text))
     assert isinstance(problem, MatmulProblem)
-    split = SplitKParameters(64, 128, 256, 2, cluster=2, converted=True)
+    split = SplitKParameters(64, 128, 256, 2, cluster_k=2, converted=True)
     assert streamed_operands(problem.product, split, problem.hints, HOPPER) == once
 
 

@@ -126,11 +126,11 @@ COST = (FOLDER / "sm_90a.toml").read_text()
         ("tile_seconds = 3.2e-6", "tile = 1\ntile_seconds = 1", "unknown field `cost.matmul.tile`"),
         ("tile_seconds = 3.2e-6", "tile_seconds = '1'", "`cost.matmul.tile_seconds` must be a pos"),
         ("tile_seconds = 3.2e-6", "tile_seconds = nan", "`cost.matmul.tile_seconds` must be a pos"),
-        ("overlap_exponent = 4", "overlap_exponent = 4.5", "`cost.matmul_vector.overlap_exponent`"),
+        ("overlap_exponent = 4", "overlap_exponent = 4.5", "`cost.matmul_gemv.overlap_exponent`"),
         ("[[0, 0.0], [16, 0.14],", "[[16, 0.14], [0, 0.0],", "`cost.matmul.tensor_reach`"),
         ("[1.15, 1.3]", "1.15", "`cost.matmul_wgmma.shared_a_penalty` must be a list"),
         ("{ 16 = 2.08,", "{ a = 2.08,", "`cost.matmul_wgmma.line_penalty` must be a table"),
-        ("[cost.matmul_vector]", "[cost.gemv]", "missing field `cost.matmul_vector`"),
+        ("[cost.matmul_gemv]", "[cost.gemv]", "missing field `cost.matmul_gemv`"),
         ("launch = 3.4e-6", "launch = 3.4e-6\ncost_of = 'sm_90a'", "exclude each other"),
     ],
 )

@@ -217,12 +217,13 @@ def test_text_before_the_first_entry_is_refused(own: Own) -> None:
 def test_a_file_has_the_version_of_its_format(own: Own) -> None:
     path = own(entry_of(rows()))
     text = path.read_text()
-    assert "\nversion = 1\n" in text
+    assert "\nversion = 2\n" in text
     assert segment_of(rows()).tuned is not None
-    path.write_text(text.replace("\nversion = 1\n", "\n"))  # as before there were versions
-    assert segment_of(rows()).tuned is not None
-    path.write_text(text.replace("\nversion = 1\n", "\nversion = 2\n"))
-    with pytest.raises(FusecError, match="version 2 of the format; this fusec reads version 1"):
+    for earlier in ("\nversion = 1\n", "\n"):  # the first files had no version
+        path.write_text(text.replace("\nversion = 2\n", earlier))
+        assert segment_of(rows()).tuned is not None
+    path.write_text(text.replace("\nversion = 2\n", "\nversion = 3\n"))
+    with pytest.raises(FusecError, match="version 3 of the format; this fusec reads up to 2"):
         segment_of(rows())
 
 

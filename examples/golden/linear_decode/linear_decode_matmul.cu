@@ -4,31 +4,31 @@
 //   13: y = silu(gate) * linear(x, w)
 // Schedule: M_size x 4096 x 4096 in tiles of 8 x 16, a stream over w into mma.sync.
 #include "fast_math.cuh"
+#include "matmul_gemv.cuh"
 #include "matmul_tile.cuh"
-#include "matmul_vector.cuh"
 #include "rounding.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
 using Index = int;
 
-// Tile, stages and roles of this kernel.
+// Tile, stages and warp roles.
 struct Config {
-  using T = fusec::bf16;              // of the operands in shared memory
+  using T = fusec::bf16;              // operands in shared memory
   static constexpr int kTileM = 8;    // rows of an output tile
   static constexpr int kTileN = 16;   // columns of an output tile
-  static constexpr int kTileK = 512;  // depth of a stage
-  static constexpr int kStages = 2;   // parts of a warp in flight
-  static constexpr int kWarps = 8;    // warps that share K
+  static constexpr int kTileK = 512;  // elements of K per stage
+  static constexpr int kStages = 2;   // chunks in flight per warp
+  static constexpr int kWarps = 8;    // warps that divide K
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kResident = 2;            // blocks that an SM has room for
-  static constexpr int kSumsPitch = kTileN + 4;  // floats from row to row of a warp's sums
-  static constexpr int kBand = 8;                // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;         // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = true;         // B is contiguous along K, else along N
+  static constexpr int kResident = 2;            // blocks per SM
+  static constexpr int kSumsPitch = kTileN + 4;  // row pitch of partial sums, in floats
+  static constexpr int kRasterGroup = 8;         // tile rows per raster group
+  static constexpr bool kAKMajor = true;         // A is K-major, else M-major
+  static constexpr bool kBKMajor = true;         // B is K-major, else N-major
 };
 
-constexpr int kWidth = 4;  // neighbouring columns of one access
+constexpr int kWidth = 4;  // neighbouring columns per access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident)
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   constexpr int b_stride_n = K;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
-  const auto tile = fusec::matmul_tile<Config::kBand>(blockIdx.x, tile_rows, tile_columns);
+  const auto tile = fusec::matmul_tile<Config::kRasterGroup>(blockIdx.x, tile_rows, tile_columns);
   const Index tile_m = tile.row * Config::kTileM;
   const Index tile_n = tile.column * Config::kTileN;
   const int a_offset = 0;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
   const auto a_part = fusec::matmul_operand(x + a_offset, tile_m, M, a_stride_m, a_stride_k);
   const auto b_part = fusec::matmul_operand(w + b_offset, tile_n, N, b_stride_n, b_stride_k);
 
-  // The epilogue of neighbouring sums of row m, from column n on.
+  // Epilogue of kWidth neighbouring elements, starting at row m and column n.
   const auto finish = [&](Index m, Index n, const Sums& acc) {
     const auto gate_vec = fusec::load_readonly<kWidth>(gate + m * N + n);
     fusec::Vec<fusec::bf16, kWidth> y_vec;
@@ -70,12 +70,12 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, Config::kResident
 
   const Index first = 0;
   const Index last = K;
-  float sums[Config::kTileN / 16][Config::kTileM / 8][4] = {};
-  fusec::multiply_vectors<Config>(sums, a_part, b_part, first, last);
-  fusec::store_accumulators<Config>(tiles[threadIdx.x / 32], sums);
+  float accumulators[Config::kTileN / 16][Config::kTileM / 8][4] = {};
+  fusec::multiply_vectors<Config>(accumulators, a_part, b_part, first, last);
+  fusec::store_accumulators<Config>(tiles[threadIdx.x / 32], accumulators);
   __syncthreads();
 
-  // A thread owns kWidth columns of a row at a time; kWidth divides N when it is above 1.
+  // A thread finishes kWidth columns of a row at a time; kWidth divides N if it is above 1.
   const auto visit = [&](int row, int column, int) {
     const Index m = tile_m + row;
     const Index n = tile_n + column;

@@ -17,51 +17,51 @@
 
 using Index = int;
 
-// Tile, stages and roles of this kernel, and where its shared memory holds what.
+// Tile, stages and warp roles, and the layout of shared memory.
 struct Config {
-  using T = fusec::Tf32;                // 10 bits of the operands, to which copies round them
+  using T = fusec::Tf32;                // copies round the operands to 10 mantissa bits
   static constexpr int kTileM = 128;    // rows of an output tile
   static constexpr int kTileN = 64;     // columns of an output tile
-  static constexpr int kTileK = 32;     // depth of a stage
+  static constexpr int kTileK = 32;     // elements of K per stage
   static constexpr int kStages = 7;     // stages in flight
-  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapAB = false;          // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 32;             // of a thread that multiplies
-  static constexpr int kPairRows = 1;             // tile rows of a cluster of two CTAs
-  static constexpr int kPairColumns = 2;          // and tile columns; they share the other operand
+  static constexpr bool kSwapAB = false;          // columns of B are rows of wgmma
+  static constexpr int kAccumulators = 32;        // per consumer thread
+  static constexpr int kClusterM = 1;             // tile rows of a cluster of two CTAs
+  static constexpr int kClusterN = 2;             // tile columns; they share the other operand
   static constexpr int kReaders = 16;             // warps that read a stage
-  static constexpr int kProducerRegisters = 40;   // of a thread that loads
-  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
-  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = true;          // B is contiguous along K, else along N
+  static constexpr int kProducerRegisters = 40;   // per producer thread
+  static constexpr int kConsumerRegisters = 232;  // per consumer thread
+  static constexpr int kRasterGroup = 8;          // tile rows per raster group
+  static constexpr bool kAKMajor = true;          // A is K-major, else M-major
+  static constexpr bool kBKMajor = true;          // B is K-major, else N-major
 
   // Shared memory, in bytes.
-  // A's tile of a stage; B's follows.
+  // Tile of A in a stage; the tile of B follows.
   static constexpr int kATileBytes = kTileM * kTileK * 4;
-  // A stage.
+  // One stage.
   static constexpr int kStageBytes = kATileBytes + kTileN * kTileK * 4;
-  // Rows of a warp that are staged at a time.
+  // Rows per warp that are staged at a time.
   static constexpr int kStagedRows = 16;
-  // Columns of these.
+  // Columns that are staged at a time.
   static constexpr int kStagedColumns = 64;
-  // Elements from one such row to the next.
+  // Row pitch of staged rows, in elements.
   static constexpr int kStagedPitch = kStagedColumns + 8;
   // Rows of 32 bits.
   static constexpr int kStaged0 = kStages * kStageBytes;
-  // Barriers, one per stage: its loads have landed.
+  // Barriers, one per stage: loads are complete.
   static constexpr int kFull = kStaged0 + 4 * kConsumers * kStagedRows * kStagedPitch * 4;
-  // Barriers, one per stage: all have read it.
+  // Barriers, one per stage: reads are complete.
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
-// How stages are loaded and multiplied, where that is not the plain way.
+// Overrides of how stages are loaded and multiplied.
 struct Pipeline : fusec::PlainPipeline {
-  static constexpr int kColumns = Config::kPairColumns;  // tiles of it that share A
+  static constexpr int kColumns = Config::kClusterN;  // tiles of a cluster that share A
 };
 
-constexpr int kWidth = 2;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns per access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThreads, 1)
@@ -77,25 +77,24 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
   constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
-  // A cluster takes neighbouring tiles at a time: what several need is loaded for all of these.
+  // A cluster computes neighbouring tiles and multicasts the operands that they share.
   const int rank = fusec::cluster_rank();
-  const int pairs = fusec::tile_count(tile_rows, Config::kPairRows) *
-                    fusec::tile_count(tile_columns, Config::kPairColumns) * batches;
+  const int pairs = fusec::tile_count(tile_rows, Config::kClusterM) *
+                    fusec::tile_count(tile_columns, Config::kClusterN) * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
 
   if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
   fusec::cluster_sync();
 
   if (threadIdx.x >= 128 * Config::kConsumers) {
-    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
-    fusec::give_registers<Config::kProducerRegisters>();
+    // Producer: one thread keeps kStages loads in flight, across tiles.
+    fusec::dealloc_registers<Config::kProducerRegisters>();
     if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
       for (int index = blockIdx.x / 2; index < pairs; index += gridDim.x / 2) {
-        const auto tile =
-            fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
-                index, tile_rows, tile_columns, rank);
+        const auto tile = fusec::matmul_tile_of_cluster<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
+            index, tile_rows, tile_columns, rank);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
         const fusec::TileSource a_rows = {&x_map, m, 0};
@@ -104,10 +103,10 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
       }
     }
   } else {
-    fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::alloc_registers<Config::kConsumerRegisters>();
     float* const y_rows = fusec::rows_of_warp<Config, float>(shared + Config::kStaged0);
     const auto y_at = [&](Index m, Index n) { return y + m * N + n; };
-    // The epilogue of neighbouring sums of row m, from column n on.
+    // Epilogue of kWidth neighbouring elements, starting at row m and column n.
     const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
       const auto bias_vec = fusec::load_readonly<kWidth>(bias + n);
       fusec::Vec<float, kWidth> y_vec;
@@ -122,14 +121,14 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
     fusec::u32 parity = 0;
     for (int index = blockIdx.x / 2; index < pairs; index += gridDim.x / 2) {
       const auto tile =
-          fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
+          fusec::matmul_tile_of_cluster<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
               index, tile_rows, tile_columns, rank);
       const Index tile_m = tile.row * Config::kTileM;
       const Index tile_n = tile.column * Config::kTileN;
-      float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
+      float accumulators[Config::kAccumulators];
+      fusec::multiply_stages<Config, Pipeline>(accumulators, shared, 0, steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
-        // Past the end of the result its last elements are recomputed, and not stored.
+        // Out of bounds, the last elements are recomputed and not stored.
         const Index m = min(tile_m + warp_m + row, M - 1);
         const Index n = min(tile_n + column, N - kWidth);
         finish(m, n, place, acc);
@@ -143,8 +142,8 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
         fusec::store_rows<Config>(y_rows + place, y_here, M - tile_m - warp_m - first_row,
                                   N - tile_n - first_column);
       };
-      fusec::visit_pairs<Config>(sums, visit, leave);
+      fusec::visit_pairs<Config>(accumulators, visit, leave);
     }
   }
-  fusec::cluster_sync();  // no CTA releases another's stages from here on
+  fusec::cluster_sync();  // no CTA releases another CTA's stages after this
 }

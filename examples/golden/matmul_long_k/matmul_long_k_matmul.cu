@@ -14,50 +14,50 @@
 
 using Index = int;
 
-// Tile, stages and roles of this kernel, and where its shared memory holds what.
+// Tile, stages and warp roles, and the layout of shared memory.
 struct Config {
-  using T = fusec::bf16;                // of the operands in shared memory
+  using T = fusec::bf16;                // operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
   static constexpr int kTileN = 128;    // columns of an output tile
-  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 7;     // stages in flight
-  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapAB = false;                  // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
-  static constexpr int kPairRows = 2;                     // tile rows of a cluster of two CTAs
-  static constexpr int kPairColumns = 1;                  // and tile columns; they share an operand
-  static constexpr int kReaders = 16;                     // warps that read a stage
-  static constexpr int kProducts = 1;                     // products that share a tile
-  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
-  static constexpr int kCluster = 1;                      // CTAs that sum along K in shared memory
-  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
-  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
-  static constexpr int kResident = 1;                     // CTAs that an SM has room for
-  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = false;                 // B is contiguous along K, else along N
+  static constexpr bool kSwapAB = false;                       // columns of B are rows of wgmma
+  static constexpr int kAccumulators = 64;                     // per consumer thread
+  static constexpr int kClusterM = 2;                          // tile rows of a cluster of two CTAs
+  static constexpr int kClusterN = 1;                          // tile columns; they share an operand
+  static constexpr int kReaders = 16;                          // warps that read a stage
+  static constexpr int kProducts = 1;                          // GEMMs per tile
+  static constexpr int kMultipliers = 128 * kConsumers;        // consumer threads
+  static constexpr int kCluster = 1;                           // CTAs that split K
+  static constexpr int kOwned = kAccumulators / 4 / kCluster;  // quads per thread
+  static constexpr int kSlab = kOwned * kMultipliers;          // quads of a CTA's share
+  static constexpr int kResident = 1;                          // CTAs per SM
+  static constexpr int kRasterGroup = 8;                       // tile rows per raster group
+  static constexpr bool kAKMajor = true;                       // A is K-major, else M-major
+  static constexpr bool kBKMajor = false;                      // B is K-major, else N-major
 
   // Shared memory, in bytes.
-  // A's tile of a stage; B's follows.
+  // Tile of A in a stage; the tile of B follows.
   static constexpr int kATileBytes = kTileM * kTileK * 2;
-  // A stage.
+  // One stage.
   static constexpr int kStageBytes = kATileBytes + kTileN * kTileK * 2;
   // Floats from row to row of the tile of sums.
   static constexpr int kSumsPitch = kTileN + 8;
-  // Barriers, one per stage: its loads have landed.
+  // Barriers, one per stage: loads are complete.
   static constexpr int kFull = kStages * kStageBytes;
-  // Barriers, one per stage: all have read it.
+  // Barriers, one per stage: reads are complete.
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
-// How stages are loaded and multiplied, where that is not the plain way.
+// Overrides of how stages are loaded and multiplied.
 struct Pipeline : fusec::PlainPipeline {
-  static constexpr int kRows = Config::kPairRows;  // tiles of a cluster that share B
-  static constexpr bool kOnceB = true;             // B is read once: it is the first to leave L2
+  static constexpr int kRows = Config::kClusterM;  // tiles of a cluster that share B
+  static constexpr bool kOnceB = true;             // B is read only once: L2 evict-first
 };
 
-constexpr int kWidth = 4;  // neighbouring columns of one access
+constexpr int kWidth = 4;  // neighbouring columns per access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __cluster_dims__(2)
@@ -67,7 +67,7 @@ extern "C" __global__ void __cluster_dims__(2)
                              float* partials,
                              fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  // A cluster takes two neighbouring tiles, whose stages are loaded for both.
+  // A cluster computes two neighbouring tiles and multicasts the operand that they share.
   const int rank = 0;
   const int place = fusec::cluster_rank();
   const int M = static_cast<int>(M_size);
@@ -87,9 +87,9 @@ extern "C" __global__ void __cluster_dims__(2)
   const int tile_index = work / splits;
   const int turn = work % splits;
   const auto tile =
-      fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
+      fusec::matmul_tile_of_cluster<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
           tile_index, tile_rows, tile_columns, place);
-  // Of all CTAs of the tile each has its part of K; in 64 bits, as steps * chunk may exceed 32.
+  // The CTAs of a tile divide K evenly; 64-bit, since steps * chunk may exceed 32 bits.
   const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
   const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
   const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
@@ -98,16 +98,17 @@ extern "C" __global__ void __cluster_dims__(2)
 
   const bool is_consumer = threadIdx.x < Config::kMultipliers;
   if (is_consumer) {
-    float sums[Config::kSumsOwn] = {};
+    float accumulators[Config::kAccumulators] = {};
     int stage = 0;
     fusec::u32 parity = 0;
-    fusec::multiply_stages<Config, Pipeline>(sums, shared, first_step, last_step, stage, parity);
-    fusec::let_next_kernel_start();  // which waits for this one's end
+    fusec::multiply_stages<Config, Pipeline>(accumulators, shared, first_step, last_step, stage,
+                                             parity);
+    fusec::let_next_kernel_start();  // it waits for the end of this kernel
     const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * 2 + place;
     float4* const slices = reinterpret_cast<float4*>(partials) + owner * splits * Config::kSlab;
-    fusec::store_fragments<Config>(slices + turn * Config::kSlab, sums);
+    fusec::store_fragments<Config>(slices + turn * Config::kSlab, accumulators);
   } else {
-    // The producer: one thread keeps kStages loads in flight.
+    // Producer: one thread keeps kStages loads in flight.
     if (threadIdx.x == Config::kMultipliers) {
       const int m = tile.row * Config::kTileM;
       const int n = tile.column * Config::kTileN;
@@ -121,5 +122,5 @@ extern "C" __global__ void __cluster_dims__(2)
     __syncwarp();
   }
 
-  fusec::cluster_sync();  // no CTA releases another's stages from here on
+  fusec::cluster_sync();  // no CTA releases another CTA's stages after this
 }

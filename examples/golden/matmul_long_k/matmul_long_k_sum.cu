@@ -12,36 +12,36 @@
 
 using Index = int;
 
-// Tile, stages and roles of this kernel.
+// Tile, stages and warp roles.
 struct Config {
-  using T = fusec::bf16;                // of the operands in shared memory
+  using T = fusec::bf16;                // operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
   static constexpr int kTileN = 128;    // columns of an output tile
-  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 7;     // stages in flight
-  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapAB = false;                  // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
-  static constexpr int kPairRows = 2;                     // tile rows of a cluster of two CTAs
-  static constexpr int kPairColumns = 1;                  // and tile columns; they share an operand
-  static constexpr int kReaders = 16;                     // warps that read a stage
-  static constexpr int kProducts = 1;                     // products that share a tile
-  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
-  static constexpr int kCluster = 1;                      // CTAs that sum along K in shared memory
-  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
-  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
-  static constexpr int kResident = 1;                     // CTAs that an SM has room for
-  static constexpr int kGroups = 4;                       // groups of threads that share slices
-  static constexpr int kEach = 8;                         // slices of a group, at most
-  static constexpr int kQuads = kMultipliers / kGroups;   // quads of a block
-  static constexpr int kRuns = kSlab / kQuads;            // blocks that sum a CTA's share
-  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = false;                 // B is contiguous along K, else along N
+  static constexpr bool kSwapAB = false;                       // columns of B are rows of wgmma
+  static constexpr int kAccumulators = 64;                     // per consumer thread
+  static constexpr int kClusterM = 2;                          // tile rows of a cluster of two CTAs
+  static constexpr int kClusterN = 1;                          // tile columns; they share an operand
+  static constexpr int kReaders = 16;                          // warps that read a stage
+  static constexpr int kProducts = 1;                          // GEMMs per tile
+  static constexpr int kMultipliers = 128 * kConsumers;        // consumer threads
+  static constexpr int kCluster = 1;                           // CTAs that split K
+  static constexpr int kOwned = kAccumulators / 4 / kCluster;  // quads per thread
+  static constexpr int kSlab = kOwned * kMultipliers;          // quads of a CTA's share
+  static constexpr int kResident = 1;                          // CTAs per SM
+  static constexpr int kGroups = 4;                            // thread groups that divide the slices
+  static constexpr int kEach = 8;                              // slices per group, at most
+  static constexpr int kQuads = kMultipliers / kGroups;        // quads per block
+  static constexpr int kRuns = kSlab / kQuads;                 // blocks per CTA's share
+  static constexpr int kRasterGroup = 8;                       // tile rows per raster group
+  static constexpr bool kAKMajor = true;                       // A is K-major, else M-major
+  static constexpr bool kBKMajor = false;                      // B is K-major, else N-major
 };
 
-constexpr int kWidth = 4;  // neighbouring columns of one access
+constexpr int kWidth = 4;  // neighbouring columns per access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
@@ -52,11 +52,11 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
   constexpr int splits = 32;  // clusters that sum a tile
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
-  // A block sums a run of neighbouring quads of what the CTAs of a tile's clusters have left.
+  // A block sums adjacent quads over the slices of a tile's clusters.
   const int owner = blockIdx.x / Config::kRuns;
   const int part = blockIdx.x % Config::kRuns * Config::kQuads + threadIdx.x % Config::kQuads;
   const auto tile =
-      fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
+      fusec::matmul_tile_of_cluster<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
           owner / 2, tile_rows, tile_columns, owner % 2);
   const Index tile_m = tile.row * Config::kTileM;
   const Index tile_n = tile.column * Config::kTileN;
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
   const float4 share = fusec::sum_slices_in_groups<Config>(slices + part, splits);
   if (threadIdx.x >= Config::kQuads) return;
 
-  // The epilogue of neighbouring sums of row m, from column n on.
+  // Epilogue of kWidth neighbouring elements, starting at row m and column n.
   const auto finish = [&](Index m, Index n, const Sums& acc) {
     fusec::Vec<fusec::bf16, kWidth> c_tensor_vec;
 #pragma unroll

@@ -23,22 +23,22 @@ using Index = int;
 // Tiles, stages and warps of this kernel, and where its shared memory holds what.
 struct Config {
   using T = fusec::bf16;                         // of queries, keys, values and weights
-  static constexpr int kFeatures = 128;          // of a query, and of a key
-  static constexpr int kValueFeatures = 128;     // of a value
-  static constexpr int kQueries = 4;             // queries of a head
+  static constexpr int kFeatures = 128;          // of queries and keys
+  static constexpr int kValueFeatures = 128;     // of values
+  static constexpr int kQueries = 4;             // queries per head
   static constexpr int kRows = 4;                // queries that share keys and values
   static constexpr bool kSharedQueries = false;  // queries are in shared memory
-  static constexpr int kKeys = 16;               // keys of a tile
-  static constexpr int kStages = 2;              // tiles of a warp in flight
+  static constexpr int kKeys = 16;               // keys per tile
+  static constexpr int kStages = 2;              // tiles in flight per warp
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kSplits = 2;         // blocks that share queries
-  static constexpr bool kStreaming = true;  // keys and values are the first to leave L2
+  static constexpr int kSplits = 2;         // blocks that split the keys
+  static constexpr bool kStreaming = true;  // L2 evict-first for keys and values
 
   // Shared memory, in bytes.
-  // The keys of a stage; its values follow.
+  // Keys of a stage; its values follow.
   static constexpr int kKeyBytes = kKeys * (kFeatures + 8) * 2;
-  // A stage.
+  // One stage.
   static constexpr int kStageBytes = kKeyBytes + kKeys * (kValueFeatures + 8) * 2;
 };
 constexpr int kWidth = 2;     // neighbouring keys

@@ -65,8 +65,8 @@ def _split_k(problem: Product, p: SplitKParameters) -> Fields:
         "is_serial": p.is_serial,
         "in_bulk": p.in_bulk,
         "in_arrival_order": p.in_arrival_order,
-        "in_clusters": p.cluster > 1,
-        "in_pairs": p.multicast != "none",
+        "in_clusters": p.cluster_k > 1,
+        "in_pairs": p.is_multicast,
         "has_partials": p.splits > 1,
         "has_epilogue": not p.has_second,
         "leaves_fragments": p.leaves_fragments,
@@ -109,7 +109,7 @@ def _blocks(p: GemvParameters) -> str:
 def _shared(p: PersistentParameters) -> str:
     """Return what warpgroups, and neighbouring CTAs, do with tiles of their own."""
     turns = ", warpgroups in turn" if p.ping_pong else ""
-    shared = (("A", p.pair_columns), ("B", p.pair_rows))
+    shared = (("A", p.cluster_n), ("B", p.cluster_m))
     count = {2: "two", 4: "four"}
     loaded = [f"{name} loaded for {count[ctas]} CTAs" for name, ctas in shared if ctas > 1]
     return ", ".join((turns, *loaded))
@@ -118,10 +118,10 @@ def _shared(p: PersistentParameters) -> str:
 def _parts(p: SplitKParameters) -> str:
     """Return what a split product's K is split over."""
     if p.splits == 1:
-        return f"{p.cluster} CTAs" if p.cluster > 1 else "one CTA"
+        return f"{p.cluster_k} CTAs" if p.cluster_k > 1 else "one CTA"
     if isinstance(p, StreamKParameters):
         return "ranges of all tiles' steps, one for each CTA"
-    each = f" of {p.cluster} CTAs" if p.cluster > 1 else ""
+    each = f" of {p.cluster_k} CTAs" if p.cluster_k > 1 else ""
     how = "turns" if p.is_serial else "parts" if p.in_arrival_order else "slices"
     halves = ", 16-bit workspace" if p.leaves_halves else ""
     return f"{p.splits} {how}{each}{halves}"

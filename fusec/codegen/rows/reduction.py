@@ -37,7 +37,7 @@ def _sharing(plan: ReductionPlan) -> str:
     p = plan.parameters
     if p.in_bulk or p.turns:
         by = "reducing bulk copies" if p.in_bulk else "loads and stores"
-        halves = ", in 16 bits" if p.partials == "half" else ""
+        halves = ", in 16 bits" if p.workspace_dtype == "half" else ""
         blocks = f"; {p.splits} blocks combine their parts of a result by {by}{halves}"
         if p.turns:
             return f"{blocks}, serially"

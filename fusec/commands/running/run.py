@@ -18,7 +18,7 @@ from fusec.commands.facts import (
     timed_facts,
 )
 from fusec.commands.folder.reading import package_of, read_folder
-from fusec.commands.lint import lint, lint_strides
+from fusec.commands.lint import lint, lint_plan
 from fusec.commands.report import (
     print_host_verdict,
     print_outputs,
@@ -337,7 +337,7 @@ def _run_script(
         fusion = as_asked(names.unique(fusion), compile_options)
         if fusion.name not in warned:
             warned.add(fusion.name)
-            report.warn((*lint(fusion), *lint_strides(Compilation(fusion, compile_options))))
+            report.warn((*lint(fusion), *lint_plan(Compilation(fusion, compile_options))))
         if codes and options.files:
             raise FusecError(f"`{path}` runs several fusions", help=_ONE)
         if actuals is None:

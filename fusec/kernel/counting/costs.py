@@ -128,7 +128,7 @@ def _multiplied_steps(site: Site) -> Cost:
 
 
 def _multiplied_vectors(site: Site) -> Cost:
-    """Return the cost of the loop of a GEMV (matmul_vector.cuh): 64 elements of K at a time."""
+    """Return the cost of the loop of a GEMV (matmul_gemv.cuh): 64 elements of K at a time."""
     rows, columns = site["Config::kTileM"] / 8, site["Config::kTileN"] / 8
     each = {f"load_{GLOBAL}_128": 2 * (rows + columns), TENSOR: 2 * columns * rows, INTEGER: 8}
     return Cost({INTEGER: 16}, "part", site["K"] / 64 / site["Config::kWarps"], each)
@@ -196,8 +196,8 @@ COSTS: Mapping[str, Costs] = {
     "fence_barrier_init": NO_INSTRUCTIONS,
     "let_next_kernel_start": NO_INSTRUCTIONS,
     "wait_for_kernels_before": NO_INSTRUCTIONS,
-    "give_registers": NO_INSTRUCTIONS,
-    "take_registers": NO_INSTRUCTIONS,
+    "dealloc_registers": NO_INSTRUCTIONS,
+    "alloc_registers": NO_INSTRUCTIONS,
     "warpgroup_number": {SHUFFLE: 1, INTEGER: 1},
     "combine_each": lambda site: site.combine,
     "block_reduce_rows": _reduced_in_rows,
@@ -222,7 +222,7 @@ COSTS: Mapping[str, Costs] = {
     "store_transposed": _store_transposed,
     "tile_count": {INTEGER: 2},
     "matmul_tile": {INTEGER: 30},
-    "matmul_tile_of_pair": {INTEGER: 34},
+    "matmul_tile_of_cluster": {INTEGER: 34},
     "matmul_operand": NO_INSTRUCTIONS,
     "init_stages": {BARRIER: 2},
     "load_stages": _loaded_stages,
@@ -278,11 +278,11 @@ IN_C: Mapping[str, Counts] = {
 
 _NOT = (
     "attention.cuh", "attention_backward.cuh", "attention_decode.cuh", "attention_scores.cuh",
-    "block_scales.cuh", "combine_in_bulk.cuh", "computed_rows.cuh", "joined_rows.cuh",
+    "block_scales.cuh", "combine_in_bulk.cuh", "computed_rows.cuh", "dual_rows.cuh",
     "matmul_computed.cuh", "matmul_converted.cuh", "matmul_fragments.cuh", "matmul_groups.cuh",
-    "matmul_promoted.cuh", "matmul_ranges.cuh", "matmul_share.cuh", "matmul_simt.cuh",
+    "matmul_promoted.cuh", "matmul_stream_k.cuh", "matmul_share.cuh", "matmul_simt.cuh",
     "matmul_slices.cuh", "matmul_swap_ab.cuh", "matmul_tail.cuh", "matmul_tf32.cuh",
-    "matmul_semaphores.cuh", "matmul_vector_computed.cuh", "matmul_weights.cuh",
+    "matmul_semaphores.cuh", "matmul_gemv_computed.cuh", "matmul_weights.cuh",
     "matmul_weights_across.cuh", "scan_tiles.cuh", "shifted_rows.cuh", "summed_pairs.cuh",
     "topk.cuh",
 )  # fmt: skip

@@ -17,7 +17,7 @@ from fusec.schedule.plan import Guard
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.target import Target
 
-KERNELS = ("wgmma", "split_k", "vector", "mma", "simt")
+KERNELS = ("wgmma", "split_k", "gemv", "mma", "simt")
 """The kernels' names in files; records.py has the record of each."""
 MOST_COORDINATE = 2**31 - 1 - 256
 """Coordinates in a tensor map are ints, also those of what a last tile has too much."""
@@ -28,7 +28,7 @@ TRANSPOSED_ROWS = tuple(r for r in range(16, 241, 8) if r % 64)
 MOST_SWAP_AB_ROWS = 112
 """Rows of such a tile with 256 columns, whose sums a thread can hold."""
 SPLIT_METHODS = tuple(MATMUL_METHODS)
-"""How the clusters of a tile combine their sums; with `ranges` the steps of all tiles are divided
+"""How the clusters of a tile combine their sums; with `stream_k` the steps of all tiles are divided
 evenly among the SMs, so that two share a tile where one's range ends."""
 COMPARED_METHODS = tuple(m.name for m in MATMUL_METHODS.values() if m.compared)
 """Those that are compared by price."""
@@ -44,16 +44,14 @@ HALVED = tuple(
     if method.halves is rounding
 )
 """The methods that have work buffers of a 16-bit type; by the last each turn rounds to it again."""
-CLUSTERS = {
-    "none": (1, 1), "b": (2, 1), "a": (1, 2), "both": (2, 2),
-    "4x1": (4, 1), "1x4": (1, 4), "4x2": (4, 2), "2x4": (2, 4),
-}  # fmt: skip
-"""Tile rows and columns of a cluster, by what its CTAs load together: those of a row A, those of a
-column B."""
-MULTICASTS = tuple(CLUSTERS)
-BAND = 8
-BANDS = (1, 2, 4, 8, 16, 32, 64)
-"""Tile rows that are walked together."""
+CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
+"""Tile rows and columns of a cluster that are compared: CTAs of a row share A, of a column B."""
+CLUSTER_EXTENTS = (1, 2, 4)
+MOST_CTAS = 8
+"""CTAs of a cluster that every GPU with clusters supports."""
+RASTER_GROUP = 8
+RASTER_GROUPS = (1, 2, 4, 8, 16, 32, 64)
+"""Tile rows per raster group."""
 STAGES = range(1, 17)
 TILE_COLUMNS = tuple(range(8, 257, 8))
 """Columns of a tile, of any kernel."""
@@ -76,7 +74,7 @@ class Factors(Protocol):
         ...
 
     @property
-    def is_joined(self) -> bool:
+    def is_dual(self) -> bool:
         """Return whether there is a second B."""
         ...
 
@@ -100,25 +98,31 @@ class Lacking:
     because: str
 
 
-_OF_WGMMA = "ping_pong, multicast, staged and band are parameters of kernel `wgmma`, not of `{}`"
+_OF_WGMMA = (
+    "ping_pong, epilogue_smem and raster_group are parameters of kernel `wgmma`, not of `{}`"
+)
+_NO_MULTICAST = Lacking(1, "multicast", "kernel `{}` does not support multicast in clusters")
 _ONE_CLUSTER = Lacking(1, "splits", "kernel `{}` does not support so many splits of K")
 ONLY_SLICES = "kernel `{}` supports only `slices` for split-K"
 LACKING: Mapping[str, Lacking] = {
-    "cluster": _ONE_CLUSTER,
+    "cluster_k": _ONE_CLUSTER,
     "split_method": Lacking(SPLIT_METHODS[0], "splits", ONLY_SLICES),
     "ping_pong": Lacking(False, "kernel", _OF_WGMMA),
-    "multicast": Lacking(MULTICASTS[0], "kernel", _OF_WGMMA),
-    "staged": Lacking(False, "kernel", _OF_WGMMA),
-    "band": Lacking(BAND, "kernel", _OF_WGMMA),
-    "partials": Lacking(
-        PARTIALS[0], "partials", "kernel `{}` has f32 partial sums; `split_k` supports 16-bit ones"
+    "cluster_m": _NO_MULTICAST,
+    "cluster_n": _NO_MULTICAST,
+    "epilogue_smem": Lacking(False, "kernel", _OF_WGMMA),
+    "raster_group": Lacking(RASTER_GROUP, "kernel", _OF_WGMMA),
+    "workspace_dtype": Lacking(
+        PARTIALS[0],
+        "workspace_dtype",
+        "kernel `{}` has f32 partial sums; `split_k` supports 16-bit ones",
     ),
 }
 """Of the free fields that only some kernels have."""
 _WRITTEN = (
-    "kernel", "tile_m", "tile_n", "tile_k", "stages", "cluster", "splits", "split_method",
-    "vector_width", "ping_pong", "multicast", "staged", "band", "joined", "converted",
-    "wide_index",
+    "kernel", "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "cluster_k",
+    "splits", "split_method", "vector_width", "ping_pong", "epilogue_smem", "raster_group", "dual",
+    "converted", "wide_index",
 )  # fmt: skip
 """The fields that dumps have of any kernel, in their order."""
 
@@ -163,9 +167,23 @@ class MatmulParameters(Parameters):
         ),
         Field("tile_n", TILE_COLUMNS, "columns of a tile"),
         Field("stages", tuple(STAGES), "steps along K in flight"),
-        Field("cluster", (1, 2, 4, 8), "CTAs of a cluster that split K and add in shared memory"),
+        Field(
+            "cluster_m",
+            CLUSTER_EXTENTS,
+            "tiles of a cluster along M, which share B by multicast (`wgmma`, `split_k`)",
+        ),
+        Field(
+            "cluster_n",
+            CLUSTER_EXTENTS,
+            "tiles of a cluster along N, which share A by multicast (`wgmma`, `split_k`)",
+        ),
+        Field(
+            "cluster_k",
+            (1, 2, 4, 8),
+            "CTAs of a cluster that split K and sum in shared memory (`split_k`)",
+        ),
         Field("splits", COUNTS, "clusters that split K"),
-        Field("split_method", SPLIT_METHODS, "how these clusters add (split-K, stream-K)"),
+        Field("split_method", SPLIT_METHODS, "how clusters combine sums (split-K, stream-K)"),
         Field("vector_width", (1, 2, 4, 8), "columns per access of the epilogue"),
         Field(
             "ping_pong",
@@ -174,19 +192,13 @@ class MatmulParameters(Parameters):
             "with GEMMs (`wgmma`)",
         ),
         Field(
-            "multicast",
-            MULTICASTS,
-            "operand that the CTAs of a cluster load together, or the cluster's tiles along "
-            "M and N (`wgmma`)",
-        ),
-        Field(
-            "staged",
+            "epilogue_smem",
             (False, True),
             "whether the epilogue's tensors are staged in shared memory (`wgmma`)",
         ),
-        Field("band", BANDS, "tile rows per group in the order of tiles (rasterization, `wgmma`)"),
+        Field("raster_group", RASTER_GROUPS, "tile rows per raster group (`wgmma`)"),
         Field(
-            "partials",
+            "workspace_dtype",
             PARTIALS,
             "type of split-K partial sums in the workspace: `f32`, or `half`, the 16-bit "
             "type of the result",
@@ -242,13 +254,13 @@ class MatmulParameters(Parameters):
         return self.tile_n // self.products
 
     @property
-    def pair_rows(self) -> int:
-        """Return the tile rows of a cluster whose CTAs share an operand, else 1."""
+    def cluster_m(self) -> int:
+        """Return the tiles of a cluster along M, which share B by multicast."""
         return 1
 
     @property
-    def pair_columns(self) -> int:
-        """Return the tile columns of such a cluster, else 1."""
+    def cluster_n(self) -> int:
+        """Return the tiles of a cluster along N, which share A by multicast."""
         return 1
 
     @property
@@ -259,7 +271,7 @@ class MatmulParameters(Parameters):
     @property
     def ctas(self) -> int:
         """Return the CTAs of a cluster, which sum together or share an operand."""
-        return self.cluster_k * self.pair_rows * self.pair_columns
+        return self.cluster_k * self.cluster_m * self.cluster_n
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -368,7 +380,7 @@ class Sizes:
     def clusters(self, p: MatmulParameters) -> int:
         """Return the clusters that have a tile of every CTA, or beyond the result."""
         rows, columns = -(-self.m // p.tile_m), -(-self.n // p.columns)
-        return self.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
+        return self.batches * -(-rows // p.cluster_m) * -(-columns // p.cluster_n)
 
 
 def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:

@@ -34,12 +34,12 @@ from fusec.schedule.matmul.hopper import (
     SplitKParameters,
     StreamKParameters,
 )
-from fusec.schedule.matmul.limits import RANGES
+from fusec.schedule.matmul.limits import STREAM_K
 from fusec.schedule.matmul.operands.computed import MOST_ROWS as MOST_COMPUTED
 from fusec.schedule.matmul.portable import MmaParameters, SimtParameters
-from fusec.schedule.matmul.ranges import PARTS
 from fusec.schedule.matmul.records import RECORDS
 from fusec.schedule.matmul.shared import bytes_of_stage, layout_of
+from fusec.schedule.matmul.stream_k import PARTS
 from fusec.schedule.matmul.tiles import persistent_tiles
 from fusec.schedule.matmul.traits import Traits
 from fusec.target import Target
@@ -95,7 +95,7 @@ def _worse(problem: Traits, able: tuple[str, ...]) -> frozenset[str]:
     slower = (
         ("simt", len(able) > 1),
         ("mma", has_tma),
-        ("vector", len(able) > 1 and problem.sizes.m > most),
+        ("gemv", len(able) > 1 and problem.sizes.m > most),
     )
     return frozenset(name for name, is_slower in slower if is_slower)
 
@@ -104,7 +104,7 @@ def _persistent(problem: Traits, steps: int, target: Target) -> Iterator[MatmulP
     own = PersistentParameters.tile_of(problem, 0)
     tiles = (replace(p, **own) for p in persistent_tiles(problem, problem.sizes, target))
     for tile in dict.fromkeys(tiles):
-        width = problem.staged_width if tile.staged else _width(problem, tile.widths)
+        width = problem.staged_width if tile.epilogue_smem else _width(problem, tile.widths)
         whole = _deepest(replace(tile, vector_width=width), problem, target.shared)
         yield whole
         if not problem.cuts:
@@ -118,7 +118,7 @@ def _split_k(problem: Traits, steps: int, target: Target) -> Iterator[MatmulPara
         whole = _deepest(_widest(plain, problem), problem, target.shared)
         number = sizes.tiles(whole)
         for tile in (whole, *_two_per_sm(whole, problem, target)):
-            alone = tile.converted or tile.joined or problem.is_computed
+            alone = tile.converted or tile.dual or problem.is_computed
             yield from _splits(tile, number, steps, target, alone=alone)
             if not problem.is_computed:
                 yield from _pairs(tile, sizes, steps, target)
@@ -141,7 +141,7 @@ def _split_tiles(problem: Traits) -> Iterable[tuple[int, int]]:
 def _in_ranges(tile: SplitKParameters) -> StreamKParameters:
     """Return a tile whose steps SMs divide evenly."""
     own: dict[str, Any] = {f.name: getattr(tile, f.name) for f in fields(tile)}
-    own |= {"splits": PARTS, "split_method": RANGES}
+    own |= {"splits": PARTS, "split_method": STREAM_K}
     return StreamKParameters(**own)
 
 
@@ -170,7 +170,7 @@ def _simt(problem: Traits, steps: int, target: Target) -> Iterator[MatmulParamet
 
 
 _OF_KERNEL: Mapping[str, Callable[[Traits, int, Target], Iterator[MatmulParameters]]] = {
-    "wgmma": _persistent, "split_k": _split_k, "vector": _gemv, "mma": _mma, "simt": _simt,
+    "wgmma": _persistent, "split_k": _split_k, "gemv": _gemv, "mma": _mma, "simt": _simt,
 }  # fmt: skip
 """What yields the parameters of each kernel, of a product with so many steps along K."""
 
@@ -208,8 +208,8 @@ def _splits(
         if alone and cluster <= 2:
             most = max(1, most)
         for splits in _counts(most, _filling(tile, tiles, cluster, target)):
-            if splits * cluster > 1 or tile.swap_ab or tile.joined:
-                split = replace(tile, cluster=cluster, splits=splits)
+            if splits * cluster > 1 or tile.swap_ab or tile.dual:
+                split = replace(tile, cluster_k=cluster, splits=splits)
                 yield best_method(split, tiles, target.cost.matmul)
 
 
@@ -229,9 +229,9 @@ def _pairs(
     """Yield splits of K of two neighbouring tiles at a time, which share an operand."""
     if tile.tile_k > TILE_K or sizes.tiles(tile) > 2 * target.sms:
         return
-    for multicast, extent, by in (("b", sizes.m, tile.tile_m), ("a", sizes.n, tile.tile_n)):
-        pair = replace(tile, multicast=multicast)
-        few = tile.tile_m < MOST_ROWS_OF_TWO if multicast == "a" else tile.converted
+    along_m, along_n = replace(tile, cluster_m=2), replace(tile, cluster_n=2)
+    for pair, extent, by in ((along_m, sizes.m, tile.tile_m), (along_n, sizes.n, tile.tile_n)):
+        few = tile.tile_m < MOST_ROWS_OF_TWO if pair is along_n else tile.converted
         if extent <= by or few:
             continue
         most = max(1, min(2 * steps // LEAST_STEPS, 2 * target.sms // sizes.tiles(tile)))
@@ -252,7 +252,7 @@ def _counts(most: int, others: Iterable[int]) -> Iterator[int]:
 def _filling(p: SplitKParameters, tiles: int, cluster: int, target: Target) -> Iterator[int]:
     """Yield the splits whose CTAs fill all SMs, or nearly, once or twice."""
     fill = target.cost.matmul.cluster_fill
-    room = int(target.sms * fill[cluster * p.pair_rows * p.pair_columns])
+    room = int(target.sms * fill[cluster * p.cluster_m * p.cluster_n])
     for waves in (1, 2):
         yield waves * room // (tiles * cluster)
 

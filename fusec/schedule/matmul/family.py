@@ -22,7 +22,7 @@ from fusec.schedule.matmul.compared import compared
 from fusec.schedule.matmul.cost.cache_hints import streamed_operands
 from fusec.schedule.matmul.cost.estimate import lasting, ranked, seconds
 from fusec.schedule.matmul.cost.work import ProductWork, work_of
-from fusec.schedule.matmul.joined import find_products
+from fusec.schedule.matmul.dual import find_products
 from fusec.schedule.matmul.kernel.names import VOCABULARY
 from fusec.schedule.matmul.kernels import kernels, relied_on
 from fusec.schedule.matmul.legal import why_illegal
@@ -89,10 +89,10 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     templates: ClassVar = {
         "matmul_simt": Template("matmul.views", 20),
         "matmul_mma": Template("matmul.views", 36),
-        "matmul_vector": Template("matmul.views", 30),
+        "matmul_gemv": Template("matmul.views", 30),
         "matmul_wgmma": Template("matmul.views", 36),
         "matmul_split_k": Template("matmul.views", 36),
-        "matmul_ranges": Template("matmul.views", 36),
+        "matmul_stream_k": Template("matmul.views", 36),
         "matmul_sum_slices": Template("matmul.views", 24),
     }
     reach = ("matmul",)
@@ -388,8 +388,8 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
             continue
         if instance.value in own and instance.address != own[instance.value]:
             node = problem.node
-            if problem.joined is not None and instance.value is epilogue.second:
-                node = problem.joined.node
+            if problem.dual is not None and instance.value is epilogue.second:
+                node = problem.dual.node
             because = f"`{node.output.name}` is read at an index map other than its own"
             return Refusal("index_map", because)
         loads.append(Touch(instance.name, instance.address))

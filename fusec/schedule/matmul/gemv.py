@@ -52,15 +52,15 @@ def _is_along_k(operand: Operand) -> bool:
 
 @dataclass(frozen=True)
 class GemvParameters(MatmulParameters):
-    """The kernel of few rows, for which B streams by: `vector` in files."""
+    """The kernel of few rows, for which B streams by: `gemv` in files."""
 
-    kernel: ClassVar[str] = "vector"
+    kernel: ClassVar[str] = "gemv"
     tile: ClassVar[Mapping[str, int]] = {"tile_k": WARPS * PART}
     tile_columns: ClassVar[tuple[int, ...]] = COLUMNS
     most_splits: ClassVar[int] = COUNTS[-1]
     loads_chunks: ClassVar[bool] = True
     lacking: ClassVar[Mapping[str, Lacking]] = {
-        **LACKING, "cluster": Lacking(1, "splits", ONLY_SLICES)
+        **LACKING, "cluster_k": Lacking(1, "splits", ONLY_SLICES)
     }  # fmt: skip
 
     @classmethod
@@ -121,10 +121,10 @@ def no_gemv(p: GemvParameters, problem: Product) -> Refusal | None:
         return Refusal("tile", because)
     if p.tile_m not in ROWS:
         return Refusal(
-            "tile", f"kernel `vector` does not support tile_m {p.tile_m}; it supports 8, 16, 32"
+            "tile", f"kernel `gemv` does not support tile_m {p.tile_m}; it supports 8, 16, 32"
         )
     if not p.has_stages:
-        return Refusal("stages", f"kernel `vector` supports 1, 2 or 4 stages, not {p.stages}")
+        return Refusal("stages", f"kernel `gemv` supports 1, 2 or 4 stages, not {p.stages}")
     if p.tile_m * p.tile_n > MOST_SUMS:
         because = f"{p.tile_m} x {p.tile_n} partial sums per warp; shared memory has {MOST_SUMS}"
         return Refusal("tile", because)

@@ -11,11 +11,9 @@ from fusec.ir.dim import Dim, dim, minimum
 from fusec.ir.dtype import F32
 from fusec.schedule.grid_methods import BULK, MATMUL_METHODS, PARTIALS
 from fusec.schedule.matmul.choice import (
-    BAND,
-    CLUSTERS,
-    MULTICASTS,
     OCTETS,
     QUADS,
+    RASTER_GROUP,
     SPLIT_METHODS,
     SWAP_AB_ROWS,
     TILE_COLUMNS,
@@ -26,7 +24,7 @@ from fusec.schedule.matmul.choice import (
     MatmulParameters,
     divides,
 )
-from fusec.schedule.matmul.limits import RANGES
+from fusec.schedule.matmul.limits import STREAM_K
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.staged import StagedSlots, StagedTensor
 from fusec.schedule.space import COUNTS
@@ -51,12 +49,13 @@ THREE_TIMES = 192
 class HopperParameters(MatmulParameters):
     """What the tile schedulers of the Hopper kernel have in common.
 
-    multicast: the operand that the CTAs of a cluster load together; joined: whether half of a
-    tile's columns are those of a second product.
+    cluster_m, cluster_n: tiles of a cluster along M and N, which share B and A by multicast; dual:
+    whether half of a tile's columns are those of a second GEMM.
     """
 
-    multicast: str = MULTICASTS[0]
-    joined: bool = False
+    cluster_m: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]
+    cluster_n: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]
+    dual: bool = False
     tile: ClassVar[Mapping[str, int]] = {"tile_k": TILE_K}
     uses_tma: ClassVar[bool] = True
 
@@ -72,7 +71,7 @@ class HopperParameters(MatmulParameters):
     @classmethod
     def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
         """Return the fields that follow from what is multiplied and from a tile's rows."""
-        return {**super().tile_of(problem, rows), "joined": problem.is_joined}
+        return {**super().tile_of(problem, rows), "dual": problem.is_dual}
 
     @property
     def threads(self) -> int:
@@ -87,22 +86,17 @@ class HopperParameters(MatmulParameters):
     @property
     def products(self) -> int:
         """Return the products whose columns share a tile."""
-        return 2 if self.joined else 1
+        return 2 if self.dual else 1
 
     @property
-    def pair_rows(self) -> int:
-        """Return the tile rows of a cluster whose CTAs share an operand, else 1."""
-        return CLUSTERS[self.multicast][0]
-
-    @property
-    def pair_columns(self) -> int:
-        """Return the tile columns of such a cluster, else 1."""
-        return CLUSTERS[self.multicast][1]
+    def is_multicast(self) -> bool:
+        """Return whether the CTAs of a cluster share operands."""
+        return self.cluster_m * self.cluster_n > 1
 
     @property
     def readers(self) -> int:
         """Return the CTAs of a cluster that read what one of them loads, of either operand."""
-        return self.pair_rows + self.pair_columns - 1
+        return self.cluster_m + self.cluster_n - 1
 
     @property
     def consumers(self) -> int:
@@ -135,13 +129,13 @@ class PersistentParameters(HopperParameters):
     """The persistent tile scheduler: one CTA per SM over all tiles, `wgmma` in files.
 
     With splits it is stream-K of the last wave, whose tiles have as many parts along K. ping_pong:
-    whether each of two warpgroups has tiles of its own; staged: whether the epilogue's tensors go
-    through shared memory; band: tile rows that are walked together.
+    whether each of two warpgroups has tiles of its own; epilogue_smem: whether the epilogue's
+    tensors are staged in shared memory; raster_group: tile rows per raster group.
     """
 
     ping_pong: bool = False
-    staged: bool = False
-    band: int = BAND
+    epilogue_smem: bool = False
+    raster_group: int = RASTER_GROUP
     kernel: ClassVar[str] = "wgmma"
     tile_columns: ClassVar[tuple[int, ...]] = TILE_COLUMNS
     most_splits: ClassVar[int] = MOST_PARTS
@@ -170,15 +164,15 @@ class PersistentParameters(HopperParameters):
         """Return how many neighbouring columns a thread has: pairs where rows are staged."""
         if self.swap_ab:
             return next(w for w in self.widths if divides(product.n, w))
-        return product.staged_width if self.staged else self.vector_width
+        return product.staged_width if self.epilogue_smem else self.vector_width
 
     def staged_tensors(self, product: Product, facts: Facts) -> tuple[StagedTensor, ...]:
         """Return the epilogue's tensors that go through shared memory by rows."""
-        return product.staged(facts) if self.staged else ()
+        return product.staged(facts) if self.epilogue_smem else ()
 
     def slots(self, own: StagedSlots) -> StagedSlots:
         """Return which of a product's staged tensors have places in shared memory."""
-        return own if self.staged else StagedSlots()
+        return own if self.epilogue_smem else StagedSlots()
 
     def resident_clusters(self, target: Target) -> int:
         """Return the clusters that run at once."""
@@ -203,13 +197,13 @@ class PersistentParameters(HopperParameters):
 class SplitKParameters(HopperParameters):
     """The split-K tile scheduler: a cluster for each part of K of a tile, `split_k` in files.
 
-    cluster: CTAs of a cluster that split its K and add in shared memory; split_method: how the
-    clusters of a tile add; partials: the type in which they leave their sums.
+    cluster_k: CTAs of a cluster that split its K and sum in shared memory; split_method: how the
+    clusters of a tile combine their sums; workspace_dtype: the type of partial sums in memory.
     """
 
-    cluster: int = 1
+    cluster_k: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]
     split_method: str = SPLIT_METHODS[0]
-    partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
+    workspace_dtype: str = field(default=PARTIALS[0], metadata={"omitted": True})
     kernel: ClassVar[str] = "split_k"
     tile_columns: ClassVar[tuple[int, ...]] = (64, 128, 256)
     most_splits: ClassVar[int] = COUNTS[-1]
@@ -224,11 +218,6 @@ class SplitKParameters(HopperParameters):
     def swap_ab(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
         return self.converted or self.tile_m in SWAP_AB_ROWS
-
-    @property
-    def cluster_k(self) -> int:
-        """Return the CTAs of a cluster that split K."""
-        return self.cluster
 
     def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
         """Return the CTAs along each axis: those of all parts of a tile side by side."""
@@ -252,17 +241,17 @@ class SplitKParameters(HopperParameters):
     @property
     def has_second(self) -> bool:
         """Return whether a kernel of its own adds up what the clusters of a tile have left."""
-        return self.splits > 1 and self.split_method == "two_kernel"
+        return self.splits > 1 and self.split_method == "two_pass"
 
     @property
     def leaves_halves(self) -> bool:
         """Return whether the clusters of a tile round their sums to the result's 16-bit type."""
-        return self.partials == "half"
+        return self.workspace_dtype == "half"
 
     @property
     def leaves_fragments(self) -> bool:
         """Return whether the second kernel takes sums from registers as wgmma leaves them."""
-        return self.has_second and self.cluster == 1 and not self.swap_ab
+        return self.has_second and self.cluster_k == 1 and not self.swap_ab
 
     @property
     def in_arrival_order(self) -> bool:
@@ -273,7 +262,7 @@ class SplitKParameters(HopperParameters):
     def requested(self) -> frozenset[str]:
         """Return the fields whose values only a schedule of the user's selects."""
         method = self.in_arrival_order or (self.leaves_halves and self.is_serial)
-        fields = [("split_method", method), ("partials", self.leaves_halves)]
+        fields = [("split_method", method), ("workspace_dtype", self.leaves_halves)]
         return frozenset(name for name, asked in fields if asked)
 
     @property
@@ -286,16 +275,16 @@ class SplitKParameters(HopperParameters):
 class StreamKParameters(SplitKParameters):
     """The stream-K tile scheduler: an equal range of the steps of all tiles for each SM.
 
-    `split_k` with `ranges` in files. Two ranges share a tile where one ends.
+    `split_k` with `stream_k` in files. Two ranges share a tile where one ends.
     """
 
     splits: int = 2
-    split_method: str = RANGES
+    split_method: str = STREAM_K
 
     @property
     def template(self) -> str:
         """Return the name of the template."""
-        return "matmul_ranges"
+        return "matmul_stream_k"
 
     def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
         """Return the CTAs along each axis: one per range."""

@@ -34,12 +34,12 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     split = hopper or ("split-K does not support groups" if problem.cuts else "")
     if problem.has_converted_weights:
         hopper = hopper or "only kernel `split_k` converts weights"
-    vector = halves or _not_streamed(problem, facts)
+    gemv = halves or _not_streamed(problem, facts)
     if problem.computed is not None:
-        return _for_producer(problem, split, vector)
+        return _for_producer(problem, split, gemv)
     if problem.scales and problem.has_converted_weights:
-        alone = "only kernels `vector` and `split_k` support block scales of integers along K"
-        return _only(alone, split_k=split, vector=vector)
+        alone = "only kernels `gemv` and `split_k` support block scales of integers along K"
+        return _only(alone, split_k=split, gemv=gemv)
     if problem.scales:
         return _for_scales(problem, hopper, split)
     if problem.totals:
@@ -47,10 +47,10 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
             hopper = hopper or f"a fused reduction needs an even number of columns, got {problem.n}"
         alone = hopper or "only kernel `wgmma` supports a fused reduction of the result"
         return _only(alone, wgmma=hopper)
-    if problem.joined is not None:
+    if problem.dual is not None:
         return _for_dual(problem, hopper, split)
     exact = "" if empty or problem.dtype != F32 else "TF32 needs tensor cores"
-    return {"wgmma": hopper, "split_k": split, "vector": vector, "mma": halves, "simt": exact}
+    return {"wgmma": hopper, "split_k": split, "gemv": gemv, "mma": halves, "simt": exact}
 
 
 def _only(alone: str, **reasons: str) -> dict[str, str]:
@@ -100,20 +100,20 @@ def _no_layout(problem: Product, facts: Facts) -> str:
 
 
 def _not_streamed(problem: Product, facts: Facts) -> str:
-    """Return why kernel `vector` does not run a product of types that it may have."""
+    """Return why kernel `gemv` does not run a product of types that it may have."""
     if problem.dtype == F32:
         return "the kernel does not support f32"
     chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
     return no_vector(problem, chunked=chunked) or no_stream(problem, facts)
 
 
-def _for_producer(problem: Product, split: str, vector: str) -> dict[str, str]:
+def _for_producer(problem: Product, split: str, gemv: str) -> dict[str, str]:
     """Return the reasons of a product with a fused producer of one operand."""
-    alone = "only kernels `vector` and `split_k` support a fused producer"
-    if problem.joined is not None or problem.totals:
-        split = vector = "and not for dual GEMMs or fused reductions"
-    alone += f", {split}" if split and vector else ""
-    return _only(alone, split_k=split, vector=vector)
+    alone = "only kernels `gemv` and `split_k` support a fused producer"
+    if problem.dual is not None or problem.totals:
+        split = gemv = "and not for dual GEMMs or fused reductions"
+    alone += f", {split}" if split and gemv else ""
+    return _only(alone, split_k=split, gemv=gemv)
 
 
 def _for_scales(problem: Product, hopper: str, split: str) -> dict[str, str]:
@@ -125,7 +125,7 @@ def _for_scales(problem: Product, hopper: str, split: str) -> dict[str, str]:
             f"accumulators are promoted every {PROMOTED} elements of K, which does not match "
             "the scale blocks"
         )
-    if problem.joined is not None:
+    if problem.dual is not None:
         hopper = split = hopper or "a dual GEMM does not support block scales along K"
     alone = "block scales along K are applied when wgmma accumulators are promoted"
     return _only(alone, wgmma=hopper, split_k=split)

@@ -32,17 +32,17 @@ def _names(problem: Product) -> tuple[str, ...]:
 def tensor_maps(
     fusion: Fusion, problem: Product, parameters: MatmulParameters
 ) -> tuple[TensorMapArgument, ...]:
-    """Return the maps of A and B, and of the B of a joined product."""
+    """Return the maps of A and B, and of the B of a dual product."""
     p, taken = parameters, fusion.names
     names = [fresh_name(taken, name) for name in _names(problem)]
     a, *columns = problem.operands
     rows: tuple[TensorMapArgument, ...] = ()
     if problem.computed is None:
-        rows = (_map(names[0], a, problem.m, problem.k, p.tile_m, p.tile_k, p.pair_columns),)
+        rows = (_map(names[0], a, problem.m, problem.k, p.tile_m, p.tile_k, p.cluster_n),)
     return (
         *rows,
         *(
-            _map(each, b, problem.n, problem.k, p.columns, p.tile_k, p.pair_rows)
+            _map(each, b, problem.n, problem.k, p.columns, p.tile_k, p.cluster_m)
             for each, b in zip(names[len(rows) :], columns, strict=True)
         ),
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fusec.ir.dtype import F32
+from fusec.schedule.matmul.choice import MOST_CTAS
+from fusec.schedule.matmul.dual import no_columns_of_two
 from fusec.schedule.matmul.hopper import HopperParameters, PersistentParameters
-from fusec.schedule.matmul.joined import no_columns_of_two
 from fusec.schedule.matmul.problem import Product
 from fusec.schedule.matmul.totals import COLUMNS
 from fusec.segment.protocol import Refusal
@@ -21,7 +22,7 @@ MOST_OF_THREE = 96
 def no_persistent(p: PersistentParameters, problem: Product) -> Refusal | None:
     """Return which fields the kernel cannot have together, or None."""
     rules = (
-        _no_rows_of_eight, _no_parts_of_k, _no_rows, _no_accumulators, _no_groups,
+        _no_rows_of_eight, _no_cluster, _no_parts_of_k, _no_rows, _no_accumulators, _no_groups,
         no_shared_operand, _no_totals, _no_staging, _no_promotion_in_turn, no_promotion,
         _no_dual,
     )  # fmt: skip
@@ -31,6 +32,13 @@ def no_persistent(p: PersistentParameters, problem: Product) -> Refusal | None:
 def _no_rows_of_eight(p: PersistentParameters, problem: Product) -> Refusal | None:
     del problem
     return Refusal("tile", "kernel `wgmma` does not support tile_m 8") if p.tile_m == 8 else None
+
+
+def _no_cluster(p: PersistentParameters, problem: Product) -> Refusal | None:
+    del problem
+    if p.ctas <= MOST_CTAS:
+        return None
+    return Refusal("multicast", f"a cluster has at most {MOST_CTAS} CTAs, not {p.ctas}")
 
 
 def _no_parts_of_k(p: PersistentParameters, problem: Product) -> Refusal | None:
@@ -59,7 +67,7 @@ def _no_rows(p: PersistentParameters, problem: Product) -> Refusal | None:
 
 def _no_swap(p: PersistentParameters, problem: Product) -> Refusal | None:
     """Return why a tile's operands cannot be swapped, or None."""
-    if problem.cuts or problem.narrow is not None or problem.dtype == F32 or p.staged:
+    if problem.cuts or problem.narrow is not None or problem.dtype == F32 or p.epilogue_smem:
         because = "swap-AB needs a single 16-bit GEMM without a staged epilogue"
         return Refusal("tile", because)
     by = 64 if p.ping_pong else 128
@@ -71,8 +79,8 @@ def _no_swap(p: PersistentParameters, problem: Product) -> Refusal | None:
 
 def _no_accumulators(p: PersistentParameters, problem: Product) -> Refusal | None:
     """Return why a thread cannot hold a tile's sums, or exchange them, or None."""
-    is_joined = problem.joined is not None
-    held, most = p.sums, most_sums(p, is_plain=problem.is_plain, is_joined=is_joined)
+    is_dual = problem.dual is not None
+    held, most = p.sums, most_sums(p, is_plain=problem.is_plain, is_dual=is_dual)
     if held > most:
         return Refusal(
             "tile", f"a thread would need {held} accumulators; {most} fit with the epilogue"
@@ -85,7 +93,7 @@ def _no_accumulators(p: PersistentParameters, problem: Product) -> Refusal | Non
 
 
 def _no_groups(p: PersistentParameters, problem: Product) -> Refusal | None:
-    if problem.cuts and (p.ping_pong or p.multicast != "none"):
+    if problem.cuts and (p.ping_pong or p.is_multicast):
         because = "grouped GEMM tiles have different K extents and no common operand"
         return Refusal("groups", because)
     return None
@@ -94,7 +102,7 @@ def _no_groups(p: PersistentParameters, problem: Product) -> Refusal | None:
 def no_shared_operand(p: HopperParameters, problem: Product) -> Refusal | None:
     """Return why CTAs cannot each load a part of an operand, or None."""
     del problem
-    for parts, shared in ((p.pair_columns, p.tile_m), (p.pair_rows, p.tile_n)):
+    for parts, shared in ((p.cluster_n, p.tile_m), (p.cluster_m, p.tile_n)):
         if shared % (8 * parts):
             because = f"{parts} parts of {shared} columns are not aligned to the swizzle"
             return Refusal("multicast", because)
@@ -103,8 +111,8 @@ def no_shared_operand(p: HopperParameters, problem: Product) -> Refusal | None:
 
 def _no_totals(p: PersistentParameters, problem: Product) -> Refusal | None:
     """Return why a tile's results are not reduced as they are to be, or None."""
-    if problem.totals and not p.staged:
-        return Refusal("staged", "a fused reduction needs a staged epilogue")
+    if problem.totals and not p.epilogue_smem:
+        return Refusal("epilogue_smem", "a fused reduction needs a staged epilogue")
     if problem.totals and p.columns % COLUMNS:
         because = f"a fused reduction needs tile_n to be a multiple of {COLUMNS}, got {p.columns}"
         return Refusal("tile", because)
@@ -113,21 +121,21 @@ def _no_totals(p: PersistentParameters, problem: Product) -> Refusal | None:
 
 def _no_staging(p: PersistentParameters, problem: Product) -> Refusal | None:
     """Return why the epilogue's tensors cannot go through shared memory, or None."""
-    if not p.staged:
+    if not p.epilogue_smem:
         return None
     if not problem.slots.sizes and not problem.totals:
-        return Refusal("staged", "no epilogue tensor has rows along the result's")
+        return Refusal("epilogue_smem", "no epilogue tensor has rows along the result's")
     width = problem.staged_width
     if p.vector_width != width:
         because = f"a staged epilogue needs vector_width {width}, not {p.vector_width}"
-        return Refusal("staged", because)
+        return Refusal("epilogue_smem", because)
     return None
 
 
-def most_sums(p: PersistentParameters, *, is_plain: bool, is_joined: bool) -> int:
+def most_sums(p: PersistentParameters, *, is_plain: bool, is_dual: bool) -> int:
     """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue.
 
-    is_plain: whether that only rounds; is_joined: whether a tile holds those of two products.
+    is_plain: whether that only rounds; is_dual: whether a tile holds those of two products.
     """
     if p.consumers == 3:
         return MOST_OF_THREE
@@ -135,8 +143,8 @@ def most_sums(p: PersistentParameters, *, is_plain: bool, is_joined: bool) -> in
         # Swapped sums are exchanged; of eight CTAs five are told that a stage is free.
         return MOST_STAGED_SUMS if p.swap_ab or p.ctas > 4 else MOST_SUMS
     # The sums of two products, and those of parts of a tile, live side by side for longer.
-    has_more = is_joined or p.splits > 1
-    return MOST_STAGED_SUMS if p.staged and not has_more else MOST_FINISHED_SUMS
+    has_more = is_dual or p.splits > 1
+    return MOST_STAGED_SUMS if p.epilogue_smem and not has_more else MOST_FINISHED_SUMS
 
 
 def _no_promotion_in_turn(p: PersistentParameters, problem: Product) -> Refusal | None:
@@ -163,6 +171,6 @@ def no_promotion(p: HopperParameters, problem: Product) -> Refusal | None:
 
 def _no_dual(p: PersistentParameters, problem: Product) -> Refusal | None:
     """Return why a tile has not the columns of two products, or None."""
-    if problem.joined is not None and not p.staged:
-        return Refusal("staged", "a dual GEMM needs a staged epilogue")
+    if problem.dual is not None and not p.epilogue_smem:
+        return Refusal("epilogue_smem", "a dual GEMM needs a staged epilogue")
     return no_columns_of_two(p, problem)

@@ -56,7 +56,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Joined:
+class Dual:
     """A second product of the same A that the epilogue joins to the first, and its B."""
 
     node: Node
@@ -84,15 +84,15 @@ class Product:
     epilogue: Epilogue
     domain: Domain
     groups: Groups | None = None
-    joined: Joined | None = None
+    dual: Dual | None = None
     totals: tuple[Total, ...] = ()
     tf32: bool = False
     computed: Computed | None = None
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Return A and B, and the B of a joined product."""
-        return (self.a, self.b) if self.joined is None else (self.a, self.b, self.joined.b)
+        """Return A and B, and the B of a dual product."""
+        return (self.a, self.b) if self.dual is None else (self.a, self.b, self.dual.b)
 
     @property
     def buffers(self) -> frozenset[Value]:
@@ -169,7 +169,7 @@ class Product:
     @property
     def has_converted_weights(self) -> bool:
         """Return whether B is integers of 8 or 4 bits, of which a kernel makes halves."""
-        alone = self.groups is None and self.joined is None and self.a.scales is None
+        alone = self.groups is None and self.dual is None and self.a.scales is None
         few = bool(self.b.packed) or self.b.flipped or self.b.buffer.dtype == I8
         return alone and few and self.a.buffer.dtype == self.dtype
 
@@ -186,7 +186,7 @@ class Product:
     def staged(self, facts: Facts) -> tuple[StagedTensor, ...]:
         """Return the tensors of the epilogue whose rows are moved through shared memory."""
         width = self.staged_width
-        if width != PAIR and self.joined is not None:
+        if width != PAIR and self.dual is not None:
             return ()
         binding, chunk, lane = bind(self, width)
         lowering = Lowering(self.epilogue.fusion, self.domain, binding)

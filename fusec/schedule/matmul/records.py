@@ -10,7 +10,7 @@ from fusec.ir.annotations import Setting
 from fusec.schedule.matmul.choice import MatmulParameters
 from fusec.schedule.matmul.gemv import GemvParameters
 from fusec.schedule.matmul.hopper import PersistentParameters, SplitKParameters, StreamKParameters
-from fusec.schedule.matmul.limits import RANGES
+from fusec.schedule.matmul.limits import STREAM_K
 from fusec.schedule.matmul.portable import MmaParameters, SimtParameters
 from fusec.segment.protocol import Refusal
 
@@ -26,7 +26,7 @@ RECORDS: Mapping[str, type[MatmulParameters]] = {
 def record_of(settings: Mapping[str, Setting]) -> type[MatmulParameters]:
     """Return the record that has some settings, of a kernel that exists."""
     record = RECORDS[str(settings["kernel"])]
-    is_stream_k = record is SplitKParameters and settings.get("split_method") == RANGES
+    is_stream_k = record is SplitKParameters and settings.get("split_method") == STREAM_K
     return StreamKParameters if is_stream_k else record
 
 

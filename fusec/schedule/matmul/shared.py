@@ -84,8 +84,13 @@ def _padded(p: MmaParameters, problem: Product, listing: Listing) -> int:
     size = _ELEMENT if problem.dtype is None else problem.dtype.size
     depth, tiles = listing.named("kTileK", p.tile_k), list[Quantity]()
     for operand, side, extent, meaning in (
-        (problem.a, "A", listing.named("kTileM", p.tile_m), "row pitch of the tile of A, in elements"),
-        (problem.b, "B", listing.named("kTileN", p.tile_n), "row pitch of the tile of B"),
+        (
+            problem.a,
+            "A",
+            listing.named("kTileM", p.tile_m),
+            "row pitch of A's tile, in elements",
+        ),
+        (problem.b, "B", listing.named("kTileN", p.tile_n), "row pitch of B's tile"),
     ):
         rows, columns = (extent, depth) if operand.k_major else (depth, extent)
         pitch = listing.add(f"k{side}Pitch", columns + PAD // size, meaning)
@@ -136,10 +141,12 @@ def _swizzled(p: HopperParameters, kinds: Kinds, slots: StagedSlots, listing: Li
     at = stages * stage
     if isinstance(p, SplitKParameters):
         at = max(at, _sums(p, listing), key=int)
-    if isinstance(p, PersistentParameters) and p.staged:
+    if isinstance(p, PersistentParameters) and p.epilogue_smem:
         at = _staged(p, slots, listing, at)
     at = listing.add("kFull", at, "barriers, one per stage: loads are complete")
-    at = listing.add("kEmpty", at + stages * _BARRIER, "barriers, one per stage: all reads are complete")
+    at = listing.add(
+        "kEmpty", at + stages * _BARRIER, "barriers, one per stage: reads are complete"
+    )
     at = at + stages * _BARRIER
     if p.splits > 1 and not p.has_second:
         slot = ("kArrived", "number of slices stored before")
@@ -161,7 +168,7 @@ def _staged(
     p: PersistentParameters, slots: StagedSlots, listing: Listing, at: Quantity
 ) -> Quantity:
     """List the epilogue's rows behind the stages, and return where they end."""
-    width = staged_columns(p.columns, whole=slots.whole, joined=p.joined)
+    width = staged_columns(p.columns, whole=slots.whole, dual=p.dual)
     held = 16 * p.row_blocks if slots.fetched else 16
     rows = listing.add("kStagedRows", held, "rows per warp that are staged at a time")
     columns = listing.add("kStagedColumns", width, "columns that are staged at a time")

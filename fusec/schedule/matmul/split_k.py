@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fusec.schedule.matmul.choice import HALVED, MOST_SWAP_AB_ROWS, SPLIT_METHODS
+from fusec.schedule.matmul.dual import no_columns_of_two
 from fusec.schedule.matmul.hopper import MULTIPLIERS, SplitKParameters, StreamKParameters
-from fusec.schedule.matmul.joined import no_columns_of_two
 from fusec.schedule.matmul.operands.computed import MOST_ROWS, WRITERS
 from fusec.schedule.matmul.persistent import no_promotion, no_shared_operand
 from fusec.schedule.matmul.problem import Product
-from fusec.schedule.matmul.ranges import PARTS
+from fusec.schedule.matmul.stream_k import PARTS
 from fusec.segment.protocol import Refusal
 
 
@@ -28,15 +28,15 @@ def no_stream_k(p: StreamKParameters, problem: Product) -> Refusal | None:
 
 def _no_ranges(p: StreamKParameters, problem: Product) -> Refusal | None:
     if not p.converted:
-        because = "`ranges` (stream-K) needs 8-bit or 4-bit weights"
+        because = "`stream_k` needs 8-bit or 4-bit weights"
         return Refusal("splits", because)
     if p.splits != PARTS or p.ctas > 1 or p.leaves_halves:
-        because = f"`ranges` (stream-K) needs no clusters, splits of {PARTS}, and f32 partial sums"
+        because = f"`stream_k` needs no clusters, splits of {PARTS}, and f32 partial sums"
         return Refusal("splits", because)
     if problem.cuts or problem.batches != 1:
-        return Refusal("splits", "`ranges` (stream-K) does not support groups or batches")
+        return Refusal("splits", "`stream_k` does not support groups or batches")
     if not (problem.m.is_const and problem.n.is_const and problem.k.is_const):
-        return Refusal("splits", "`ranges` (stream-K) needs static sizes")
+        return Refusal("splits", "`stream_k` needs static sizes")
     return None
 
 
@@ -53,13 +53,13 @@ def _no_half_partials(p: SplitKParameters, problem: Product) -> Refusal | None:
     if not p.leaves_halves:
         return None
     if p.splits == 1:
-        return Refusal("partials", "one cluster has no partial sums")
+        return Refusal("workspace_dtype", "one cluster has no partial sums")
     if p.split_method not in HALVED:
         others = ", ".join(f"`{method}`" for method in HALVED)
         because = f"`{p.split_method}` has f32 partial sums; {others} support 16-bit ones"
-        return Refusal("partials", because)
+        return Refusal("workspace_dtype", because)
     if not (output.dtype.is_half and output.dtype.bits == 16):
-        return Refusal("partials", f"`{output.name}` is {output.dtype}, not a 16-bit float")
+        return Refusal("workspace_dtype", f"`{output.name}` is {output.dtype}, not a 16-bit float")
     return None
 
 
@@ -96,27 +96,27 @@ def _no_swap(p: SplitKParameters, problem: Product) -> Refusal | None:
 def _no_shares(p: SplitKParameters, problem: Product) -> Refusal | None:
     """Return why the threads of a cluster cannot have as many sums each, or None."""
     del problem
-    if p.tile_m * p.tile_n % (4 * p.products * MULTIPLIERS * p.cluster) == 0:
+    if p.tile_m * p.tile_n % (4 * p.products * MULTIPLIERS * p.cluster_k) == 0:
         return None
-    what = "pairs of quads of a dual GEMM" if p.joined else "quads"
+    what = "pairs of quads of a dual GEMM" if p.dual else "quads"
     because = (
-        f"{p.cluster} CTAs per cluster need as many {what} of accumulators, for {p.tile_m} rows"
+        f"{p.cluster_k} CTAs per cluster need as many {what} of accumulators, for {p.tile_m} rows"
     )
     return Refusal("tile", because)
 
 
 def _no_pairs(p: SplitKParameters, problem: Product) -> Refusal | None:
     """Return why two CTAs cannot share an operand of a split product, or None."""
-    if p.multicast == "none":
+    if not p.is_multicast:
         return None
-    if p.cluster > 1:
+    if p.cluster_k > 1:
         because = "the CTAs of a cluster split K or multicast an operand, not both"
         return Refusal("multicast", because)
     if p.ctas > 2:
         return Refusal("multicast", "split-K does not support clusters of four tiles")
     if problem.narrow is not None:
         return Refusal("multicast", "split-K of 8-bit floats does not support multicast")
-    if p.converted and not (p.uses_setmaxnreg and p.multicast == "a"):
+    if p.converted and not (p.uses_setmaxnreg and p.cluster_n > 1):
         because = "with converted weights, tiles of more than 128 rows can only multicast A"
         return Refusal("multicast", because)
     return no_shared_operand(p, problem)
@@ -124,7 +124,7 @@ def _no_pairs(p: SplitKParameters, problem: Product) -> Refusal | None:
 
 def _no_dual(p: SplitKParameters, problem: Product) -> Refusal | None:
     """Return why a tile has not the columns of two products, or None."""
-    if problem.joined is not None and p.has_second:
+    if problem.dual is not None and p.has_second:
         return Refusal("splits", "two-kernel split-K does not support a dual GEMM")
     return no_columns_of_two(p, problem)
 
@@ -133,7 +133,7 @@ def _no_computed_rows(p: SplitKParameters, problem: Product) -> Refusal | None:
     """Return why rows of A cannot be computed for a tile, or None."""
     if problem.computed is None:
         return None
-    if p.multicast != "none":
+    if p.is_multicast:
         return Refusal("multicast", "a multicast operand must be copied, not computed")
     if p.tile_m > MOST_ROWS:
         because = f"{WRITERS} warps compute {MOST_ROWS} rows per stage, not {p.tile_m}"

@@ -153,16 +153,16 @@ def slots_of(staged: tuple[StagedTensor, ...], columns: int, depth: int) -> Stag
     return StagedSlots(tuple(sizes[k] for k in sorted(sizes)), fetched, whole)
 
 
-def staged_columns(tile_n: int, *, whole: bool, joined: bool = False) -> int:
+def staged_columns(tile_n: int, *, whole: bool, dual: bool = False) -> int:
     """Return the columns that are staged at a time: all of a tile, where rows are fetched ahead.
 
     Else as few as fill whole lines of memory: in equal parts of the tile where these are little
-    more, and leave room for as many stages. joined: in equal parts, or a little fewer, since of
+    more, and leave room for as many stages. dual: in equal parts, or a little fewer, since of
     more columns of two products threads would have more at hand than registers.
     """
     if whole:
         return tile_n
     equal = next(c for c in (*range(PART, tile_n, 8), tile_n) if tile_n % c == 0)
-    if joined:
+    if dual:
         return next((c for c in (56, 48) if tile_n % PART and tile_n % c == 0), equal)
     return equal if equal <= PART + 8 else PART

@@ -42,10 +42,10 @@ def summed_words(p: MatmulParameters) -> int:
 
 def tiles_of(problem: Product, p: MatmulParameters) -> Dim:
     """Return the tiles, or the pairs of those that a cluster takes together."""
-    rows = ceildiv(problem.m, p.tile_m * p.pair_rows)
+    rows = ceildiv(problem.m, p.tile_m * p.cluster_m)
     if problem.groups is not None and problem.cuts == "rows":
         rows = rows + problem.groups.count  # each group may end with a part of a tile
-    columns = ceildiv(problem.n, p.columns * p.pair_columns)
+    columns = ceildiv(problem.n, p.columns * p.cluster_n)
     return problem.batches * rows * columns
 
 
@@ -92,7 +92,7 @@ def work_buffers(
     fusion: Fusion, problem: Product, p: MatmulParameters, target: Target
 ) -> tuple[Workspace, ...]:
     """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
-    tiles = p.summed_tiles(tiles_of(problem, p) * (p.pair_rows * p.pair_columns), target)
+    tiles = p.summed_tiles(tiles_of(problem, p) * (p.cluster_m * p.cluster_n), target)
     taken = fusion.names
     is_shared = p.is_serial or p.in_arrival_order
     sums = tiles * (p.tile_m * p.tile_n * (1 if is_shared else p.splits))

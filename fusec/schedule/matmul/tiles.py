@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusec.dataclasses import replace
-from fusec.schedule.matmul.choice import MULTICASTS, TRANSPOSED_ROWS, Sizes
+from fusec.schedule.matmul.choice import CLUSTERS, TRANSPOSED_ROWS, Sizes
+from fusec.schedule.matmul.dual import join_multiple
 from fusec.schedule.matmul.hopper import PersistentParameters
-from fusec.schedule.matmul.joined import join_multiple
 from fusec.schedule.matmul.persistent import most_sums
 from fusec.schedule.matmul.traits import Traits
 from fusec.target import Target
@@ -42,13 +42,13 @@ def persistent_tiles(
     """
     narrow = problem.is_narrow
     can_stage = bool(problem.slots.sizes) or problem.has_totals
-    for multicast in MULTICASTS:
-        stagings = (True, False) if narrow or multicast == MULTICASTS[0] else (can_stage,)
+    for m, n in CLUSTERS:
+        stagings = (True, False) if narrow or (m, n) == CLUSTERS[0] else (can_stage,)
         tiles = [*(PERSISTENT_FP8 if narrow else PERSISTENT)]
         if not narrow:
             for rows, ping_pong in FITTED:
-                tile = PersistentParameters(rows, 8, 64, 2, ping_pong=ping_pong, staged=True)
-                pair = replace(tile, multicast=multicast)
+                tile = PersistentParameters(rows, 8, 64, 2, ping_pong=ping_pong, epilogue_smem=True)
+                pair = replace(tile, cluster_m=m, cluster_n=n)
                 for in_parts in (False, True):
                     columns = _fitted(pair, problem, sizes, target, in_parts=in_parts)
                     tiles.append((rows, columns, ping_pong))
@@ -56,12 +56,12 @@ def persistent_tiles(
             for staged in stagings if can_stage else (False,):
                 yield PersistentParameters(
                     rows, columns, 64, 2,
-                    ping_pong=ping_pong, multicast=multicast, staged=staged,
+                    cluster_m=m, cluster_n=n, ping_pong=ping_pong, epilogue_smem=staged,
                 )  # fmt: skip
         if sizes.m <= MOST_SWAP_AB:
             for columns, ping_pong in SWAP_AB:
                 tile = PersistentParameters(80, columns, 64, 2, ping_pong=ping_pong)
-                pair = replace(tile, multicast=multicast)
+                pair = replace(tile, cluster_m=m, cluster_n=n)
                 yield replace(pair, tile_m=_fitted_rows(pair, problem, sizes, target))
 
 
@@ -72,24 +72,24 @@ def _fitted(
 
     in_parts: whether tiles that are fewer than SMs are divided along K.
     """
-    by, products = 8 * tile.pair_rows, 1
-    if problem.is_joined:
-        by, products = join_multiple(tile.pair_rows, is_k_major=problem.is_b_k_major), 2
+    by, products = 8 * tile.cluster_m, 1
+    if problem.is_dual:
+        by, products = join_multiple(tile.cluster_m, is_k_major=problem.is_b_k_major), 2
     most = (
         min(
             256,
             2
-            * most_sums(tile, is_plain=problem.is_plain, is_joined=problem.is_joined)
+            * most_sums(tile, is_plain=problem.is_plain, is_dual=problem.is_dual)
             // tile.row_blocks,
         )
         // by
         * by
     )
-    rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.pair_rows))
+    rows = sizes.batches * -(-sizes.m // (tile.tile_m * tile.cluster_m))
     places = tile.resident_clusters(target)
 
     def seconds(columns: int) -> float:
-        tiles = rows * -(-sizes.n // (columns // products * tile.pair_columns))
+        tiles = rows * -(-sizes.n // (columns // products * tile.cluster_n))
         parts = max(1, places // tiles) if in_parts else 1
         return -(-tiles // places) * (columns + _STAGE_COLUMNS) / parts
 
@@ -100,17 +100,15 @@ def _fitted(
 def _fitted_rows(tile: PersistentParameters, problem: Traits, sizes: Sizes, target: Target) -> int:
     """Return the rows, with swapped operands, with which all waves are as full as can be."""
     most = (
-        2
-        * most_sums(tile, is_plain=problem.is_plain, is_joined=problem.is_joined)
-        // tile.row_blocks
+        2 * most_sums(tile, is_plain=problem.is_plain, is_dual=problem.is_dual) // tile.row_blocks
     )
-    by = 8 * tile.pair_columns
+    by = 8 * tile.cluster_n
     found = [r for r in TRANSPOSED_ROWS if LEAST_COLUMNS <= r <= most and r % by == 0]
-    columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.pair_columns))
+    columns = sizes.batches * -(-sizes.n // (tile.tile_n * tile.cluster_n))
     places = tile.resident_clusters(target)
 
     def seconds(rows: int) -> int:
-        tiles = -(-sizes.m // (rows * tile.pair_rows))
+        tiles = -(-sizes.m // (rows * tile.cluster_m))
         return -(-columns * tiles // places) * (rows + _STAGE_COLUMNS)
 
     return min(reversed(found), key=seconds)

@@ -34,7 +34,7 @@ class Traits:
     cuts: str
     is_narrow: bool
     is_plain: bool
-    is_joined: bool
+    is_dual: bool
     is_computed: bool
     has_totals: bool
     has_converted_weights: bool
@@ -60,7 +60,7 @@ def traits_of(product: Product, hints: Mapping[str, int]) -> Traits:
         cuts=product.cuts,
         is_narrow=product.narrow is not None,
         is_plain=product.is_plain,
-        is_joined=product.joined is not None,
+        is_dual=product.dual is not None,
         is_computed=product.computed is not None,
         has_totals=bool(product.totals),
         has_converted_weights=product.has_converted_weights,

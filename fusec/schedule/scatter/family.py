@@ -13,15 +13,15 @@ from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
 from fusec.schedule.requirements import any_scatter
-from fusec.schedule.scatter.problem import Scatter, prepare
-from fusec.schedule.scatter.ways import (
+from fusec.schedule.scatter.algorithms import (
+    ALGORITHMS,
     THREADS,
-    WAYS,
     check_vectors,
     shares_warps,
     widest_vector,
     with_used_inputs,
 )
+from fusec.schedule.scatter.problem import Scatter, prepare
 from fusec.schedule.sort.parts import needed
 from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.schedule.templates import Template
@@ -43,13 +43,13 @@ SHORT = 16
 class ScatterParameters(Parameters):
     """The choices of a scatter."""
 
-    way: str
+    algorithm: str
     vector_width: int
     wide_index: bool
     free: ClassVar = (
         Field(
-            "way",
-            tuple(WAYS),
+            "algorithm",
+            tuple(ALGORITHMS),
             "the algorithm: `lines` writes in source order, `elements` in arrival order, "
             "`winners` keeps the last write, `compared` and `sorted` find equal indices "
             "first",
@@ -83,8 +83,8 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         return untouched if isinstance(untouched, Refusal) else found
 
     def default_parameters(self, problem: Scatter, target: Target) -> ScatterParameters:
-        """Return the way: in the source's order where that fills the GPU, or one as exact."""
-        possible = {name for name, way in WAYS.items() if way.why_illegal(problem) is None}
+        """Return the algorithm: in the source's order where that fills the GPU, or one as exact."""
+        possible = {name for name, each in ALGORITHMS.items() if each.why_illegal(problem) is None}
         orderly = problem.lines >= MANY_LINES or problem.length <= SHORT
         # What is added up before it is rounded, or read, is written once.
         rounded = problem.adds and problem.node.output.dtype.is_half
@@ -92,33 +92,35 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         widest = widest_vector(problem)
         # Where the last one writes, the lanes of a warp that share an element compare it quickly.
         quick = not problem.adds and shares_warps(problem, widest)
-        ways = {
+        paying = {
             "elements": True,  # of integers, the order does not matter
             "compared": problem.length <= (MOST_TOGETHER if quick else MOST_COMPARED)
             and (once or quick or not orderly),
             "winners": not orderly,
             "sorted": once or not orderly,
         }
-        way = next((w for w, pays in ways.items() if pays and w in possible), "lines")
-        if check_vectors(problem, way, widest):
+        algorithm = next((a for a, pays in paying.items() if pays and a in possible), "lines")
+        if check_vectors(problem, algorithm, widest):
             widest = 1
-        while widest > 1 and way == "lines" and problem.lines // widest < MANY_LINES:
+        while widest > 1 and algorithm == "lines" and problem.lines // widest < MANY_LINES:
             widest //= 2
-        return ScatterParameters(way, widest, problem.wide)
+        return ScatterParameters(algorithm, widest, problem.wide)
 
     def why_illegal(
         self, problem: Scatter, parameters: ScatterParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        way, width = parameters.way, parameters.vector_width
-        return WAYS[way].why_illegal(problem) or check_vectors(problem, way, width)
+        algorithm, width = parameters.algorithm, parameters.vector_width
+        return ALGORITHMS[algorithm].why_illegal(problem) or check_vectors(
+            problem, algorithm, width
+        )
 
     def plan(self, problem: Scatter, parameters: ScatterParameters, target: Target) -> ScatterPlan:
         """Return a plan: the copy, and the kernels that write."""
         kernels = () if problem.in_place else _copy(problem, target)
         writes, workspaces = list[Kernel](), tuple[Workspace, ...]()
         if problem.elements:
-            writes, workspaces = WAYS[parameters.way].kernels(
+            writes, workspaces = ALGORITHMS[parameters.algorithm].kernels(
                 problem, target, parameters.vector_width
             )
         fusion, _ = specialise(problem.segment)
@@ -134,7 +136,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
 
     def estimate(self, plan: ScatterPlan, target: Target) -> Estimate:
         """Return a price: the tensor copied, where that is, and the source read and written."""
-        scatter, way = plan.problem, WAYS[plan.parameters.way]
+        scatter, algorithm = plan.problem, ALGORITHMS[plan.parameters.algorithm]
         width = plan.parameters.vector_width
         copied = 0 if scatter.in_place else scatter.elements * _written_again(scatter)
         flops, sfu = work(scatter.fusion)
@@ -142,16 +144,17 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         copy = (
             None if scatter.in_place else Pointwise().estimate(_copy_plan(scatter, target), target)
         )
-        moved, scratch = traffic(scatter.segment), way.scratch(scatter)
+        moved, scratch = traffic(scatter.segment), algorithm.scratch(scatter)
         written = max(0, moved - (0 if copy is None else copy.bytes)) + copied
-        seconds = written / reach + scratch / (along if way.along_scratch else reach)
+        units = scatter.lines if algorithm.by_lines else scatter.elements
+        seconds = written / reach + scratch / (along if algorithm.along_scratch else reach)
         whole = Estimate(
             bytes=moved,
             workspace_bytes=scratch + copied,
             flops=flops,
             sfu=sfu,
             efficiency=(written + scratch) / seconds if seconds else along,
-            ctas=max(1, (scatter.lines if way.by_lines else scatter.elements) // width // THREADS),
+            ctas=max(1, units // width // THREADS),
             kernels=len(plan.kernels),
         )
         return whole if copy is None else _after_copy(whole, copy, target)

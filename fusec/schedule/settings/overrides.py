@@ -12,6 +12,7 @@ from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import whole_name
 from fusec.options import SCHEDULERS
 from fusec.schedule.registry import PlanningScheduler, find_scheduler, schedulers
+from fusec.schedule.settings.former import present
 from fusec.schedule.space import listing, setting_text
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.segmented import Segment, SegmentedFusion
@@ -30,7 +31,8 @@ def with_overrides(segmented: SegmentedFusion, target: Target) -> SegmentedFusio
         for override, segments in meant:
             for segment in segments:
                 if general == (segment.scheduler == override.of):
-                    _add(set_[segment.id], override, segment)
+                    for each in _present(override, segment.scheduler):
+                        _add(set_[segment.id], each, segment)
     if not any(set_.values()):
         return segmented
     segments = (_overridden(s, tuple(set_[s.id].values()), target) for s in segmented.segments)
@@ -49,8 +51,22 @@ def set_by_user(segment: Segment) -> dict[str, Setting]:
     return {o.name: o.value for o in segment.overrides}
 
 
+def _present(override: Override, scheduler: str) -> list[Override]:
+    """Return an override with the present names of its field and value."""
+    found = present(scheduler, override.name, override.value)
+    if found == {override.name: override.value}:
+        return [override]
+    written = f"{override.name}: {setting_text(override.value)}"
+    return [replace(override, name=n, value=v, written=written) for n, v in found.items()]
+
+
 def _add(known: dict[str, Override], override: Override, segment: Segment) -> None:
     other = known.get(override.name)
+    if other is not None and other.of == override.of and other.written != override.written:
+        former = next(filter(None, (override.written, other.written)))
+        message = f"`{override.name}` of `{override.of}` is set twice"
+        place = [f"`{former}` is its former name"]
+        raise FusecError(message, span=override.span, notes=place)
     differs = other is not None and segment.scheduler != other.of != override.of
     if other is not None and differs and _file(other.span) == _file(override.span):
         place = [f"`{other.of}` is also in {segment.name}, which sets {setting_text(other.value)}"]

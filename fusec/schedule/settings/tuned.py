@@ -9,13 +9,14 @@ from fusec.ir.annotations import Setting
 from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import PlanningScheduler, find_scheduler
+from fusec.schedule.settings.former import all_present
 from fusec.schedule.settings.overrides import as_stored
 from fusec.schedule.space import Parameters
 from fusec.schedule.summation import digest_at
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
-from fusec.tuned import Found, Store, Tuned, find, key_of
+from fusec.tuned import Entry, Store, Tuned, find, key_of
 
 MOST_DISTANCE = 4.0
 """Doublings of extents, in all, beyond which a measured schedule says nothing of a segment."""
@@ -47,31 +48,41 @@ def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment
             break
         if not found.entry.is_current:
             continue
-        offer = _offer(segment, found, scheduler, target)
+        entry = _with_present_names(found.entry)
+        offer = _offer(segment, entry, found.doublings, scheduler, target)
         if offer is not None:
             plan, estimate = offer
-            about = found.entry, found.doublings == 0, found.source
+            about = entry, found.doublings == 0, found.source
             tuned = Tuned(*about, _reordered(segment, plan, scheduler, target))
             return replace(segment, tuned=tuned, estimate=as_stored(segment, estimate))
     return segment
 
 
+def _with_present_names(entry: Entry) -> Entry:
+    settings = all_present(entry.scheduler, entry.parameters)
+    return entry if settings is entry.parameters else replace(entry, parameters=settings)
+
+
 def _offer(
-    segment: Segment, found: Found, scheduler: PlanningScheduler, target: Target
+    segment: Segment, entry: Entry, doublings: float, scheduler: PlanningScheduler, target: Target
 ) -> tuple[KernelPlan, Estimate] | None:
-    """Return a segment's plan with a record and its price, or None where it is not to be used."""
-    settings = found.entry.parameters
+    """Return a segment's plan with a record and its cost, or None where it is not to be used.
+
+    doublings: of extents between the sizes that were measured and those of the segment.
+    """
+    settings = entry.parameters
     if not are_fields(settings, segment, scheduler, target):
         return None
     offer = scheduler.offer(segment.fusion, target, settings)
     if isinstance(offer, Refusal) or is_requested(offer[0]):
         return None
-    if not found.doublings and found.entry.summation not in ("", _summation(segment, offer[0])):
+    is_exact = not doublings
+    if is_exact and entry.summation and entry.summation != _summation(segment, offer[0]):
         return None  # its kernels added in another order when they were measured
     first, estimate = segment.estimate, offer[1]
     if (
         first is not None
-        and found.doublings
+        and not is_exact
         and estimate.seconds(target) > DEARER * first.seconds(target)
     ):
         return None

@@ -161,7 +161,7 @@ struct PlainPipeline {
   static constexpr int kRows = 1;           // tiles of a cluster that share B
   static constexpr int kColumns = 1;        // tiles of a cluster that share A
   static constexpr bool kPingPong = false;  // two warpgroups alternate, each with its own tiles
-  static constexpr bool kJoined = false;    // dual GEMM: half of the columns belong to a second B
+  static constexpr bool kDual = false;    // dual GEMM: half of the columns belong to a second B
   static constexpr int kPanels = 1;         // loads per tile of A; 0: A is computed
   static constexpr bool kOnceA = false;     // A is read only once
   static constexpr bool kOnceB = false;     // B is read only once
@@ -180,7 +180,7 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
   constexpr bool kOnceB = Pipeline::kOnceB;
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
-  constexpr int kOfB = Pipeline::kJoined ? Config::kTileN / 2 : Config::kTileN;
+  constexpr int kOfB = Pipeline::kDual ? Config::kTileN / 2 : Config::kTileN;
   constexpr int kComputedBytes = Pipeline::kPanels == 0 ? Config::kATileBytes : 0;
   for (int step = first; step < last; ++step) {
     const int depth = step * Config::kTileK;
@@ -203,7 +203,7 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
           b_tile, b.map, &full[stage], b.position, depth / Pipeline::kPacked, b.batch,
           sharing</*kOfA=*/false, kRows, kColumns>());
     }
-    if constexpr (Pipeline::kJoined) {
+    if constexpr (Pipeline::kDual) {
       load_operand<kOfB, Config::kBKMajor, kRows, kOnceB>(
           b_tile + kOfB * 128, b.second, &full[stage], b.position, depth, b.batch,
           sharing</*kOfA=*/false, kRows, kColumns>());

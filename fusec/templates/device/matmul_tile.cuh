@@ -1,5 +1,5 @@
 // Maps the index of a CTA to an output tile of a batched GEMM. Tiles are traversed column by column
-// in raster groups of kBand tile rows, so that concurrent CTAs share rows of A and columns of B in
+// in raster groups of kRasterGroup tile rows, so that concurrent CTAs share rows of A and columns of B in
 // L2. `index` counts the tiles of all batches. Any thread of a CTA may call these functions.
 #pragma once
 
@@ -11,24 +11,24 @@ struct MatmulTile {
   int column;  // in tiles
 };
 
-template <int kBand>
+template <int kRasterGroup>
 __device__ __forceinline__ MatmulTile matmul_tile(int index, int tile_rows, int tile_columns) {
   const int tiles_per_batch = tile_rows * tile_columns;
   const int batch = index / tiles_per_batch;
   const int within_batch = index - batch * tiles_per_batch;
-  const int band = within_batch / (kBand * tile_columns);
-  const int within_band = within_batch - band * kBand * tile_columns;
-  const int rows_left = tile_rows - band * kBand;
-  const int band_rows = rows_left < kBand ? rows_left : kBand;
-  return {batch, band * kBand + within_band % band_rows, within_band / band_rows};
+  const int band = within_batch / (kRasterGroup * tile_columns);
+  const int within_band = within_batch - band * kRasterGroup * tile_columns;
+  const int rows_left = tile_rows - band * kRasterGroup;
+  const int band_rows = rows_left < kRasterGroup ? rows_left : kRasterGroup;
+  return {batch, band * kRasterGroup + within_band % band_rows, within_band / band_rows};
 }
 
 // The same for clusters of kRows x kColumns neighbouring tiles; `index` counts clusters, and `rank`
 // selects the tile in the cluster.
-template <int kBand, int kRows, int kColumns>
-__device__ __forceinline__ MatmulTile matmul_tile_of_pair(int index, int tile_rows,
+template <int kRasterGroup, int kRows, int kColumns>
+__device__ __forceinline__ MatmulTile matmul_tile_of_cluster(int index, int tile_rows,
                                                           int tile_columns, int rank) {
-  const MatmulTile first = matmul_tile<kBand>(index, (tile_rows + kRows - 1) / kRows,
+  const MatmulTile first = matmul_tile<kRasterGroup>(index, (tile_rows + kRows - 1) / kRows,
                                               (tile_columns + kColumns - 1) / kColumns);
   return {first.batch, first.row * kRows + rank % kRows, first.column * kColumns + rank / kRows};
 }

@@ -1,11 +1,11 @@
 // Main loop of a GEMV-like GEMM with small M and 8- or 4-bit integer weights B, analogous to
-// matmul_vector.cuh: B is streamed and converted to 16-bit floats in registers. A lane loads 16
+// matmul_gemv.cuh: B is streamed and converted to 16-bit floats in registers. A lane loads 16
 // bytes of a column of B and the same elements of K of its rows of A. With zero points and scales
 // per group of elements of K, weights are shifted and scaled, rounding at each step.
 #pragma once
 
 #include "block_scales.cuh"
-#include "matmul_vector.cuh"
+#include "matmul_gemv.cuh"
 #include "part_factors.cuh"
 #include "weights.cuh"
 

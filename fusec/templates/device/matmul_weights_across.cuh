@@ -4,7 +4,7 @@
 #pragma once
 
 #include "block_scales.cuh"
-#include "matmul_vector.cuh"
+#include "matmul_gemv.cuh"
 #include "part_factors.cuh"
 #include "weights.cuh"
 

@@ -123,11 +123,11 @@ __device__ __forceinline__ int warpgroup_number() {
 // call. kCount is a multiple of 8 from 24 to 256. ptxas ignores it unless the register count at
 // entry is known, so the kernel declares __launch_bounds__(threads, 1).
 template <int kCount>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void dealloc_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kCount));
 }
 template <int kCount>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void alloc_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kCount));
 }
 

@@ -113,7 +113,7 @@ static int launch(CUfunction function, int64_t x, int64_t y, int64_t z, unsigned
 }
 
 // Whether a run has given a stream work, and whether the caller's stream waits for it.
-typedef enum Progress { kIdle, kBusy, kJoined } Progress;
+typedef enum Progress { kIdle, kBusy, kDual } Progress;
 
 // The streams of a run, the caller's first.
 struct stream_rows_streams {
@@ -134,7 +134,7 @@ static int follow(Streams* streams, CUstream stream, int64_t other) {
   if (other > 0 && streams->progress[other] == kIdle) return STREAM_ROWS_OK;
   int error = cuda(cuEventRecord(streams->turn, streams->all[other]));
   if (error == STREAM_ROWS_OK) error = cuda(cuStreamWaitEvent(stream, streams->turn, 0));
-  if (error == STREAM_ROWS_OK && stream == streams->all[0]) streams->progress[other] = kJoined;
+  if (error == STREAM_ROWS_OK && stream == streams->all[0]) streams->progress[other] = kDual;
   return error;
 }
 

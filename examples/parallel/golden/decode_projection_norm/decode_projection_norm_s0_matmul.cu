@@ -15,41 +15,41 @@
 
 using Index = int;
 
-// Tile, stages and roles of this kernel, and where its shared memory holds what.
+// Tile, stages and warp roles, and the layout of shared memory.
 struct Config {
-  using T = fusec::bf16;                // of the operands in shared memory
+  using T = fusec::bf16;                // operands in shared memory
   static constexpr int kTileM = 16;     // rows of an output tile
   static constexpr int kTileN = 128;    // columns of an output tile
-  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 12;    // stages in flight
-  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapAB = true;                   // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 8;                      // of a thread that multiplies
-  static constexpr int kProducts = 1;                     // products that share a tile
-  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
-  static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
-  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
-  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
-  static constexpr int kResident = 1;                     // CTAs that an SM has room for
-  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
+  static constexpr bool kSwapAB = true;                        // columns of B are rows of wgmma
+  static constexpr int kAccumulators = 8;                      // per consumer thread
+  static constexpr int kProducts = 1;                          // GEMMs per tile
+  static constexpr int kMultipliers = 128 * kConsumers;        // consumer threads
+  static constexpr int kCluster = 2;                           // CTAs that split K
+  static constexpr int kOwned = kAccumulators / 4 / kCluster;  // quads per thread
+  static constexpr int kSlab = kOwned * kMultipliers;          // quads of a CTA's share
+  static constexpr int kResident = 1;                          // CTAs per SM
+  static constexpr int kRasterGroup = 8;                       // tile rows per raster group
+  static constexpr bool kAKMajor = true;                       // A is K-major, else M-major
+  static constexpr bool kBKMajor = true;                       // B is K-major, else N-major
 
   // Shared memory, in bytes.
-  // A's tile of a stage; B's follows.
+  // Tile of A in a stage; the tile of B follows.
   static constexpr int kATileBytes = kTileM * kTileK * 2;
-  // A stage.
+  // One stage.
   static constexpr int kStageBytes = kATileBytes + kTileN * kTileK * 2;
   // Floats from row to row of the tile of sums.
   static constexpr int kSumsPitch = kTileN + 4;
-  // Barriers, one per stage: its loads have landed.
+  // Barriers, one per stage: loads are complete.
   static constexpr int kFull = kStages * kStageBytes;
-  // Barriers, one per stage: all have read it.
+  // Barriers, one per stage: reads are complete.
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
-constexpr int kWidth = 4;  // neighbouring columns of one access
+constexpr int kWidth = 4;  // neighbouring columns per access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __cluster_dims__(Config::kCluster)
@@ -59,7 +59,7 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
                                          fusec::bf16* __restrict__ p_partial,
                                          fusec::i64 B) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  // The sums lie over the ring, which is empty by then.
+  // The partial sums reuse the memory of the ring after the main loop.
   float* const sums_tile = reinterpret_cast<float*>(shared);
   const int rank = fusec::cluster_rank();
   const int M = static_cast<int>(B);
@@ -78,10 +78,10 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
   const int work = blockIdx.x / Config::kCluster;
   const int tile_index = work / splits;
   const int turn = work % splits;
-  const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
+  const auto tile = fusec::matmul_tile<Config::kRasterGroup>(tile_index, tile_rows, tile_columns);
   const Index tile_m = tile.row * Config::kTileM;
   const Index tile_n = tile.column * Config::kTileN;
-  // Of all CTAs of the tile each has its part of K; in 64 bits, as steps * chunk may exceed 32.
+  // The CTAs of a tile divide K evenly; 64-bit, since steps * chunk may exceed 32 bits.
   const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
   const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;
   const fusec::i64 chunks = static_cast<fusec::i64>(splits) * Config::kCluster;
@@ -90,14 +90,14 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
 
   const bool is_consumer = threadIdx.x < Config::kMultipliers;
   if (is_consumer) {
-    float sums[Config::kSumsOwn] = {};
+    float accumulators[Config::kAccumulators] = {};
     int stage = 0;
     fusec::u32 parity = 0;
-    fusec::multiply_stages<Config>(sums, shared, first_step, last_step, stage, parity);
-    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
-    fusec::store_tile<Config>(sums_tile, sums);
+    fusec::multiply_stages<Config>(accumulators, shared, first_step, last_step, stage, parity);
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all warps have read the last stages
+    fusec::store_tile<Config>(sums_tile, accumulators);
   } else {
-    // The producer: one thread keeps kStages loads in flight.
+    // Producer: one thread keeps kStages loads in flight.
     if (threadIdx.x == Config::kMultipliers) {
       const int m = tile.row * Config::kTileM;
       const int n = tile.column * Config::kTileN;
@@ -110,14 +110,14 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster)
     __syncwarp();
   }
 
-  // The CTAs of a cluster sum their share of the tile over all ranks.
+  // Each CTA of a cluster sums its share of the tile over all CTAs.
   fusec::cluster_sync();
   float4 share[Config::kOwned];
   if (is_consumer) fusec::sum_over_cluster<Config>(share, sums_tile, rank);
-  fusec::cluster_sync();  // no CTA reads another's shared memory from here on
+  fusec::cluster_sync();  // no CTA reads another CTA's shared memory after this
   if (!is_consumer) return;
 
-  // The epilogue of neighbouring sums of row m, from column n on.
+  // Epilogue of kWidth neighbouring elements, starting at row m and column n.
   const auto finish = [&](Index m, Index n, const Sums& acc) {
     fusec::Vec<fusec::bf16, kWidth> p_partial_vec;
 #pragma unroll

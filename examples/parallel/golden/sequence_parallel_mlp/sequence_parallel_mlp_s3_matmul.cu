@@ -14,49 +14,49 @@
 
 using Index = int;
 
-// Tile, stages and roles of this kernel, and where its shared memory holds what.
+// Tile, stages and warp roles, and the layout of shared memory.
 struct Config {
-  using T = fusec::bf16;                // of the operands in shared memory
+  using T = fusec::bf16;                // operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
   static constexpr int kTileN = 192;    // columns of an output tile
-  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 5;     // stages in flight
-  static constexpr int kConsumers = 2;  // warpgroups with tiles of 128 rows; one more loads
+  static constexpr int kConsumers = 2;  // consumer warpgroups with tiles of 128 rows; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapAB = false;          // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 192;            // of a thread that multiplies
+  static constexpr bool kSwapAB = false;          // columns of B are rows of wgmma
+  static constexpr int kAccumulators = 192;       // per consumer thread
   static constexpr int kReaders = 4;              // warps that read a stage
-  static constexpr int kProducerRegisters = 24;   // of a thread that loads
-  static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
-  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = true;          // B is contiguous along K, else along N
+  static constexpr int kProducerRegisters = 24;   // per producer thread
+  static constexpr int kConsumerRegisters = 240;  // per consumer thread
+  static constexpr int kRasterGroup = 8;          // tile rows per raster group
+  static constexpr bool kAKMajor = true;          // A is K-major, else M-major
+  static constexpr bool kBKMajor = true;          // B is K-major, else N-major
 
   // Shared memory, in bytes.
-  // A's tile of a stage; B's follows.
+  // Tile of A in a stage; the tile of B follows.
   static constexpr int kATileBytes = kTileM * kTileK * 2;
-  // A stage.
+  // One stage.
   static constexpr int kStageBytes = kATileBytes + kTileN * kTileK * 2;
-  // Rows of a warp that are staged at a time.
+  // Rows per warp that are staged at a time.
   static constexpr int kStagedRows = 16;
-  // Columns of these.
+  // Columns that are staged at a time.
   static constexpr int kStagedColumns = 64;
-  // Elements from one such row to the next.
+  // Row pitch of staged rows, in elements.
   static constexpr int kStagedPitch = kStagedColumns + 8;
   // Rows of 16 bits.
   static constexpr int kStaged0 = kStages * kStageBytes;
-  // Barriers, one per stage: its loads have landed.
+  // Barriers, one per stage: loads are complete.
   static constexpr int kFull = kStaged0 + 4 * kConsumers * kStagedRows * kStagedPitch * 2;
-  // Barriers, one per stage: all have read it.
+  // Barriers, one per stage: reads are complete.
   static constexpr int kEmpty = kFull + kStages * 8;
 };
 
-// How stages are loaded and multiplied, where that is not the plain way.
+// Overrides of how stages are loaded and multiplied.
 struct Pipeline : fusec::PlainPipeline {
-  static constexpr bool kPingPong = true;  // warpgroups have tiles of their own, in turn
+  static constexpr bool kPingPong = true;  // two warpgroups alternate between tiles
 };
 
-constexpr int kWidth = 2;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns per access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
@@ -78,13 +78,13 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   __syncthreads();
 
   if (threadIdx.x >= 128 * Config::kConsumers) {
-    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
-    fusec::give_registers<Config::kProducerRegisters>();
+    // Producer: one thread keeps kStages loads in flight, across tiles.
+    fusec::dealloc_registers<Config::kProducerRegisters>();
     if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
       for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const auto tile = fusec::matmul_tile<Config::kRasterGroup>(index, tile_rows, tile_columns);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
         const fusec::TileSource a_rows = {&h_map, m, 0};
@@ -93,11 +93,11 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       }
     }
   } else {
-    fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::alloc_registers<Config::kConsumerRegisters>();
     fusec::bf16* const p_partial_rows =
         fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
     const auto p_partial_at = [&](Index m, Index n) { return p_partial + m * N + n; };
-    // The epilogue of neighbouring sums of row m, from column n on.
+    // Epilogue of kWidth neighbouring elements, starting at row m and column n.
     const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
       fusec::Vec<fusec::bf16, kWidth> p_partial_vec;
 #pragma unroll
@@ -114,14 +114,14 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::u32 parity = 0;
     if (warpgroup == 1) fusec::wait_for_first_tile<Config>(steps, stage, parity);
     for (int index = blockIdx.x + warpgroup * gridDim.x; index < tiles; index += 2 * gridDim.x) {
-      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const auto tile = fusec::matmul_tile<Config::kRasterGroup>(index, tile_rows, tile_columns);
       const Index tile_m = tile.row * Config::kTileM;
       const Index tile_n = tile.column * Config::kTileN;
-      float sums[Config::kSumsOwn];
-      fusec::multiply_stages<Config, Pipeline>(sums, shared, 0, steps, stage, parity);
+      float accumulators[Config::kAccumulators];
+      fusec::multiply_stages<Config, Pipeline>(accumulators, shared, 0, steps, stage, parity);
       fusec::skip_stages<Config>(steps, stage, parity);
       const auto visit = [&](int row, int column, int place, const Sums& acc) {
-        // Past the end of the result its last elements are recomputed, and not stored.
+        // Out of bounds, the last elements are recomputed and not stored.
         const Index m = min(tile_m + warp_m + row, M - 1);
         const Index n = min(tile_n + column, N - kWidth);
         finish(m, n, place, acc);
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         fusec::store_rows<Config>(p_partial_rows + place, p_partial_here,
                                   M - tile_m - warp_m - first_row, N - tile_n - first_column);
       };
-      fusec::visit_pairs<Config>(sums, visit, leave);
+      fusec::visit_pairs<Config>(accumulators, visit, leave);
     }
   }
 }

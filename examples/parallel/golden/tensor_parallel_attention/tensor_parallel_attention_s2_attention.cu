@@ -22,38 +22,38 @@ using Index = int;
 // Tiles, stages and roles of this kernel, and where its shared memory holds what.
 struct Config {
   using T = fusec::bf16;                     // of queries, keys, values and weights
-  static constexpr int kFeatures = 64;       // of a query, and of a key
-  static constexpr int kValueFeatures = 64;  // of a value
-  static constexpr int kRows = 64;           // queries of a tile
-  static constexpr int kKeys = 128;          // keys of a stage
+  static constexpr int kFeatures = 64;       // of queries and keys
+  static constexpr int kValueFeatures = 64;  // of values
+  static constexpr int kRows = 64;           // queries per tile
+  static constexpr int kKeys = 128;          // keys per stage
   static constexpr int kStages = 2;          // stages in flight
-  static constexpr int kConsumers = 1;       // warpgroups of 64 queries each; one more loads
-  static constexpr int kTurns = 1;           // that alternate at the tensor cores
+  static constexpr int kConsumers = 1;       // consumer warpgroups of 64 queries; one more loads
+  static constexpr int kTurns = 1;           // warpgroups that alternate
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kProducerRegisters = 40;   // of a thread that loads
-  static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
-  static constexpr bool kLastFirst = false;       // tiles of queries
+  static constexpr int kProducerRegisters = 40;   // per producer thread
+  static constexpr int kConsumerRegisters = 240;  // per consumer thread
+  static constexpr bool kLastFirst = false;       // the last tiles of queries come first
 
   // Shared memory, in bytes.
-  // The queries of a tile.
+  // Queries of a tile.
   static constexpr int kQueries = 0;
   // The first stage.
   static constexpr int kStage = kRows * kFeatures * 2;
-  // The keys of a stage; its values follow.
+  // Keys of a stage; its values follow.
   static constexpr int kKeyBytes = kKeys * kFeatures * 2;
-  // A stage.
+  // One stage.
   static constexpr int kStageBytes = kKeyBytes + kKeys * kValueFeatures * 2;
-  // Barrier: the queries have landed.
+  // Barrier: queries are loaded.
   static constexpr int kQueriesFull = kStage + kStages * kStageBytes;
-  // Barrier: all have multiplied them.
+  // Barrier: queries are no longer read.
   static constexpr int kQueriesEmpty = kQueriesFull + 8;
-  // Barriers, one per stage: its keys have landed.
+  // Barriers, one per stage: keys are loaded.
   static constexpr int kKeysFull = kQueriesEmpty + 8;
-  // Barriers, one per stage: all have multiplied them.
+  // Barriers, one per stage: keys are no longer read.
   static constexpr int kKeysEmpty = kKeysFull + kStages * 8;
-  // Barriers, one per stage: its values have landed.
+  // Barriers, one per stage: values are loaded.
   static constexpr int kValuesFull = kKeysEmpty + kStages * 8;
-  // Barriers, one per stage: all have multiplied them.
+  // Barriers, one per stage: values are no longer read.
   static constexpr int kValuesEmpty = kValuesFull + kStages * 8;
 };
 
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   fusec::AttentionPlace<Config::kStages> place;
   if (threadIdx.x >= 128 * Config::kConsumers) {
     // The producer: one thread loads queries, and keys and values ahead of the products.
-    fusec::give_registers<Config::kProducerRegisters>();
+    fusec::dealloc_registers<Config::kProducerRegisters>();
     if (threadIdx.x == 128 * Config::kConsumers) {
       for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
         const auto tile = fusec::attention_tile<Config::kLastFirst>(index, tile_rows, batches);
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     return;
   }
 
-  fusec::take_registers<Config::kConsumerRegisters>();
+  fusec::alloc_registers<Config::kConsumerRegisters>();
   const float scale = 0.125f;
   // The scores of query m and neighbouring keys from n on, of a batch,
   // but for the scale.

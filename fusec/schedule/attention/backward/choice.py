@@ -169,7 +169,7 @@ def _lay_out(
         ("kOwnedFull", 1, "barrier: owned rows are loaded"),
         ("kOwnedEmpty", 1, "barrier: owned rows are no longer read"),
         ("kFull", stages, "barriers, one per stage: loads are complete"),
-        ("kEmpty", stages, "barriers, one per stage: all reads are complete"),
+        ("kEmpty", stages, "barriers, one per stage: reads are complete"),
     ):
         at = listing.add(name, at, meaning) + count * BARRIER
     return int(at)

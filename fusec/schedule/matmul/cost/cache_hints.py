@@ -26,8 +26,8 @@ def streamed(
         return False, False
     if not target.l2 < moved <= MOST_TIMES * target.l2:
         return False, False
-    rows = -(-sizes.m // (p.tile_m * p.pair_rows))
-    columns = -(-sizes.n // (p.columns * p.pair_columns))
+    rows = -(-sizes.m // (p.tile_m * p.cluster_m))
+    columns = -(-sizes.n // (p.columns * p.cluster_n))
     return columns == 1, rows == 1
 
 

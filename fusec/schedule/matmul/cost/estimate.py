@@ -21,7 +21,7 @@ from fusec.schedule.matmul.hopper import (
 )
 from fusec.schedule.matmul.operands.computed import WRITERS
 from fusec.schedule.matmul.portable import SimtParameters
-from fusec.schedule.matmul.ranges import ranges
+from fusec.schedule.matmul.stream_k import ranges
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 from fusec.target.costs import MatmulCost
@@ -73,14 +73,14 @@ def _split_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> 
     )
     resident = max(1, int(filled) // p.ctas * p.ctas)
     steps = -(-needed.sizes.k // p.tile_k)
-    own = -(-steps // (p.cluster * p.splits))
+    own = -(-steps // (p.cluster_k * p.splits))
     epilogue = _epilogue_seconds(p, needed, target)
     if p.has_second:  # all SMs share it
         epilogue /= p.splits
-    tile = cost.tile_seconds + cost.cluster_rank_seconds * p.cluster + epilogue
+    tile = cost.tile_seconds + cost.cluster_rank_seconds * p.cluster_k + epilogue
     waves, rest = divmod(ctas, resident)
     taken = hand_off_seconds(p, tiles, cost) + (
-        cost.fp8_cluster_seconds if needed.is_narrow and p.cluster > 1 else 0
+        cost.fp8_cluster_seconds if needed.is_narrow and p.cluster_k > 1 else 0
     )
     for count, running in ((waves, resident), (1, rest)):
         if count and running:
@@ -175,7 +175,7 @@ def _step_seconds(
     rows, columns = min(p.tile_m, sizes.m), p.products * min(p.columns, sizes.n)
     (a, b), depth = needed.widths, p.tile_k
     # What a pair shares is asked for once.
-    asked = (rows * a * depth / p.pair_columns, columns * b * depth / p.pair_rows)
+    asked = (rows * a * depth / p.cluster_n, columns * b * depth / p.cluster_m)
     loaded = sum(asked)
     penalties = cost.line_penalties
     taken = sum(part * line_cost(needed, side, penalties) for side, part in enumerate(asked))
@@ -205,7 +205,7 @@ def _step_seconds(
 def _epilogue_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul
-    count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster
+    count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster_k
     flops, sfu = epilogue.operations(target)
     issued = flops / (target.flops / 2)
     special = sfu / target.special
@@ -220,12 +220,12 @@ def hand_off_seconds(p: SplitKParameters, tiles: int, cost: MatmulCost) -> float
 
 def _waiting_seconds(p: SplitKParameters, method: str, tiles: int, cost: MatmulCost) -> float:
     each = 2 if p.leaves_halves else 4
-    if method == "two_kernel":
+    if method == "two_pass":
         stored = tiles * p.splits * p.tile_m * p.tile_n * each
         return cost.second_kernel_seconds + stored / cost.workspace_rate
     if method in TURNS:
         return (p.splits - 1) * cost.serial_hand_off_seconds
-    slices = (1 if method == "parallel" else p.splits) * p.tile_m * p.tile_n * each / p.cluster
+    slices = (1 if method == "parallel" else p.splits) * p.tile_m * p.tile_n * each / p.cluster_k
     return cost.slice_arrival_seconds + slices / cost.slice_rate
 
 
@@ -233,7 +233,7 @@ def best_method(p: SplitKParameters, tiles: int, cost: MatmulCost) -> SplitKPara
     """Return a split with the method by which its clusters wait the least."""
     if p.splits == 1:
         return p
-    without = {*(TURNS if p.uses_setmaxnreg else ()), *(("two_kernel",) if p.joined else ())}
+    without = {*(TURNS if p.uses_setmaxnreg else ()), *(("two_pass",) if p.dual else ())}
     methods = [m for m in COMPARED_METHODS if m not in without]
     method = min(methods, key=lambda m: _waiting_seconds(p, m, tiles, cost))
     return p if method == p.split_method else replace(p, split_method=method)

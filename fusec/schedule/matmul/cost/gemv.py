@@ -15,7 +15,7 @@ def gemv_seconds(p: GemvParameters, needed: ProductWork, target: Target) -> floa
 
     Blocks that wait begin as others end, so that the last ones are not a wave of their own.
     """
-    sizes, cost = needed.sizes, target.cost.matmul_vector
+    sizes, cost = needed.sizes, target.cost.matmul_gemv
     blocks = sizes.tiles(p) * p.splits
     places = target.sms * p.resident
     running = min(blocks, places)

@@ -43,7 +43,7 @@ def persistent_seconds(p: PersistentParameters, needed: ProductWork, target: Tar
 
 def _stored_seconds(p: PersistentParameters, cost: MatmulWgmmaCost) -> float:
     """Return the seconds after a tile's products that it takes to store its sums."""
-    by = cost.staged_sum_seconds if p.staged else cost.exchanged_sum_seconds
+    by = cost.staged_sum_seconds if p.epilogue_smem else cost.exchanged_sum_seconds
     return by[p.vector_width] * p.sums
 
 
@@ -51,10 +51,10 @@ def _lines_stored(p: PersistentParameters, needed: ProductWork) -> float:
     """Return the bytes of memory's lines that are touched, once by each piece of a row."""
     stored = needed.stored
     columns = min(p.tile_n, MULTIPLIERS // 8)
-    if p.staged:
-        columns = staged_columns(p.columns, whole=stored.whole, joined=p.joined)
+    if p.epilogue_smem:
+        columns = staged_columns(p.columns, whole=stored.whole, dual=p.dual)
         # Neighbouring tiles fill the line between them together.
-        columns *= min(2, p.pair_columns) if stored.whole else 1
+        columns *= min(2, p.cluster_n) if stored.whole else 1
     piece = columns * stored.element
     return stored.bytes * (1 + (LINE - gcd(stored.begin, piece)) / piece)
 
@@ -76,14 +76,19 @@ class _Stage:
         ]
         within = [min(x, size) for x, size in zip(loaded, (sizes.m, sizes.n), strict=True)]
         # Of L2; what a cluster shares is asked for once.
-        shared, products = (p.pair_columns, p.pair_rows), (1, p.products)
+        shared, products = (p.cluster_n, p.cluster_m), (1, p.products)
         bytes_ = [
             depth * n * rows * width
             for n, rows, width in zip(products, within, needed.widths, strict=True)
         ]
         asked = [each / by for each, by in zip(bytes_, shared, strict=True)]
         wanted = _rows_in_flight(p, needed, p.resident_clusters(target) * p.ctas)
-        dearer = (1.0, cost.shared_a_penalty[needed.blocks[1] > 1] if p.multicast == "a" else 1.0)
+        dearer = (
+            1.0,
+            cost.shared_a_penalty[needed.blocks[1] > 1]
+            if (p.cluster_m, p.cluster_n) == (1, 2)
+            else 1.0,
+        )
         self.taken = sum(
             part * line_cost(needed, side, cost.line_penalties, extents[side])
             * (1 + cost.hot_row_limit / wanted[side]) * dearer[side]
@@ -109,7 +114,7 @@ class _Stage:
             sum(asked) / cost.tf32_rounding_rate if needed.is_tf32 else 0.0,
             latency / max(1, p.stages - 1),
         )
-        self.part = cost.dual_stage_share if p.joined else 1.0
+        self.part = cost.dual_stage_share if p.dual else 1.0
         self.powered = cost.power_limit * (cost.ping_pong_power_ratio if p.ping_pong else 1.0)
         self.alone = sum(part**cost.overlap_exponent for part in alone)
 
@@ -131,7 +136,7 @@ def _rows_in_flight(
     """Return the rows of A, and of B, that so many CTAs ask for at once."""
     sizes = needed.sizes
     down, across = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
-    rows = min(down, max(p.band, running / across))
+    rows = min(down, max(p.raster_group, running / across))
     columns = min(across, running / rows)
     return min(sizes.m, rows * p.tile_m), p.products * min(sizes.n, columns * p.columns)
 
@@ -147,9 +152,9 @@ def epilogue_seconds(p: PersistentParameters, needed: ProductWork, target: Targe
     flops, sfu = epilogue.operations(target)
     issued = flops / (target.flops / 2 * cost.epilogue_issue)
     special = sfu / target.special
-    waits = epilogue.reads > (epilogue.fetched if p.staged else 0)
+    waits = epilogue.reads > (epilogue.fetched if p.epilogue_smem else 0)
     turns = -(-count // (threads * p.vector_width)) if waits else 0
     busy = count * max(issued, special) * target.sms
     busy *= cost.tall_tile_penalty if epilogue.reads and p.tile_m > 128 else 1.0
-    busy *= cost.dual_epilogue_penalty if p.joined and not p.ping_pong else 1.0
+    busy *= cost.dual_epilogue_penalty if p.dual and not p.ping_pong else 1.0
     return busy + turns * cost.epilogue_load_seconds

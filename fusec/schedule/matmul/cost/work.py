@@ -24,7 +24,7 @@ _TOTAL = {True: 10.0, False: 11.0}
 """Operations for each result that is reduced along its row, or down its column."""
 _COMPUTED = 4.0
 """Operations of an element of A that is computed, beside its own: loads, and halves taken apart and
-put together (16 x 8192 x 8192 in kernel `vector`, 48.7 us)."""
+put together (16 x 8192 x 8192 in kernel `gemv`, 48.7 us)."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from fusec.schedule.matmul.kernel.scales import UNSCALED
 from fusec.schedule.matmul.portable import MmaParameters
 from fusec.schedule.matmul.problem import Product
 
-CONFIG_ROWS, CONFIG_COLUMNS = Name("Config::kPairRows"), Name("Config::kPairColumns")
+CONFIG_ROWS, CONFIG_COLUMNS = Name("Config::kClusterM"), Name("Config::kClusterN")
 
 
 def further(*arguments: Operand) -> Listed:
@@ -40,10 +40,10 @@ def pipeline(
     across = row if p.converted and not problem.b.k_major else 0
     last = "is read only once: L2 evict-first"
     members = (
-        (p.pair_rows > 1, integer("kRows", CONFIG_ROWS, "tiles of a cluster that share B")),
-        (p.pair_columns > 1, integer("kColumns", CONFIG_COLUMNS, "tiles of a cluster that share A")),
+        (p.cluster_m > 1, integer("kRows", CONFIG_ROWS, "tiles of a cluster that share B")),
+        (p.cluster_n > 1, integer("kColumns", CONFIG_COLUMNS, "tiles of a cluster that share A")),
         (in_turn, boolean("kPingPong", True, "two warpgroups alternate between tiles")),
-        (p.joined, boolean("kJoined", True, "half of the columns belong to a second B")),
+        (p.dual, boolean("kDual", True, "half of the columns belong to a second B")),
         (panels > 1, integer("kPanels", panels, "loads per tile of A, 64 elements of K each")),
         (panels == 0, integer("kPanels", 0, "A is computed")),
         (reads_a and once[0], boolean("kOnceA", True, f"A {last}")),

@@ -7,7 +7,7 @@ from fusec.ir.dtype import F32, DType
 from fusec.kernel.ctext import compute_type, storage_type
 from fusec.kernel.lowering.products import THREADS, boolean, integer, shared_memory, using
 from fusec.kernel.nodes import Grouped, Integer, Name, Statement, Type, operand, vector_of
-from fusec.schedule.matmul.choice import BAND, MatmulParameters
+from fusec.schedule.matmul.choice import RASTER_GROUP, MatmulParameters
 from fusec.schedule.matmul.cost.occupancy import ctas_per_sm
 from fusec.schedule.matmul.epilogue import sums_dtype
 from fusec.schedule.matmul.gemv import GemvParameters
@@ -36,13 +36,13 @@ def config(
     p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
 ) -> tuple[Statement, ...]:
     """Return the members of the struct, each with what it means."""
-    band = p.band if isinstance(p, PersistentParameters) else BAND
+    band = p.raster_group if isinstance(p, PersistentParameters) else RASTER_GROUP
     return (
         *_tile(p, problem),
         *_roles(p, problem, kernel, facts),
-        integer("kBand", band, "tile rows per raster group"),
-        boolean("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
-        boolean("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
+        integer("kRasterGroup", band, "tile rows per raster group"),
+        boolean("kAKMajor", problem.a.k_major, "A is K-major, else M-major"),
+        boolean("kBKMajor", problem.b.k_major, "B is K-major, else N-major"),
         *(shared_memory(spelled_layout(p, problem)) if kernel.layout.constants else ()),
     )
 
@@ -185,11 +185,11 @@ def _wgmma(p: PersistentParameters) -> list[Statement]:
     members = _hopper(p, consumers)
     if p.ctas > 1:
         count = {2: "two", 4: "four", 8: "eight"}[p.ctas]
-        shared = "an" if min(p.pair_rows, p.pair_columns) > 1 else "the other"
+        shared = "an" if min(p.cluster_m, p.cluster_n) > 1 else "the other"
         sides = f"tile columns; they share {shared} operand"
         members += [
-            integer("kPairRows", p.pair_rows, f"tile rows of a cluster of {count} CTAs"),
-            integer("kPairColumns", p.pair_columns, sides),
+            integer("kClusterM", p.cluster_m, f"tile rows of a cluster of {count} CTAs"),
+            integer("kClusterN", p.cluster_n, sides),
         ]
     if p.splits > 1:
         members.append(integer("kSplits", p.splits, "splits of K in the last wave"))
@@ -220,10 +220,10 @@ def _split_k(p: SplitKParameters, problem: Product, kernel: MatmulKernel) -> lis
     pairs, registers = list[Statement](), list[Statement]()
     if p.uses_setmaxnreg:
         registers = _moved(*_WEIGHED)
-    if p.multicast != "none":
+    if p.is_multicast:
         pairs = [
-            integer("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
-            integer("kPairColumns", p.pair_columns, "tile columns; they share an operand"),
+            integer("kClusterM", p.cluster_m, "tile rows of a cluster of two CTAs"),
+            integer("kClusterN", p.cluster_n, "tile columns; they share an operand"),
             integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
         ]
     if problem.computed is not None:
@@ -238,8 +238,8 @@ def _split_k(p: SplitKParameters, problem: Product, kernel: MatmulKernel) -> lis
         *registers,
         integer("kProducts", p.products, "GEMMs per tile"),
         integer("kMultipliers", operand(128) * "kConsumers", "consumer threads"),
-        integer("kCluster", p.cluster, "CTAs that split K and sum in shared memory"),
-        integer("kOwned", Name("kAccumulators") / 4 / "kCluster", "quads per thread of a CTA's share"),
+        integer("kCluster", p.cluster_k, "CTAs that split K"),
+        integer("kOwned", Name("kAccumulators") / 4 / "kCluster", "quads per thread"),
         integer("kSlab", Name("kOwned") * "kMultipliers", "quads of a CTA's share"),
         integer("kResident", ctas_per_sm(p, kernel.layout.bytes), "CTAs per SM"),
     ]

@@ -15,16 +15,16 @@ from fusec.schedule.plan import Kernel, SizeArgument
 
 RESERVED = frozenset([
     "Config", "Index", "K", "M", "N", "Pipeline", "Sums", "ZeroPoints", "a_offset", "a_part",
-    "a_rows", "a_scales",
-    "a_stride_k", "a_stride_m", "acc", "acc2", "all_depth", "all_rows", "b_columns", "b_offset",
-    "b_part", "b_scales", "b_stride_k", "b_stride_n", "b_zero_values", "b_zeros", "batch",
-    "batches", "block", "chunk", "chunks", "column", "columns", "e", "finish", "first_column",
-    "first_row", "first_step", "group", "groups", "held", "i", "index", "is_consumer", "is_last",
-    "is_mine", "accumulators", "kBlockAccumulators", "kWidth", "last_step", "leave", "m", "n", "owner", "pairs", "parity",
-    "part", "place", "rank", "reduced", "row", "semaphore", "share", "shared", "slab", "slices",
-    "slot", "splits", "stage", "steps", "sums", "sums_tile", "thread_m", "thread_n", "ticket_slot",
-    "tile", "tile_columns", "tile_index", "tile_m", "tile_n", "tile_rows", "tiles", "turn", "unit",
-    "units", "visit", "visit_part", "warp", "warp_m", "warp_n", "warpgroup", "work",
+    "a_rows", "a_scales", "a_stride_k", "a_stride_m", "acc", "acc2", "accumulators",
+    "all_depth", "all_rows", "b_columns", "b_offset", "b_part", "b_scales", "b_stride_k",
+    "b_stride_n", "b_zero_values", "b_zeros", "batch", "batches", "block", "chunk", "chunks",
+    "column", "columns", "e", "finish", "first_column", "first_row", "first_step", "group",
+    "groups", "held", "i", "index", "is_consumer", "is_last", "is_mine", "kBlockAccumulators",
+    "kWidth", "last_step", "leave", "m", "n", "owner", "pairs", "parity", "part", "place",
+    "rank", "reduced", "row", "semaphore", "share", "shared", "slab", "slices", "slot",
+    "splits", "stage", "steps", "sums", "sums_tile", "thread_m", "thread_n", "ticket_slot",
+    "tile", "tile_columns", "tile_index", "tile_m", "tile_n", "tile_rows", "tiles", "turn",
+    "unit", "units", "visit", "visit_part", "warp", "warp_m", "warp_n", "warpgroup", "work",
 ])  # fmt: skip
 """Names that the templates give to their own constants and variables."""
 STREAMED = frozenset([

@@ -45,11 +45,11 @@ from fusec.kernel.nodes import (
     operand,
 )
 from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.matmul.dual import find_products
 from fusec.schedule.matmul.epilogue import SECOND_SUMS, SUMS
 from fusec.schedule.matmul.family import MatmulPlan
 from fusec.schedule.matmul.gemv import GemvParameters
 from fusec.schedule.matmul.hopper import PersistentParameters
-from fusec.schedule.matmul.joined import find_products
 from fusec.schedule.matmul.kernel.arguments import further, loop, pipeline, row_distance, scaled_by
 from fusec.schedule.matmul.kernel.computed import computed_nodes
 from fusec.schedule.matmul.kernel.config import config, sums_type
@@ -107,7 +107,7 @@ class MatmulNodes:
     config: the members of its `Config`. constants: declarations of M, N, K and of what else of the
     sizes and strides is no parameter. offsets: lines that define `a_offset` and `b_offset`, in
     elements, from `tile.batch` or the group. computed: what makes A, where it does not lie in
-    memory; second_map: the map of the B of a joined product, if there is one. groups: what cuts the
+    memory; second_map: the map of the B of a dual product, if there is one. groups: what cuts the
     product into groups, by rows or by elements of K; with them the constants are `all_rows` or
     `all_depth` in place of M or K, and `groups` with those of rows.
     """
@@ -324,7 +324,7 @@ def _store_test(context: Context) -> Expression | str:
     inside.
     """
     problem, p = context.problem, context.parameters
-    rows, columns = p.tile_m * p.pair_rows, p.columns * p.pair_columns
+    rows, columns = p.tile_m * p.cluster_m, p.columns * p.cluster_n
     if Facts.proven(problem.m, rows) and Facts.proven(problem.n, columns):
         return ""
     return Binary("&&", Binary("<", ROW, ROWS), Binary("<", COLUMN, COLUMNS))

@@ -93,7 +93,7 @@ class EpilogueNodes:
     are several: `parameters` declares them, `position` gives them. Loads and stores run once;
     statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
     staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory; sums:
-    the names of the sums, two where products are joined; totals: what is reduced tile by tile.
+    the names of the sums, two where products are dual; totals: what is reduced tile by tile.
     store_kinds: of each output that is stored, how its store stays inside the result; stored_under:
     the test for those that are guarded.
     """
@@ -129,5 +129,5 @@ class EpilogueNodes:
     def visits(self) -> str:
         """Return the function that goes over what is staged of a tile."""
         if len(self.sums) > 1:
-            return "visit_joined_pairs"
+            return "visit_dual_pairs"
         return "visit_elements" if self.width == 1 else "visit_pairs"

@@ -70,8 +70,11 @@ def zero_points(problem: Product) -> tuple[Statement, ...]:
     rows, groups = (2 if zeros.packed == axis else 1 for axis in ("row", "depth"))
     added = zeros.added + lift(problem)
     members = (
-        (rows > 1, integer("kRowsOfByte", rows, "a byte holds the zero points of two rows")),
-        (groups > 1, integer("kGroupsOfByte", groups, "a byte holds the zero points of two groups")),
+        (rows > 1, integer("kRowsOfByte", rows, "zero points of two rows per byte")),
+        (
+            groups > 1,
+            integer("kGroupsOfByte", groups, "zero points of two groups per byte"),
+        ),
         (zeros.flipped != 0, integer("kFlip", zeros.flipped, "mask of inverted bits")),
         (added != 0, integer("kAdded", added, "added to each zero point")),
     )

@@ -67,7 +67,7 @@ class ReductionParameters(RowsParameters):
     grid_reduce: str = FIRST_METHOD
     unrolled: int = UNROLLED
     streaming: bool = False
-    partials: str = field(default=PARTIALS[0], metadata={"omitted": True})
+    workspace_dtype: str = field(default=PARTIALS[0], metadata={"omitted": True})
     free: ClassVar = (
         VECTOR_WIDTH,
         Field("threads_x", THREADS, "threads along the contiguous dim"),
@@ -91,7 +91,7 @@ class ReductionParameters(RowsParameters):
         TILE_ROWS,
         Field("streaming", (False, True), "whether inputs are evicted from L2 first"),
         Field(
-            "partials",
+            "workspace_dtype",
             PARTIALS,
             "type of partial results in the workspace: `f32` (f64 for f64), or `half`, the "
             "16-bit type of the result",
@@ -126,7 +126,10 @@ class ReductionParameters(RowsParameters):
     @property
     def requested(self) -> frozenset[str]:
         """Return the fields whose values only a schedule of the user's selects."""
-        fields = [("grid_reduce", self.method.on_request), ("partials", self.partials == "half")]
+        fields = [
+            ("grid_reduce", self.method.on_request),
+            ("workspace_dtype", self.workspace_dtype == "half"),
+        ]
         return frozenset(name for name, asked in fields if asked)
 
     @property

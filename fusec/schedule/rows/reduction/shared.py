@@ -41,7 +41,7 @@ def check_method(problem: RowsProblem, p: ReductionParameters, target: Target) -
                 f"{node.output.dtype.compute} (`{node.output.name}`); {_others(problem)} can"
             )
             return Refusal(rule, because)
-    return _no_half_partials(problem, p) if p.partials == "half" else None
+    return _no_half_partials(problem, p) if p.workspace_dtype == "half" else None
 
 
 def _combines(method: GridMethod, node: Node) -> bool:
@@ -73,7 +73,7 @@ def reduced_nodes(problem: RowsProblem) -> list[Node]:
 
 def _no_half_partials(problem: RowsProblem, p: ReductionParameters) -> Refusal | None:
     """Return why partial results cannot have 16 bits, or None."""
-    rule = "partials"
+    rule = "workspace_dtype"
     if p.splits == 1:
         return Refusal(rule, "with one block per result there are no partial results")
     if p.method.halves is HalfPartials.NEVER:
@@ -98,7 +98,7 @@ def _no_half_partials(problem: RowsProblem, p: ReductionParameters) -> Refusal |
 def order_of(problem: RowsProblem, p: ReductionParameters) -> PlannedOrder:
     """Return the order of a kernel's sums, which have one type where their parts have 16 bits."""
     rows, half = problem.rows, ""
-    if p.partials == "half":
+    if p.workspace_dtype == "half":
         half = stored_dtype(reduced_nodes(problem)[0], p).name
     arrives = p.method.order is CombineOrder.ARRIVAL
     in_memory = None
@@ -122,7 +122,7 @@ def stored_dtype(node: Node, p: ReductionParameters) -> DType:
     Maxima and minima that an instruction combines are unsigned integers in the order of the values.
     """
     dtype = node.output.dtype
-    if p.partials == "half":
+    if p.workspace_dtype == "half":
         return dtype
     if p.in_bulk and node.op.combine is not None and node.op.combine.is_extremum:
         return {4: U32, 8: U64}[dtype.compute.size]

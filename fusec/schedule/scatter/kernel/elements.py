@@ -77,10 +77,10 @@ class ScatterNodes:
 
 def nodes_of(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterNodes:
     """Return the statements of a kernel that writes at places that are data."""
-    scatter, way, step = plan.problem, plan.parameters.way, kernel.step
+    scatter, algorithm, step = plan.problem, plan.parameters.algorithm, kernel.step
     making = _Making(plan, kernel)
     target_text = making.target()
-    in_order = way == "sorted" or (way == "compared" and scatter.adds)
+    in_order = algorithm == "sorted" or (algorithm == "compared" and scatter.adds)
     writes = step not in ("clear", "claim")
     if step == "win":
         making.leave()
@@ -94,7 +94,7 @@ def nodes_of(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterNodes:
             making.write(node, making.sum if in_order else source_text)
     if not writes:
         making.claim()
-    order = making.order() if way == "sorted" else None
+    order = making.order() if algorithm == "sorted" else None
     take = making.emitter.take
     source_lines = making.lines(WRITE)
     written = making.lines(WRITE + 1)
@@ -122,7 +122,7 @@ class _Making:
     def __init__(self, plan: ScatterPlan, kernel: StepKernel[str]) -> None:
         scatter = plan.problem
         self.scatter, self.kernel, self.step = scatter, kernel, kernel.step
-        self.way = plan.parameters.way
+        self.algorithm = plan.parameters.algorithm
         self.width = 1 if kernel.step in ("clear", "claim") else plan.parameters.vector_width
         self.lane: Operand = "v" if self.width > 1 else 0
         self.sum = item("sums", self.lane)
@@ -239,13 +239,13 @@ class _Making:
         to = linearize(self._target(), scatter.fusion.effects.strides(output))
         kind = storage_type(output.dtype)
         buffer = scatter.fusion.effects.buffer(output)
-        sums = self.scatter.adds and self.way != "elements"
+        sums = self.scatter.adds and self.algorithm != "elements"
         if self.width > 1:
             self._store_vector(buffer, to, value, output.dtype, sums)
             return
         name, address = Name(identifier(buffer)), emitter.index(to, WRITE + 1)
         place = Element(name, address)
-        if self.scatter.adds and self.way == "elements":
+        if self.scatter.adds and self.algorithm == "elements":
             line = Evaluate(call("fusec::atomic_add", Pointer(name, address), value))
         else:
             value = convert(self.type, place) + value if sums else value

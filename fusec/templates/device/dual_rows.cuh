@@ -10,7 +10,7 @@ namespace fusec {
 // Calls visit(row, column, place, acc, acc2) for the pairs of both products at each position; leave
 // is that of visit_places. Called by one warp.
 template <class Config, class Visit, class Leave>
-__device__ __forceinline__ void visit_joined_pairs(
+__device__ __forceinline__ void visit_dual_pairs(
     const float (&accumulators)[Config::kAccumulators], const Visit& visit, const Leave& leave) {
   const auto of_pair = [&](int i, int, int row, int column, int place) {
     const int j = i + Config::kColumns / 2;

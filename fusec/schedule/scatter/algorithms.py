@@ -1,4 +1,4 @@
-"""The ways to write a scatter's source: what each can do, its kernels and its scratch memory."""
+"""The algorithms of a scatter: what each can do, its kernels and its scratch memory."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Launches = tuple[list[Kernel], tuple[Workspace, ...]]
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to write the source.
+class Algorithm:
+    """An algorithm of a scatter.
 
     trouble: why a scatter cannot be written so, or None; kernels: those that write, by vectors of
     so many lines, with their workspaces; scratch: bytes of workspaces that they move; by_lines:
@@ -59,13 +59,13 @@ def _check_lines(scatter: Scatter) -> Refusal | None:
 
 def _check_compared(scatter: Scatter) -> Refusal | None:
     if not scatter.in_place:
-        return Refusal("way", "the compare algorithm needs a tensor that is written in place")
+        return Refusal("algorithm", "the compare algorithm needs a tensor that is written in place")
     return None
 
 
 def _check_winners(scatter: Scatter) -> Refusal | None:
     if scatter.adds:
-        return Refusal("way", "a sum has no last writer")
+        return Refusal("algorithm", "a sum has no last writer")
     return Refusal("size", "more than 2^31 positions") if scatter.places > INT32_MAX else None
 
 
@@ -89,8 +89,8 @@ def _check_sorted(scatter: Scatter) -> Refusal | None:
     return None if dtype.is_float else Refusal("dtype", f"{dtype} is exact in any order")
 
 
-READ_AFTER = Refusal("way", "what is computed of a sum needs all of its elements at once")
-NOT_ADDED = Refusal("way", "not a sum: the last element must be written")
+READ_AFTER = Refusal("algorithm", "what is computed of a sum needs all of its elements at once")
+NOT_ADDED = Refusal("algorithm", "not a sum: the last element must be written")
 
 
 def widest_vector(scatter: Scatter) -> int:
@@ -99,13 +99,13 @@ def widest_vector(scatter: Scatter) -> int:
     return next(w for w in (8, 4, 2, 1) if w * size <= VECTOR_BYTES and scatter.takes_vectors(w))
 
 
-def check_vectors(scatter: Scatter, way: str, width: int) -> Refusal | None:
-    """Return why a way cannot write vectors of so many lines, or None."""
+def check_vectors(scatter: Scatter, algorithm: str, width: int) -> Refusal | None:
+    """Return why an algorithm cannot write vectors of so many lines, or None."""
     if width == 1:
         return None
-    if way == "elements":
+    if algorithm == "elements":
         return Refusal("access", "sums in arrival order are added one by one")
-    if way == "winners" and not (scatter.in_place and scatter.of_slices):
+    if algorithm == "winners" and not (scatter.in_place and scatter.of_slices):
         return Refusal("access", "each line has its own claims")
     return check_access(width, widest_vector(scatter))
 
@@ -191,8 +191,8 @@ def _order(scatter: Scatter, target: Target) -> tuple[KernelPlan, Value]:
         nodes.append(make_node("cast", [index], {"dtype": key}, [name]))
         index = nodes[-1].output
     axis = 0 if of_slices(scatter.node) else scatter.axis
-    ways = {"dim": axis, "descending": False, "stable": True}
-    nodes.append(make_node("argsort", [index], ways, [fresh_name(taken, "order")]))
+    attributes = {"dim": axis, "descending": False, "stable": True}
+    nodes.append(make_node("argsort", [index], attributes, [fresh_name(taken, "order")]))
     order = nodes[-1].output
     fusion = needed(scatter.source.with_nodes(nodes), (Output(order),))
     return Sorts().build(with_used_inputs(fusion), target), order
@@ -222,10 +222,10 @@ def _sorted_bytes(scatter: Scatter) -> int:
     return 100 * scatter.sorted_elements
 
 
-WAYS: Mapping[str, Way] = {
-    "lines": Way(_check_lines, _by_lines, by_lines=True),
-    "elements": Way(_check_elements, _by_elements),
-    "winners": Way(_check_winners, _by_claims, _claimed_bytes),
-    "sorted": Way(_check_sorted, _by_order, _sorted_bytes, along_scratch=True),
-    "compared": Way(_check_compared, _by_comparing),
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "lines": Algorithm(_check_lines, _by_lines, by_lines=True),
+    "elements": Algorithm(_check_elements, _by_elements),
+    "winners": Algorithm(_check_winners, _by_claims, _claimed_bytes),
+    "sorted": Algorithm(_check_sorted, _by_order, _sorted_bytes, along_scratch=True),
+    "compared": Algorithm(_check_compared, _by_comparing),
 }

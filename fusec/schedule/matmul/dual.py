@@ -1,4 +1,4 @@
-"""Two products of one operand whose results are joined, in one kernel."""
+"""Two products of one operand whose results are dual, in one kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusec.ir.graph import Fusion, Node, Output, needed_nodes
 from fusec.schedule.matmul.epilogue import find_epilogue
 from fusec.schedule.matmul.hopper import HopperParameters
 from fusec.schedule.matmul.operands.operand import Operand
-from fusec.schedule.matmul.problem import Joined, Product, find_product
+from fusec.schedule.matmul.problem import Dual, Product, find_product
 from fusec.schedule.matmul.totals import Total, find_totals, without_totals
 
 BLOCK = 64
@@ -16,7 +16,7 @@ BLOCK = 64
 
 
 def find_products(fusion: Fusion) -> Product | Refusal:
-    """Return the product of a segment, or two that are joined, or why it is neither."""
+    """Return the product of a segment, or two that are dual, or why it is neither."""
     totals = find_totals(fusion)
     if not totals:
         return _found(fusion)
@@ -36,7 +36,7 @@ def find_products(fusion: Fusion) -> Product | Refusal:
 def _no_total(product: Product, total: Total) -> Refusal | None:
     """Return why a product's kernel cannot reduce its results tile by tile, or None."""
     name = total.node.output.name
-    if product.joined is not None or product.cuts:
+    if product.dual is not None or product.cuts:
         return Refusal("totals", f"`{name}` reduces results of a grouped or dual GEMM")
     homes, sums = product.domain.homes, product.epilogue.sums
     if homes[total.value] != homes[sums] or len(product.column_axes) != 1:
@@ -66,7 +66,7 @@ def _found(fusion: Fusion) -> Product | Refusal:
     domain = find_domain(epilogue.fusion, epilogue.sums)
     if isinstance(domain, Refusal):
         return domain
-    return replace(first, epilogue=epilogue, domain=domain, joined=Joined(nodes[1], second.b))
+    return replace(first, epilogue=epilogue, domain=domain, dual=Dual(nodes[1], second.b))
 
 
 def _alone(fusion: Fusion, node: Node) -> Fusion:
@@ -93,24 +93,24 @@ def _why_separate(first: Product, second: Product) -> str:
 
 
 def _layout(operand: Operand) -> tuple[object, ...]:
-    """Return what the second operands of joined products have in common."""
+    """Return what the second operands of dual products have in common."""
     batch = [atom for atom, _ in operand.batch.terms]
     return (operand.k_major, operand.buffer.dtype, batch, operand.cut)
 
 
-def join_multiple(pair_rows: int, *, is_k_major: bool) -> int:
-    """Return of what the columns of a tile of two joined products are a multiple.
+def join_multiple(cluster_m: int, *, is_k_major: bool) -> int:
+    """Return of what the columns of a tile of two dual products are a multiple.
 
     is_k_major: whether neighbours along K are neighbours in the memory of B.
     """
     by = 16 if is_k_major else 2 * BLOCK
-    return max(by, 16 * pair_rows) if pair_rows > 1 else by
+    return max(by, 16 * cluster_m) if cluster_m > 1 else by
 
 
 def no_columns_of_two(p: HopperParameters, problem: Product) -> Refusal | None:
     """Return why a tile has not the columns of two products, or None."""
-    by = join_multiple(p.pair_rows, is_k_major=problem.b.k_major)
-    if problem.joined is not None and p.tile_n % by:
+    by = join_multiple(p.cluster_m, is_k_major=problem.b.k_major)
+    if problem.dual is not None and p.tile_n % by:
         because = f"{p.tile_n} columns of a dual GEMM are not a multiple of {by}"
         return Refusal("tile", because)
     return None

@@ -35,8 +35,8 @@ FUSIONS = {
 def plan_of(fusion: Fusion, sms: int, **wanted: Setting) -> MatmulPlan:
     """Return the plan of a GPU of so many SMs, whose ranges these are."""
     gpu = replace(target.find("sm_90a"), sms=sms)
-    fields = {"kernel": "split_k", "tile_n": 128, "stages": 3, "cluster": 1, "splits": 2}
-    return Matmul().build(fusion, gpu, {**fields, "split_method": "ranges", **wanted})
+    fields = {"kernel": "split_k", "tile_n": 128, "stages": 3, "cluster_k": 1, "splits": 2}
+    return Matmul().build(fusion, gpu, {**fields, "split_method": "stream_k", **wanted})
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_ranges_are_taken_where_a_last_wave_is_ragged(
     ("fusion", "changes", "because"),
     [
         (weighted(64, 28672, 512), {"splits": 3}, "splits of 2"),
-        (weighted(64, 28672, 512), {"cluster": 2}, "no clusters"),
-        (weighted(64, 28672, 512), {"partials": "half"}, "has f32 partial sums"),
+        (weighted(64, 28672, 512), {"cluster_k": 2}, "no clusters"),
+        (weighted(64, 28672, 512), {"workspace_dtype": "half"}, "has f32 partial sums"),
         (
             weighted(64, 28672, 512),
-            {"kernel": "vector", "tile_m": 16, "tile_n": 32},
-            "kernel `vector` supports only `slices`",
+            {"kernel": "gemv", "tile_m": 16, "tile_n": 32},
+            "kernel `gemv` supports only `slices`",
         ),
     ],
 )

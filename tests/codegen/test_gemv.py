@@ -26,8 +26,8 @@ HOPPER = target.find("sm_90a")
 
 def streamed(fusion: Fusion, **wanted: object) -> MatmulPlan:
     """Return the plan of a stream with some of its parameters given."""
-    plan = plan_of(fusion, "vector", **wanted)
-    assert plan.kernels[0].template == "matmul_vector"
+    plan = plan_of(fusion, "gemv", **wanted)
+    assert plan.kernels[0].template == "matmul_gemv"
     assert isinstance(plan, Plan)
     return plan
 
@@ -130,11 +130,11 @@ def test_without_a_barrier_sums_are_read_before_they_are_there(tmp_path: Path) -
 )
 def test_what_does_not_stream_is_refused(fusion: Fusion, why: str) -> None:
     with pytest.raises(Unsupported, match=why):
-        plan_of(fusion, "vector")
+        plan_of(fusion, "gemv")
 
 
 STREAM = {
-    "kernel": "vector", "tile_m": 8, "tile_n": 16, "stages": 1, "cluster": 1, "splits": 1,
+    "kernel": "gemv", "tile_m": 8, "tile_n": 16, "stages": 1, "cluster_k": 1, "splits": 1,
     "split_method": "slices", "vector_width": 1,
 }  # fmt: skip
 
@@ -145,8 +145,8 @@ STREAM = {
         ({"tile_m": 64}, "does not support tile_m 64; it supports 8, 16, 32"),
         ({"tile_n": 128}, "does not support tile_n 128; it supports 16, 32, 64"),
         ({"stages": 3}, "supports 1, 2 or 4 stages, not 3"),
-        ({"cluster": 2}, "supports only `slices`"),
-        ({"splits": 2, "split_method": "two_kernel"}, "supports only `slices`"),
+        ({"cluster_k": 2}, "supports only `slices`"),
+        ({"splits": 2, "split_method": "two_pass"}, "supports only `slices`"),
         ({"splits": 9}, "9 CTAs share 8 steps along K"),
         ({"tile_m": 32, "tile_n": 64}, "shared memory has 1024"),
         ({"tile_m": 8, "tile_n": 64, "stages": 4}, "words for loads in flight"),
@@ -166,9 +166,9 @@ def test_what_a_stream_has_not_is_refused(wanted: dict[str, Any], why: str) -> N
 @pytest.mark.parametrize("rows", [1, 4, 8])
 def test_few_rows_take_the_stream(rows: int, dtype: DType) -> None:
     plan = Matmul().build(product(rows, 8192, 8192, dtype=dtype), HOPPER)
-    assert plan.parameters.kernel == "vector"
+    assert plan.parameters.kernel == "gemv"
 
 
 def test_many_rows_do_not() -> None:
     plan = Matmul().build(product(128, 8192, 8192), HOPPER)
-    assert plan.parameters.kernel != "vector"
+    assert plan.parameters.kernel != "gemv"

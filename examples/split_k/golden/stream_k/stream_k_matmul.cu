@@ -1,15 +1,15 @@
-// ranges_matmul: The steps along K of all tiles are divided evenly among the SMs; two add up a
+// stream_k_matmul: The steps along K of all tiles are divided evenly among the SMs; two add up a
 //   tile.
-// Source: ranges.yaml
+// Source: stream_k.yaml
 //   9: y = linear(x, cast(w, bf16) * scale)
 // Schedule: 256 x 20480 x 8192 in tiles of 256 x 128, bulk copies into wgmma, K split over ranges
 //   of all tiles' steps, one for each CTA.
 #include "block_scales.cuh"
 #include "matmul_converted.cuh"
 #include "matmul_hopper.cuh"
-#include "matmul_ranges.cuh"
 #include "matmul_semaphores.cuh"
 #include "matmul_share.cuh"
+#include "matmul_stream_k.cuh"
 #include "matmul_tile.cuh"
 #include "named_barrier.cuh"
 #include "tma.cuh"
@@ -20,64 +20,64 @@
 
 using Index = int;
 
-// Tile, stages and roles of this kernel, and where its shared memory holds what.
+// Tile, stages and warp roles, and the layout of shared memory.
 struct Config {
-  using T = fusec::bf16;                   // of the operands in shared memory
+  using T = fusec::bf16;                   // operands in shared memory
   static constexpr int kTileM = 256;       // rows of an output tile
   static constexpr int kTileN = 128;       // columns of an output tile
-  static constexpr int kTileK = 64;        // depth of a stage
-  using W = fusec::i8;                     // of B's elements in memory
-  using Codes = fusec::Bytes<T>;           // as halves
-  static constexpr bool kScaled = false;   // each group of K has scales of its own
-  static constexpr bool kLowered = false;  // and zero points
-  static constexpr int kGroup = 128;       // elements of K that share them
+  static constexpr int kTileK = 64;        // elements of K per stage
+  using W = fusec::i8;                     // elements of B in memory
+  using Codes = fusec::Bytes<T>;           // their conversion to 16-bit floats
+  static constexpr bool kScaled = false;   // scales per group of elements of K
+  static constexpr bool kLowered = false;  // zero points per group
+  static constexpr int kGroup = 128;       // elements of K per group
   static constexpr int kStages = 5;        // stages in flight
-  static constexpr int kConsumers = 2;     // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kConsumers = 2;     // consumer warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapAB = true;                   // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 128;                    // of a thread that multiplies
-  static constexpr int kProducerRegisters = 40;           // of a thread that loads
-  static constexpr int kConsumerRegisters = 232;          // of a thread that multiplies
-  static constexpr int kProducts = 1;                     // products that share a tile
-  static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
-  static constexpr int kCluster = 1;                      // CTAs that sum along K in shared memory
-  static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
-  static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
-  static constexpr int kResident = 1;                     // CTAs that an SM has room for
-  static constexpr int kBand = 8;                         // tile rows walked together, for the L2
-  static constexpr bool kAKMajor = true;                  // A is contiguous along K, else along M
-  static constexpr bool kBKMajor = true;                  // B is contiguous along K, else along N
+  static constexpr bool kSwapAB = true;                        // columns of B are rows of wgmma
+  static constexpr int kAccumulators = 128;                    // per consumer thread
+  static constexpr int kProducerRegisters = 40;                // per producer thread
+  static constexpr int kConsumerRegisters = 232;               // per consumer thread
+  static constexpr int kProducts = 1;                          // GEMMs per tile
+  static constexpr int kMultipliers = 128 * kConsumers;        // consumer threads
+  static constexpr int kCluster = 1;                           // CTAs that split K
+  static constexpr int kOwned = kAccumulators / 4 / kCluster;  // quads per thread
+  static constexpr int kSlab = kOwned * kMultipliers;          // quads of a CTA's share
+  static constexpr int kResident = 1;                          // CTAs per SM
+  static constexpr int kRasterGroup = 8;                       // tile rows per raster group
+  static constexpr bool kAKMajor = true;                       // A is K-major, else M-major
+  static constexpr bool kBKMajor = true;                       // B is K-major, else N-major
 
   // Shared memory, in bytes.
-  // A's tile of a stage; B's follows.
+  // Tile of A in a stage; the tile of B follows.
   static constexpr int kATileBytes = kTileM * kTileK * 2;
-  // A stage.
+  // One stage.
   static constexpr int kStageBytes = kATileBytes + kTileN * kTileK;
   // Floats from row to row of the tile of sums.
   static constexpr int kSumsPitch = kTileN + 4;
-  // Barriers, one per stage: its loads have landed.
+  // Barriers, one per stage: loads are complete.
   static constexpr int kFull = kStages * kStageBytes;
-  // Barriers, one per stage: all have read it.
+  // Barriers, one per stage: reads are complete.
   static constexpr int kEmpty = kFull + kStages * 8;
-  // Slices before this CTA's.
+  // Number of slices stored before.
   static constexpr int kArrived = kEmpty + kStages * 8;
 };
 
-// How stages are loaded and multiplied, where that is not the plain way.
+// Overrides of how stages are loaded and multiplied.
 struct Pipeline : fusec::PlainPipeline {
-  static constexpr bool kOnceB = true;  // B is read once: it is the first to leave L2
+  static constexpr bool kOnceB = true;  // B is read only once: L2 evict-first
 };
 
-constexpr int kWidth = 4;  // neighbouring columns of one access
+constexpr int kWidth = 4;  // neighbouring columns per access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
-    ranges_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                  const __grid_constant__ fusec::TensorMap w_map,
-                  const fusec::bf16* __restrict__ scale,
-                  fusec::bf16* __restrict__ y,
-                  float* partials,
-                  fusec::u32* arrivals) {
+    stream_k_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                    const __grid_constant__ fusec::TensorMap w_map,
+                    const fusec::bf16* __restrict__ scale,
+                    fusec::bf16* __restrict__ y,
+                    float* partials,
+                    fusec::u32* arrivals) {
   extern __shared__ __align__(1024) unsigned char shared[];
   constexpr int M = 256;
   constexpr int N = 20480;
@@ -95,14 +95,15 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   const auto range = fusec::step_range(tile_rows * tile_columns, steps);
 
   if (threadIdx.x >= Config::kMultipliers) {
-    fusec::give_registers<Config::kProducerRegisters>();
+    fusec::dealloc_registers<Config::kProducerRegisters>();
     if (threadIdx.x < Config::kMultipliers + 32) {
-      // The producer: one thread keeps kStages loads in flight within a part.
+      // Producer: one thread keeps kStages loads in flight within a part.
       int stage = 0;
       fusec::u32 parity = 1;
       for (int at = range.begin; at < range.end;) {
         const auto part = range.part(at);
-        const auto tile = fusec::matmul_tile<Config::kBand>(part.tile, tile_rows, tile_columns);
+        const auto tile =
+            fusec::matmul_tile<Config::kRasterGroup>(part.tile, tile_rows, tile_columns);
         if (at > range.begin) fusec::wait_for_ring<Config>();
         at += part.last - part.first;
         if (threadIdx.x % 32 == 0) {
@@ -119,23 +120,23 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     return;
   }
 
-  fusec::take_registers<Config::kConsumerRegisters>();
+  fusec::alloc_registers<Config::kConsumerRegisters>();
   int stage = 0;
   fusec::u32 parity = 0;
   for (int at = range.begin; at < range.end;) {
     const auto part = range.part(at);
-    const auto tile = fusec::matmul_tile<Config::kBand>(part.tile, tile_rows, tile_columns);
+    const auto tile = fusec::matmul_tile<Config::kRasterGroup>(part.tile, tile_rows, tile_columns);
     at += part.last - part.first;
     const Index tile_m = tile.row * Config::kTileM;
     const Index tile_n = tile.column * Config::kTileN;
-    float sums[Config::kSumsOwn] = {};
-    fusec::multiply_converted<Config, Pipeline>(sums, shared, part.first, part.last, stage, parity,
-                                                fusec::Unscaled{}, fusec::Unscaled{});
-    // The sums of a part lie over the ring, which is empty by then.
+    float accumulators[Config::kAccumulators] = {};
+    fusec::multiply_converted<Config, Pipeline>(accumulators, shared, part.first, part.last, stage,
+                                                parity, fusec::Unscaled{}, fusec::Unscaled{});
+    // The partial sums reuse the memory of the ring after the main loop.
     float* const sums_tile = reinterpret_cast<float*>(shared) + fusec::unknown_zero();
-    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all have read the last stages
-    fusec::store_tile<Config>(sums_tile, sums);
-    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all sums are in the tile
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all warps have read the last stages
+    fusec::store_tile<Config>(sums_tile, accumulators);
+    fusec::named_barrier_sync<Config::kMultipliers>(1);  // all partial sums are in the tile
     float4 share[Config::kOwned];
     fusec::read_tile<Config>(share, sums_tile);
     if (at < range.end) fusec::free_ring<Config>();
@@ -148,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
           fusec::is_second<Config>(share, slices, arrivals + part.border(), slot, part.number());
     }
     if (is_mine) {
-      // The epilogue of neighbouring sums of row m, from column n on.
+      // Epilogue of kWidth neighbouring elements, starting at row m and column n.
       const auto finish = [&](Index m, Index n, const Sums& acc) {
         const auto scale_vec = fusec::load_readonly<kWidth>(scale + n);
         fusec::Vec<fusec::bf16, kWidth> y_vec;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "computed_rows.cuh"
-#include "matmul_vector.cuh"
+#include "matmul_gemv.cuh"
 
 namespace fusec {
 

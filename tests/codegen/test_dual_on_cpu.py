@@ -32,9 +32,9 @@ def joined(m: int, n: int, k: int, by: str = SWIGLU, *, along: bool = True) -> F
 @pytest.mark.parametrize(
     ("fusion", "changes"),
     mostly_nightly([
-        (joined(136, 136, 136, RESIDUAL, along=False), {**PLAIN, "tile_n": 128, "multicast": "b"}),
-        (joined(300, 72, 136), {**TURNS, "tile_n": 64, "tile_m": 128, "multicast": "b"}),
-        (joined(600, 72, 136), {**PLAIN, "multicast": "4x1"}),
+        (joined(136, 136, 136, RESIDUAL, along=False), {**PLAIN, "tile_n": 128, "cluster_m": 2}),
+        (joined(300, 72, 136), {**TURNS, "tile_n": 64, "tile_m": 128, "cluster_m": 2}),
+        (joined(600, 72, 136), {**PLAIN, "cluster_m": 4}),
     ], 3, 1),
 )  # fmt: skip
 def test_joined_products(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
@@ -42,8 +42,9 @@ def test_joined_products(fusion: Fusion, changes: dict[str, object], tmp_path: P
 
 
 SPLIT = {
-    "kernel": "split_k", "tile_m": 16, "tile_n": 128, "stages": 4, "cluster": 1, "splits": 1,
-    "split_method": "slices", "multicast": "none", "staged": False, "ping_pong": False,
+    "kernel": "split_k", "tile_m": 16, "tile_n": 128, "stages": 4, "cluster_k": 1, "splits": 1,
+    "split_method": "slices", "cluster_m": 1, "cluster_n": 1, "epilogue_smem": False,
+    "ping_pong": False,
 }  # fmt: skip
 DOWN = {**SPLIT, "tile_m": 128, "tile_n": 64}
 
@@ -53,15 +54,15 @@ DOWN = {**SPLIT, "tile_m": 128, "tile_n": 64}
     mostly_nightly(
         [
             (joined(13, 72, 264), SPLIT),
-            (joined(13, 200, 264, RESIDUAL), {**SPLIT, "tile_n": 256, "cluster": 2}),
+            (joined(13, 200, 264, RESIDUAL), {**SPLIT, "tile_n": 256, "cluster_k": 2}),
             (joined(61, 136, 528, along=False), {**SPLIT, "tile_m": 64, "splits": 3}),
             (
                 joined(130, 72, 528),
                 {**SPLIT, "tile_m": 64, "splits": 2, "split_method": "serial_tma"},
             ),
-            (joined(100, 72, 264, RESIDUAL), {**DOWN, "cluster": 4}),
-            (joined(300, 72, 264), {**DOWN, "multicast": "b", "splits": 2}),
-            (joined(100, 136, 264, along=False), {**DOWN, "tile_n": 128, "multicast": "a"}),
+            (joined(100, 72, 264, RESIDUAL), {**DOWN, "cluster_k": 4}),
+            (joined(300, 72, 264), {**DOWN, "cluster_m": 2, "splits": 2}),
+            (joined(100, 136, 264, along=False), {**DOWN, "tile_n": 128, "cluster_n": 2}),
         ],
         3,
     ),
@@ -100,4 +101,4 @@ def test_wrong_split_joined_products_are_seen(name: str, tmp_path: Path) -> None
 
 def test_slices_of_joined_products_are_not_added_elsewhere() -> None:
     with pytest.raises(FusecError, match="does not support a dual GEMM"):
-        plan_of(joined(29, 72, 528), **{**SPLIT, "splits": 2, "split_method": "two_kernel"})
+        plan_of(joined(29, 72, 528), **{**SPLIT, "splits": 2, "split_method": "two_pass"})
