@@ -50,7 +50,7 @@ struct BlockScales {
     const int length = are_rows ? (kTileRows + kRows - 1) / kRows : end - begin;
     const int runs = are_rows ? end - begin : (kTileRows + kRows - 1) / kRows;
     const int each = are_rows || depth_stride == 1 ? kSector : 1;
-    const int parts = (length + each - 2) / each + 1;  // the last starts at the last of a run
+    const int parts = (length + each - 2) / each + 1;  // the last starts at the end of a run
     for (int i = own; i < runs * parts; i += count) {
       const int run = i / parts;
       const int within = i % parts * each < length ? i % parts * each : length - 1;

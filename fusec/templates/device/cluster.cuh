@@ -54,7 +54,7 @@ __device__ __forceinline__ float4 cluster_load(const float4* pointer, u32 rank) 
 }
 
 // Sends words to the location of `to` in block `rank`. They have arrived when the current phase of
-// the barrier at the location of `arrived` there completes, which must expect four bytes per word.
+// the barrier at the location of `arrived` there completes; it must expect four bytes per word.
 template <int kWords>
 __device__ __forceinline__ void cluster_send(Vec<u32, kWords>* to, const Vec<u32, kWords>& words,
                                              Barrier* arrived, u32 rank) {

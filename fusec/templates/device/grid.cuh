@@ -92,7 +92,7 @@ __device__ __forceinline__ void spin_until(const u32* flag, u32 value) {
   while (load_acquire(flag) != value) guard.wait();
 }
 
-// Waits until the semaphore has the block's turn. Called by all threads of the block.
+// Waits until the semaphore equals `turn`. Called by all threads of the block.
 __device__ __forceinline__ void wait_turn(const u32* semaphore, u32 turn) {
   if (is_first_thread()) spin_until(semaphore, turn);
   __syncthreads();

@@ -47,8 +47,8 @@ struct Barrier {
   }
 
   // Arrives at the barrier at the same address in block `rank` of the cluster. Only bulk copies and
-  // wgmma access the data that it guards: a release at cluster scope, which flushes caches for
-  // ordinary accesses, takes longer than a stage of a GEMM.
+  // wgmma access the data that it guards, so it omits a release at cluster scope, which flushes
+  // caches and takes longer than a stage of a GEMM.
   __device__ __forceinline__ void arrive_at(u32 rank) {
     asm volatile(
         "{\n"
