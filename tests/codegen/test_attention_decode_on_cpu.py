@@ -89,7 +89,7 @@ MUTANTS = {
     "values are not shown to other lanes": ("    __syncwarp();\n    add_values", "    add_values"),
     "values are not waited for": ("copy_wait<2 * Config::kStages - 2>();", ""),
     "a stage is filled early": ("stage == 0 ? Config::kStages - 1 : stage - 1", "stage"),
-    "warps leave parts in rings in use": ("__syncthreads();  // of all warps", "// of all warps"),
+    "warps leave parts in rings in use": ("__syncthreads();  // all warps", "// all warps"),
     "parts are read early": ("  if (!fusec::last_block(", "  if (split != 1 && fusec::last_block("),
     "a part is left out": ("part < kParts)", "part < kParts - 1)"),
     "queries are not waited for": ("    __syncthreads();\n  } else {", "  } else {"),

@@ -33,6 +33,8 @@ __device__ void floats(void* data) {
 extern "C" __global__ void kernel(void* data) {
   floats<float>(data);
   floats<double>(data);
+  float* values = static_cast<float*>(data);
+  values[0] = fusec::divide(values[1], values[2]);
   integers<fusec::i8>(data);
   integers<fusec::i16>(data);
   integers<fusec::i32>(data);

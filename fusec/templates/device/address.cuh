@@ -1,4 +1,4 @@
-// Addresses of shared memory as PTX wants them: 32 bits, in the shared window.
+// Addresses of shared memory as PTX instructions take them: 32 bits, in the shared window.
 #pragma once
 
 #include "storage.cuh"

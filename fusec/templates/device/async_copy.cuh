@@ -1,6 +1,6 @@
-// cp.async (sm_80): each thread copies from global to shared memory without passing through
-// registers. Copies since the last copy_commit form a group; copy_wait<N> waits until at most N
-// groups of this thread are in flight, and a barrier after it shows the data to the other threads.
+// cp.async (sm_80): each thread copies from global to shared memory without staging in registers.
+// Copies since the last copy_commit form a group; copy_wait<N> waits until at most N groups of this
+// thread are pending, and a barrier after it makes the data visible to other threads.
 #pragma once
 
 #include "address.cuh"
@@ -8,7 +8,7 @@
 
 namespace fusec {
 
-// 16 bytes, past L1. Both addresses are multiples of 16.
+// Copies 16 bytes, bypassing L1. Both addresses are 16-byte aligned.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
@@ -16,7 +16,7 @@ __device__ __forceinline__ void copy_async_16(void* shared, const void* global) 
                : "memory");
 }
 
-// 16 bytes, or zeros where `inside` is false; the global address is then not read.
+// Copies 16 bytes, or writes zeros if `inside` is false; the global address is then not read.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -24,7 +24,7 @@ __device__ __forceinline__ void copy_async_16(void* shared, const void* global, 
                : "memory");
 }
 
-// The same of what is read once and row after row: L2 fetches whole lines of 128 bytes.
+// The same for rows that are read once, in order: L2 prefetches whole 128-byte lines.
 __device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* global,
                                                       bool inside) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
@@ -33,7 +33,7 @@ __device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* 
                : "memory");
 }
 
-// The same, with a policy of l2_policy.cuh.
+// The same with a cache policy of l2_policy.cuh.
 __device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* global, bool inside,
                                                       u64 policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;"
@@ -42,7 +42,8 @@ __device__ __forceinline__ void copy_async_16_of_line(void* shared, const void* 
                : "memory");
 }
 
-// 4 or 8 bytes through L1, zeros where `inside` is false; both addresses are multiples of kBytes.
+// Copies 4 or 8 bytes through L1, or writes zeros if `inside` is false. Both addresses are aligned
+// to kBytes.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(void* shared, const void* global, bool inside) {
   static_assert(kBytes == 4 || kBytes == 8);

@@ -1,10 +1,11 @@
-// Attention over tiles of keys by TMA and wgmma on 16-bit operands. One thread loads the queries of
-// a tile and, through a ring of stages, keys and values; each warpgroup of the others has 64
-// queries: it multiplies them by a tile of keys, makes weights of the scores, and multiplies these,
-// from registers, by the values, while the products of the next tile of keys run already. `Config`
-// is the struct at the top of a kernel. Tiles of keys are taken from the last to the first.
-// In shared memory queries and keys are panels of 64 features, values panels of 64 of theirs; in
-// each a row is 128 bytes, swizzled. Panels begin at multiples of 1024 bytes.
+// Attention over tiles of keys, by TMA and wgmma on 16-bit operands. One producer thread loads the
+// queries of a tile and, through a ring of stages, keys and values. Each consumer warpgroup has 64
+// queries: it multiplies them by a tile of keys, turns the scores into softmax weights, and
+// multiplies these, from registers, by the values, while the QK GEMM of the next tile already runs.
+// `Config` is the struct at the top of the kernel. Tiles of keys are processed from the last to the
+// first.
+// In shared memory, queries and keys are panels of 64 features, values panels of 64 value features.
+// A row of a panel is 128 bytes, with the 128-byte swizzle. Panels are aligned to 1024 bytes.
 #pragma once
 
 #include "attention_scores.cuh"
@@ -16,21 +17,22 @@
 
 namespace fusec {
 
-// Which tile of queries a CTA works on.
+// The tile of queries that a CTA processes.
 struct AttentionTile {
   int batch;
   int row;  // in tiles
 };
 
-// All tiles of a batch in turn, or the last ones of all batches first: under a causal mask these
-// see most keys.
+// Maps an index to a tile: batch by batch, or the last tiles of all batches first, since under a
+// causal mask these attend to the most keys.
 template <bool kLastFirst>
 __device__ __forceinline__ AttentionTile attention_tile(int index, int rows, int batches) {
   if constexpr (kLastFirst) return {index % batches, rows - 1 - index / batches};
   return {index / rows, index % rows};
 }
 
-// The keys that some of several queries see, and those that all of them see.
+// The keys [begin, end) that at least one of several queries attends to, and the keys [all_begin,
+// all_end) that all of them attend to.
 struct KeyRange {
   int begin;
   int end;
@@ -47,7 +49,7 @@ struct KeyRange {
   }
 };
 
-// Tiles of keys that a tile of queries looks at: `first` to before `last`.
+// The tiles of keys [first, last) that a tile of queries attends to.
 struct KeyTiles {
   int first;
   int last;
@@ -60,7 +62,8 @@ __device__ __forceinline__ KeyTiles key_tiles(KeyRange seen) {
   return {first, last};
 }
 
-// Where in the ring the next stage is, and the parity of its barriers; of the queries' too.
+// Position in the ring: the next stage and the parity of its barriers, and that of the queries'
+// barriers.
 template <int kStages>
 struct AttentionPlace {
   int stage = 0;
@@ -77,7 +80,7 @@ __device__ __forceinline__ Barrier* barriers_at(unsigned char* shared, int place
   return reinterpret_cast<Barrier*>(shared + place);
 }
 
-// One thread: all barriers; the block's barrier follows.
+// Initializes all barriers. Called by one thread, before a barrier of the CTA.
 template <class Config>
 __device__ __forceinline__ void init_attention(unsigned char* shared) {
   barriers_at(shared, Config::kQueriesFull)->init(1);
@@ -91,15 +94,15 @@ __device__ __forceinline__ void init_attention(unsigned char* shared) {
   fence_barrier_init();
 }
 
-// What of an operand is loaded: its map, and the indices along the map's two batch axes.
+// The source of an operand: its tensor map, and the indices along the map's two batch axes.
 struct AttentionSource {
   const TensorMap* map;
   int inner;
   int outer;
 };
 
-// One thread: kRows rows of kFeatures features from row `row` on, panel by panel. What lies beyond
-// the tensor arrives as zeros and counts as bytes.
+// Loads kRows rows of kFeatures features, starting at `row`, panel by panel. Called by one thread.
+// Out-of-bounds elements are zero-filled and still count as transferred bytes.
 template <int kRows, int kFeatures>
 __device__ __forceinline__ void load_panels(unsigned char* to, AttentionSource from, int row,
                                             Barrier* full) {
@@ -112,7 +115,7 @@ __device__ __forceinline__ void load_panels(unsigned char* to, AttentionSource f
   }
 }
 
-// The loading thread: all that a tile of queries from `row` on needs.
+// Producer thread: loads all operands of the tile of queries that starts at `row`.
 template <class Config>
 __device__ __forceinline__ void load_attention(unsigned char* shared, AttentionSource queries,
                                                AttentionSource keys, AttentionSource values,
@@ -137,7 +140,7 @@ __device__ __forceinline__ void load_attention(unsigned char* shared, AttentionS
   }
 }
 
-// One warpgroup: s = 64 queries times the keys of a stage. Asynchronous.
+// s = Q K^T for 64 queries and the keys of a stage. Called by one warpgroup, asynchronous.
 template <class Config>
 __device__ __forceinline__ void multiply_keys(float (&s)[Config::kKeys / 2],
                                               const unsigned char* queries,
@@ -151,7 +154,7 @@ __device__ __forceinline__ void multiply_keys(float (&s)[Config::kKeys / 2],
   }
 }
 
-// One warpgroup: sums += weights times the values of a stage. Asynchronous.
+// sums += weights * V for the values of a stage. Called by one warpgroup, asynchronous.
 template <class Config>
 __device__ __forceinline__ void multiply_values(float (&sums)[Config::kValueFeatures / 2],
                                                 const u32 (&weights)[Config::kKeys / 16][4],
@@ -164,9 +167,9 @@ __device__ __forceinline__ void multiply_values(float (&sums)[Config::kValueFeat
   }
 }
 
-// A warpgroup, all threads: over all tiles of keys, sums = weights times values, where the weights
-// are what `rows` makes of scores. score(s, key) makes scores of the products with the tile of keys
-// from `key` on, but for their positive scale.
+// Consumer, all threads of a warpgroup: sums = weights * V over all tiles of keys, where `rows`
+// computes the weights from scores. score(s, key) turns the products with the tile of keys that
+// starts at `key` into scores, except for their positive scale.
 template <class Config, class Score>
 __device__ __forceinline__ void attention_mainloop(float (&sums)[Config::kValueFeatures / 2],
                                                    SoftmaxRows& rows, unsigned char* shared,
@@ -200,7 +203,7 @@ __device__ __forceinline__ void attention_mainloop(float (&sums)[Config::kValueF
   score(s, (tiles.last - 1) * Config::kKeys);
   bool grown = rows.push(s, scale_log2);
 
-  // Of the products with values that run still: the stage to hand back when they have ended.
+  // The stage of the PV GEMM in flight, released when that GEMM has finished.
   int running = -1;
   const auto end_values = [&] {
     wgmma_wait<0>();
@@ -213,9 +216,9 @@ __device__ __forceinline__ void attention_mainloop(float (&sums)[Config::kValueF
     }
   };
   for (int tile = tiles.last - 2; tile >= tiles.first; --tile) {
-    // The GEMMs of these keys overlap those of the previous values, and these overlap the softmax.
-    // Both are waited for in another iteration than the softmax, or the compiler would put the
-    // wait before it.
+    // The QK GEMM of this tile overlaps with the PV GEMM of the previous one, which overlaps with
+    // the softmax. The PV GEMM is waited for in the next iteration: in this one, the compiler would
+    // move the wait before the softmax.
     end_values();
     running = place.stage;
     values_full[running].wait(place.parity);

@@ -1,22 +1,22 @@
-// The backward of attention by TMA and wgmma on 16-bit operands: a walk. A CTA owns rows of one
-// side (keys and values, or queries and gradients), 64 to each warpgroup, and tiles of the other
-// side pass through a ring of stages. Of each tile a warpgroup computes both products with its own
-// rows, weights of these, and adds weights times rows of the tile, from registers: nothing that it
-// computes goes through shared memory. `Config` is the struct at the top of a kernel. In shared
-// memory all operands are panels of 64 features; in each a row is 128 bytes, swizzled. Panels begin
-// at multiples of 1024 bytes.
+// Backward pass of attention, by TMA and wgmma on 16-bit operands. A CTA owns rows of one side
+// (keys and values, or queries and output gradients), 64 per warpgroup, and walks over tiles of the
+// other side, which pass through a ring of stages. For each tile a warpgroup computes both GEMMs
+// with its own rows, derives weights from the products, and accumulates weights times rows of the
+// tile, with the weights in registers: no intermediate result goes through shared memory. `Config`
+// is the struct at the top of the kernel. In shared memory all operands are panels of 64 features;
+// a row of a panel is 128 bytes, with the 128-byte swizzle. Panels are aligned to 1024 bytes.
 #pragma once
 
 #include "attention.cuh"
 
 namespace fusec {
 
-// An exponent of e as one of 2.
+// Converts an exponent of base e to base 2.
 __device__ __forceinline__ float exponent_of_two(float exponent) { return exponent * kLog2E; }
 
-// The tiles that a CTA owns: those of a batch in turn, or (kDescending) by their work, most first,
-// those of all batches together. Every other round of the CTAs is dealt backwards, so that none has
-// the longest tile of each.
+// The tiles that a CTA owns: batch by batch, or (kDescending) those of all batches by descending
+// work. Every other round is assigned to the CTAs in reverse order, so that no CTA has the longest
+// tile of every round.
 template <bool kDescending, bool kLastFirst>
 struct OwnedTiles {
   int rows;
@@ -35,34 +35,35 @@ struct OwnedTiles {
   }
 };
 
-// Of one side: its first operand (queries, keys) and its second one (gradients, values).
+// The operands of one side: its first (queries or keys) and its second one (gradients or values).
 struct WalkSources {
   AttentionSource first;
   AttentionSource second;
 };
 
-// Lanes of a warp that hand a stage back when all have read it: in debug builds each does so for
-// itself, since racecheck does not follow the warp's barrier in front of one lane's arrival.
+// Lanes of a warp that arrive to release a stage after all lanes have read it. In debug builds each
+// lane does so, since racecheck does not track the warp's barrier before the arrival of a single
+// lane.
 #ifdef FUSEC_DEBUG
 constexpr int kHandingLanes = 32;
 #else
 constexpr int kHandingLanes = 1;
 #endif
 
-// One thread: all barriers; the block's barrier follows.
+// Initializes all barriers. Called by one thread, before a barrier of the CTA.
 template <class Config>
 __device__ __forceinline__ void init_walk(unsigned char* shared) {
   barriers_at(shared, Config::kOwnedFull)->init(1 + Config::kPulls);
   barriers_at(shared, Config::kOwnedEmpty)->init(4 * Config::kConsumers);
   for (int s = 0; s < Config::kStages; ++s) {
-    // Both operands, and the values of queries where the lanes of a warp compute these.
+    // Both operands, and the values of queries if the lanes of a producer warp compute them.
     barriers_at(shared, Config::kFull)[s].init(2 + 32 * Config::kOfKeys);
     barriers_at(shared, Config::kEmpty)[s].init(4 * Config::kConsumers * kHandingLanes);
   }
   fence_barrier_init();
 }
 
-// The loading thread: all that the rows from `row` on need.
+// Producer thread: loads all operands of the rows that start at `row`.
 template <class Config>
 __device__ __forceinline__ void load_walk(unsigned char* shared, WalkSources own,
                                           WalkSources others, int row, KeyTiles tiles,
@@ -95,14 +96,14 @@ __device__ __forceinline__ void clear(float (&values)[kCount]) {
   for (int i = 0; i < kCount; ++i) values[i] = 0.0f;
 }
 
-// Where a stage has the values of its queries: kQueryCount for each, those of one kind together.
+// Returns the values of a stage's queries: kQueryCount per query, those of one kind contiguous.
 template <class Config>
 __device__ __forceinline__ float* query_values_of(unsigned char* shared, int stage) {
   return reinterpret_cast<float*>(shared + Config::kQueryValues) +
          stage * (Config::kQueryCount * Config::kOthers);
 }
 
-// A warp of the producer: compute(m, values) for the queries of all tiles.
+// Producer warp: stores the values that compute(m, values) returns for the queries of all tiles.
 template <class Config, class Compute>
 __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTiles tiles,
                                                    AttentionPlace<Config::kStages>& place,
@@ -118,14 +119,14 @@ __device__ __forceinline__ void stage_query_values(unsigned char* shared, KeyTil
 #pragma unroll
       for (int k = 0; k < Config::kQueryCount; ++k) to[k * Config::kOthers + query] = values[k];
     }
-    barriers_at(shared, Config::kFull)[place.stage].arrive();  // each lane, for what it wrote
+    barriers_at(shared, Config::kFull)[place.stage].arrive();  // each lane, for its own writes
     place.advance();
   }
 }
 
-// Of all elements that a thread has of the products with a stage, the weights. weigh(i, half,
-// column) makes that of element i: of its first own row or (half 1) of the one 8 further, and of
-// the stage's row `column`. Where keys are owned, it is given the values of that query as well.
+// Computes the weights of all products of a thread with a stage. weigh(i, half, column) returns the
+// weight of element i: of the thread's first own row or (half 1) the one 8 rows further, and of row
+// `column` of the stage. If the CTA owns keys, it also receives the values of that query.
 template <class Config, class Weigh>
 __device__ __forceinline__ void weigh_products(float (&weights)[Config::kOthers / 2],
                                                unsigned char* shared, int stage,
@@ -155,7 +156,7 @@ __device__ __forceinline__ void weigh_products(float (&weights)[Config::kOthers 
   }
 }
 
-// Of those weights only what keep(half, column) says, else zeros.
+// Replaces the weights for which keep(half, column) is false by zeros.
 template <class Config, class Keep>
 __device__ __forceinline__ void keep_products(float (&weights)[Config::kOthers / 2],
                                               const Keep& keep) {
@@ -166,7 +167,8 @@ __device__ __forceinline__ void keep_products(float (&weights)[Config::kOthers /
   }
 }
 
-// One warpgroup: products = 64 own rows times the rows of a stage. Asynchronous.
+// products = dot products of 64 own rows and the rows of a stage. Called by one warpgroup,
+// asynchronous.
 template <class Config, int kDepth>
 __device__ __forceinline__ void multiply_rows(float (&products)[Config::kOthers / 2],
                                               const unsigned char* own,
@@ -180,7 +182,7 @@ __device__ __forceinline__ void multiply_rows(float (&products)[Config::kOthers 
   }
 }
 
-// One warpgroup: sums += weights times the rows of a stage. Asynchronous.
+// sums += weights * rows of a stage. Called by one warpgroup, asynchronous.
 template <class Config, int kWidth>
 __device__ __forceinline__ void add_weighted(float (&sums)[kWidth / 2],
                                              const u32 (&weights)[Config::kOthers / 16][4],
@@ -192,10 +194,11 @@ __device__ __forceinline__ void add_weighted(float (&sums)[kWidth / 2],
   }
 }
 
-// A warpgroup, all threads: over all tiles of the other side, sums += pulls times its first rows
-// (kPulls) and value_sums += shares times its second ones (kShares). share(p, s, other, stage)
-// makes shares p of the first products with the rows from `other` on, pull(w, p, d, other, stage)
-// pulls of these and of the second products.
+// Consumer, all threads of a warpgroup: over all tiles of the other side, sums += pulls * its first
+// operand (kPulls) and value_sums += shares * its second operand (kShares). share(p, s, other,
+// stage) computes the shares p (softmax weights) from the first products s, for the rows that start
+// at `other`; pull(w, p, d, other, stage) computes the pulls w (gradients of scores) from p and the
+// second products d.
 template <class Config, int kSums, int kValueSums, class Share, class Pull>
 __device__ __forceinline__ void walk(float (&sums)[kSums], float (&value_sums)[kValueSums],
                                      unsigned char* shared, KeyTiles tiles,
@@ -225,8 +228,8 @@ __device__ __forceinline__ void walk(float (&sums)[kSums], float (&value_sums)[k
     wgmma_fence();
     multiply_rows<Config, Config::kFeatures>(s, own, rows);
     wgmma_commit();
-    // The sums of the tile before end under these products; their weights then leave registers to
-    // the next ones, which begin before these end.
+    // The accumulation of the previous tile finishes during this GEMM. The registers of its weights
+    // are then free for the next GEMM, which starts before this one finishes.
     wgmma_wait<1>();
     if (running >= 0 && lane < kHandingLanes) empty[running].arrive();
     if constexpr (Config::kPulls) {
@@ -243,8 +246,9 @@ __device__ __forceinline__ void walk(float (&sums)[kSums], float (&value_sums)[k
       wgmma_pin(d);
       pull(w, p, d, tile * Config::kOthers, stage);
     }
-    if constexpr (Config::kOfKeys) __syncwarp();  // lane 0 hands back what all lanes have read
-    // Weights are packed while nothing runs: the compiler would wait for all in front of them.
+    if constexpr (Config::kOfKeys) __syncwarp();  // lane 0 releases what all lanes have read
+    // Weights are packed while no wgmma is in flight: the compiler would wait for all of them
+    // first.
     if constexpr (Config::kShares) pack_weights<typename Config::T>(shares, p);
     if constexpr (Config::kPulls) pack_weights<typename Config::T>(pulls, w);
     wgmma_fence();

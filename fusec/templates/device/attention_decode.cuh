@@ -1,10 +1,10 @@
 // Attention of a few queries over many keys, by mma.sync on 16-bit operands. The queries of a
-// block, 16 at most, see the same keys and values. Tiles of keys are dealt to the warps of all
-// blocks that share queries, so that they read adjacent tiles at the same time. Each warp has a
-// ring in shared memory, filled by cp.async, and does not wait for others until the end. Then the
-// results of warps are combined in order, and so are those of blocks, by the last block. `Config`
-// is the struct at the top of a kernel. In shared memory a row of a tile has 8 elements more than
-// features, so that the rows that ldmatrix reads together lie in different banks.
+// block, 16 at most, attend to the same keys and values. Tiles of keys are distributed round-robin
+// to the warps of all blocks that share queries, so that these read adjacent tiles at the same
+// time. Each warp has a ring in shared memory, filled by cp.async, and does not wait for others
+// until the end. Then the results of warps are combined in order, and so are those of blocks, by
+// the last block. `Config` is the struct at the top of the kernel. In shared memory, rows of a tile
+// are padded by 8 elements, so that the rows that an ldmatrix reads are in different banks.
 #pragma once
 
 #include "async_copy.cuh"
@@ -14,7 +14,7 @@
 
 namespace fusec {
 
-// The keys that some query of a block sees, from `begin` to before `end`.
+// The keys [begin, end) that at least one query of a block attends to.
 struct KeySpan {
   int begin;
   int end;
@@ -27,7 +27,7 @@ struct KeySpan {
   }
 };
 
-// The tiles of keys that have such keys: `first` to before `last`.
+// The tiles [first, last) that contain these keys.
 struct DecodeTiles {
   int first;
   int last;
@@ -39,8 +39,8 @@ __device__ __forceinline__ DecodeTiles tiles_of(KeySpan seen) {
   return {first, seen.begin < seen.end ? (seen.end + kKeys - 1) / kKeys : first};
 }
 
-// A warp: begin to copy what the keys of a tile from `key` on have, kFeatures elements each; zeros
-// from key `end` on. row(n) points to what key n has.
+// Starts copying the rows of a tile's keys, from `key` on, kFeatures elements each; zeros from key
+// `end` on. row(n) points to the row of key n. Called by one warp.
 template <class Config, int kFeatures, class Row>
 __device__ __forceinline__ void copy_rows(unsigned char* tile, int key, int end, const Row& row) {
   auto* const to = reinterpret_cast<typename Config::T*>(tile);
@@ -61,8 +61,8 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile, int key, int end,
   }
 }
 
-// The queries as mma_16816 takes them, 16 features a step; zeros beyond the kRows that there are.
-// They are in registers of each warp or, where these would not do, once in shared memory.
+// The queries as A operands of mma_16816, 16 features per step; rows beyond kRows are zero. They
+// are in registers of each warp or, if there are too few registers, once in shared memory.
 template <class Config>
 struct DecodeQueries {
   static constexpr int kSteps = Config::kFeatures / 16;
@@ -81,7 +81,7 @@ struct DecodeQueries {
   }
 };
 
-// A lane: what it has of a step's features. row(g, m) points to the features of query m of head g.
+// Loads a lane's fragment of a step. row(g, m) points to the features of query m of head g.
 template <class Config, class Row>
 __device__ __forceinline__ void load_step(u32 (&a)[4], int step, const Row& row) {
   const int lane = threadIdx.x % 32;
@@ -98,7 +98,7 @@ __device__ __forceinline__ void load_step(u32 (&a)[4], int step, const Row& row)
   }
 }
 
-// A block: the queries of all its warps.
+// Loads the queries of all warps. Called by a block.
 template <class Config, class Row>
 __device__ __forceinline__ DecodeQueries<Config> load_queries(unsigned char* shared,
                                                               const Row& row) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ DecodeQueries<Config> load_queries(unsigned char* sha
   return queries;
 }
 
-// A warp: s = queries times the keys of a tile.
+// s = Q K^T for the keys of a tile. Called by one warp.
 template <class Config>
 __device__ __forceinline__ void multiply_tile(float (&s)[Config::kKeys / 8][4],
                                               const DecodeQueries<Config>& queries,
@@ -150,7 +150,7 @@ __device__ __forceinline__ void multiply_tile(float (&s)[Config::kKeys / 8][4],
   }
 }
 
-// A warp: sums += weights times the values of a tile.
+// sums += weights * V for the values of a tile. Called by one warp.
 template <class Config>
 __device__ __forceinline__ void add_values(float (&sums)[Config::kValueFeatures / 8][4],
                                            const u32 (&weights)[Config::kKeys / 16][4],
@@ -169,18 +169,18 @@ __device__ __forceinline__ void add_values(float (&sums)[Config::kValueFeatures 
   }
 }
 
-// What a warp has of 16 queries.
+// Accumulators and softmax state of a warp for 16 queries.
 template <class Config>
 struct DecodeSums {
   float sums[Config::kValueFeatures / 8][4] = {};
   SoftmaxRows rows;
 };
 
-// A warp: over its tiles, sums of weights times values. query(g, m) points to a query, whose load
-// the first copies do not wait for; load_keys(ring, key) and load_values(ring, key) begin to copy
-// what a tile has; score(s, key) makes scores of products, but for their positive scale. Values are
-// waited for when their weights are there. Groups of copies are committed even when empty, so that
-// waiting counts tiles: two groups each.
+// Each warp: sums += weights * V over its tiles. query(g, m) points to a query; the first copies
+// are issued before queries are loaded. load_keys(ring, key) and load_values(ring, key) start
+// copying a tile; score(s, key) turns products into scores, except for their positive scale. The
+// wait for values follows the computation of their weights. Groups of copies are committed even if
+// empty, so that waits count tiles, with two groups each.
 template <class Config, class Query, class LoadKeys, class LoadValues, class Score>
 __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* shared,
                                        DecodeTiles tiles, int split, float scale,
@@ -206,8 +206,8 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
   const auto queries = load_queries<Config>(shared, query);
   int stage = 0;
   for (int tile = first; tile < tiles.last; tile += kStep) {
-    // The keys of the oldest stage have landed, and all lanes are done with the one before, which
-    // is filled next.
+    // Waits for the keys of the oldest stage and for all lanes to finish the previous one, which is
+    // filled next.
     copy_wait<2 * Config::kStages - 3>();
     __syncwarp();
     load(stage == 0 ? Config::kStages - 1 : stage - 1);
@@ -235,7 +235,7 @@ __device__ __forceinline__ void decode(DecodeSums<Config>& own, unsigned char* s
 }
 
 // Partial results for the same queries: the sums of values of each query with a pitch of kPitch,
-// then their largest scores, then their sums of exponentials.
+// then their maximum scores, then their sums of exponentials.
 template <class Config, int kPitch>
 struct DecodeParts {
   static constexpr int kFloats = (Config::kRows * (kPitch + 2) + 3) / 4 * 4;
@@ -250,7 +250,7 @@ struct DecodeParts {
   __device__ __forceinline__ float* totals(int part) const { return tops(part) + Config::kRows; }
 };
 
-// A warp: what it has, as a part in shared memory.
+// Stores a warp's partial results in shared memory. Called by one warp.
 template <class Config, int kPitch>
 __device__ __forceinline__ void store_partial(DecodeParts<Config, kPitch> parts, int part,
                                               const DecodeSums<Config>& own) {
@@ -273,8 +273,8 @@ __device__ __forceinline__ void store_partial(DecodeParts<Config, kPitch> parts,
   }
 }
 
-// Of several parts together, what a thread has of a query: the largest score, the sum of
-// exponentials, and neighbouring sums of values.
+// Combined partial results of a query in one thread: the maximum score, the sum of exponentials,
+// and neighbouring sums of values.
 template <int kWidth>
 struct DecodeWhole {
   float top = -INFINITY;
@@ -282,8 +282,8 @@ struct DecodeWhole {
   Vec<float, kWidth> sums = splat<float, kWidth>(0.0f);
 };
 
-// One thread: parts in their order. So many are loaded together, since they may come from other
-// blocks.
+// Combines partial results in order. Called by one thread. Up to 16 are loaded at a time, since
+// they may come from other blocks.
 template <int kParts, int kWidth, class Config, int kPitch>
 __device__ __forceinline__ DecodeWhole<kWidth> combined(DecodeParts<Config, kPitch> parts, int row,
                                                         int column, float scale_log2) {
@@ -304,7 +304,7 @@ __device__ __forceinline__ DecodeWhole<kWidth> combined(DecodeParts<Config, kPit
     float top = all.top;
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) top = max_keeping_nan(top, each[i].top);
-    // Less minus infinity, minus infinity would be NaN.
+    // -inf - -inf would be NaN.
     const auto weight = [&](float of) {
       return of == -INFINITY ? 0.0f : exp2_approx((of - top) * scale_log2);
     };
@@ -326,7 +326,8 @@ __device__ __forceinline__ DecodeWhole<kWidth> combined(DecodeParts<Config, kPit
   return all;
 }
 
-// A block: visit(row, column, whole) for what parts come to, kWidth neighbouring values at a time.
+// Calls visit(row, column, whole) for the combined partial results, kWidth neighbouring values at a
+// time. Called by a block.
 template <int kParts, int kWidth, class Config, int kPitch, class Visit>
 __device__ __forceinline__ void visit_parts(DecodeParts<Config, kPitch> parts, float scale,
                                             const Visit& visit) {
@@ -338,7 +339,8 @@ __device__ __forceinline__ void visit_parts(DecodeParts<Config, kPitch> parts, f
   }
 }
 
-// A block: a part of what several blocks have, of its own warps' parts.
+// Combines the partial results of a block's warps and stores them as those of the block. Called by
+// a block.
 template <class Config, int kPitch>
 __device__ __forceinline__ void store_block_partial(DecodeParts<Config, Config::kValueFeatures> all,
                                                     int part, DecodeParts<Config, kPitch> own,

@@ -1,6 +1,7 @@
-// Scores of 16 queries as the tensor cores leave them in a warp, and as they take weights. With
-// group = lane / 4 and pair = lane % 4, a lane holds in s[4 * j] to s[4 * j + 3] what queries group
-// (the first two) and group + 8 have in columns 8 * j + 2 * pair and the next.
+// Scores of 16 queries in the layout of a warp's accumulators, and weights in the layout of an A
+// operand. With group = lane / 4 and pair = lane % 4, a lane has columns 8 * j + 2 * pair and the
+// next one: s[4 * j] and s[4 * j + 1] are those of query `group`, s[4 * j + 2] and s[4 * j + 3]
+// those of query group + 8.
 #pragma once
 
 #include "mma.cuh"
@@ -9,7 +10,7 @@
 
 namespace fusec {
 
-// A result of a product as its type holds it; a bf16 is the upper half of a float.
+// Returns the result of a GEMM rounded to T; a bf16 is the upper half of a float.
 template <class T>
 __device__ __forceinline__ float rounded_sum(float sum) {
   if constexpr (kIsSame<T, bf16>) {
@@ -19,19 +20,18 @@ __device__ __forceinline__ float rounded_sum(float sum) {
   }
 }
 
-// An offset larger than any distance of queries and keys, which are less than 2^30.
+// Clamps an offset to 2^30 in magnitude, which exceeds any distance between a query and a key.
 __device__ __forceinline__ int offset_of(i64 offset) {
   constexpr i64 kMost = 1 << 30;
   return static_cast<int>(offset < -kMost ? -kMost : offset > kMost ? kMost : offset);
 }
 
-// An integer of less than 2^22 in size, without the unit that converts numbers: that one also
-// computes exponentials.
+// Converts an integer below 2^22 in magnitude without I2F, whose unit also computes exponentials.
 __device__ __forceinline__ float small_to_float(int x) {
   return __int_as_float(x + 0x4B400000) - 12582912.0f;
 }
 
-// A warp: visit(row, column, values) for the scores of its 16 queries, kWidth neighbours at a time;
+// Calls visit(row, column, values) for a warp's scores of 16 queries, kWidth neighbours at a time;
 // it may change them.
 template <int kWidth, int kCount, class Visit>
 __device__ __forceinline__ void visit_scores(float (&s)[kCount], const Visit& visit) {
@@ -47,7 +47,8 @@ __device__ __forceinline__ void visit_scores(float (&s)[kCount], const Visit& vi
   }
 }
 
-// Weights rounded, as mma_16816 and wgmma take them: two blocks of eight columns make one operand.
+// Rounds weights and packs them as A operands of mma_16816 and wgmma, of two blocks of eight
+// columns each.
 template <class T, int kCount>
 __device__ __forceinline__ void pack_weights(u32 (&weights)[kCount / 8][4],
                                              const float (&s)[kCount]) {

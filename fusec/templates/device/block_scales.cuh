@@ -1,4 +1,4 @@
-// Factors of a GEMM operand that vary along K.
+// Scales and zero points of a GEMM operand that vary along K.
 #pragma once
 
 #include "l2_policy.cuh"
@@ -7,7 +7,7 @@
 
 namespace fusec {
 
-// One element of 8 or 16 bits: these, and zeros above them.
+// Loads an element of 8 or 16 bits, zero-extended.
 template <class T>
 __device__ __forceinline__ u32 load_bits(const T* source) {
   static_assert(sizeof(T) <= 2);
@@ -15,8 +15,8 @@ __device__ __forceinline__ u32 load_bits(const T* source) {
   return __ldg(reinterpret_cast<const u16*>(source));
 }
 
-// The scales of an operand's rows (or columns) from `position` on, of `extent` in all: one for
-// kRows of them and for each group of elements of K, which are counted by `step`.
+// The scales of an operand's rows (or columns) from `position` on, of `extent` in total: one per
+// kRows rows and per group of elements of K. `step` is the index of a group.
 template <int kRows, class S, class Index>
 struct BlockScales {
   using Value = S;
@@ -32,7 +32,7 @@ struct BlockScales {
   __device__ __forceinline__ S value(int row, int step) const {
     return load_readonly(place(row, step))[0];
   }
-  // In the layout of global memory.
+  // Returns the bits in memory.
   __device__ __forceinline__ u32 bits(int row, int step) const {
     return load_bits(place(row, step));
   }
@@ -41,16 +41,16 @@ struct BlockScales {
     const Index last = extent - 1;
     return first + (wanted < last ? wanted : last) / kRows * stride + step * depth_stride;
   }
-  // Of `count` threads that have nothing else to do the own-th: those of kTileRows rows, steps
-  // `begin` to before `end`, are fetched into L2.
+  // Prefetches the scales of kTileRows rows and of steps [begin, end) into L2. `own` is the index
+  // of the calling thread among `count` otherwise idle threads.
   template <int kTileRows>
   __device__ __forceinline__ void prefetch(int begin, int end, int own, int count) const {
     constexpr int kSector = kSectorBytes / sizeof(S);
-    const bool are_rows = stride == 1;  // that are neighbours in memory, else steps
+    const bool are_rows = stride == 1;  // rows are contiguous, else steps
     const int length = are_rows ? (kTileRows + kRows - 1) / kRows : end - begin;
     const int runs = are_rows ? end - begin : (kTileRows + kRows - 1) / kRows;
     const int each = are_rows || depth_stride == 1 ? kSector : 1;
-    const int parts = (length + each - 2) / each + 1;  // the last begins at the last of a run
+    const int parts = (length + each - 2) / each + 1;  // the last starts at the end of a run
     for (int i = own; i < runs * parts; i += count) {
       const int run = i / parts;
       const int within = i % parts * each < length ? i % parts * each : length - 1;
@@ -60,23 +60,23 @@ struct BlockScales {
   }
 };
 
-// How zero points lie in memory; the `ZeroPoints` of a kernel derives from it and says in what they
-// differ.
+// The layout of zero points in memory. The `ZeroPoints` of a kernel derives from this struct and
+// overrides what differs.
 struct PlainZeroPoints {
-  static constexpr int kRowsOfByte = 1;    // rows that share a byte, the first its low four bits
-  static constexpr int kGroupsOfByte = 1;  // groups that do
-  static constexpr int kFlip = 0;          // bits that are the other way round
-  static constexpr int kAdded = 0;         // to each of them
+  static constexpr int kRowsOfByte = 1;    // rows per byte, the first in its low four bits
+  static constexpr int kGroupsOfByte = 1;  // groups per byte
+  static constexpr int kFlip = 0;          // mask that is XORed into each of them
+  static constexpr int kAdded = 0;         // added to each of them
 };
 
-// What is taken off integers of an operand: as many as scales, halves as they are, or integers,
-// plus what is added.
+// The zero points of an operand, one per scale: floats of type T, used unchanged, or integers, to
+// which kAdded is added.
 template <class Policy, class Values>
 struct ZeroPointsOf {
   using Value = typename Values::Value;
   Values values;
 
-  // In the layout of global memory.
+  // Returns the bits in memory.
   __device__ __forceinline__ u32 bits(int row, int group) const {
     return values.bits(row, group / Policy::kGroupsOfByte);
   }
@@ -85,7 +85,7 @@ struct ZeroPointsOf {
     constexpr int kEach = Policy::kGroupsOfByte;
     values.template prefetch<kTileRows>(begin / kEach, (end + kEach - 1) / kEach, own, count);
   }
-  // That, twice, as a half.
+  // Converts the bits `found` of a zero point to a T, duplicated in both halves of a word.
   template <class T>
   __device__ __forceinline__ u32 pair_of(u32 found, int row, int group) const {
     if constexpr (kIsSame<Value, T>) {

@@ -1,15 +1,15 @@
-// cp.reduce.async.bulk (sm_90): adds a run of shared memory into global memory inside the memory
-// system. The rules, each against one race:
+// cp.reduce.async.bulk (sm_90): adds contiguous shared memory to global memory, in the memory
+// system. Each rule prevents a race:
 //   1. Both addresses and the size are multiples of 16 bytes.
-//   2. All writers of the tile: fence_proxy_async_shared_cta, then the block's barrier, then one
-//      elected thread issues. A barrier alone does not order the two proxies.
+//   2. All writers of the tile execute fence_proxy_async_shared_cta, then the block's barrier; then
+//      one elected thread issues. A barrier alone does not order the two proxies.
 //   3. A thread that acquired a turn executes fence_proxy_async before it issues.
-//   4. commit_group and wait_group_read free the shared memory only. Before a turn is released or
+//   4. commit_group and wait_group_read only free the shared memory. Before a turn is released or
 //      the result announced: wait_group<0>, then a release at gpu scope.
 //   5. A reader of the sum first acquires the flag, and executes fence_proxy_async before a bulk
 //      load.
-//   6. Adds of floats depend on their order: bitwise reproducible sums use tickets.
-// Sums belong in a float buffer; fp16 and bf16 buffers add in 16 bits, on request only.
+//   6. Floating-point sums depend on the order of adds: bitwise reproducible sums use tickets.
+// Sums belong in a float buffer; fp16 and bf16 buffers accumulate in 16 bits, on request only.
 #pragma once
 
 #include "tma.cuh"
@@ -46,7 +46,8 @@ FUSEC_BULK_REDUCE(bulk_reduce_min, i64, "min.s64")
 
 #undef FUSEC_BULK_REDUCE
 
-// The tile of a tensor map; the element type is the map's. Parts outside the tensor are skipped.
+// Adds a tile through a tensor map, which defines the element type. Out-of-bounds elements are
+// skipped.
 __device__ __forceinline__ void tensor_reduce_add_2d(const TensorMap* map, const void* shared,
                                                      i32 x, i32 y) {
   asm volatile(

@@ -1,19 +1,19 @@
-// Tests of a number's kind, for every element type that computes. Called by generated expressions,
-// as fusec::isnan(v), and by math.cuh.
+// Classification of numbers, for every element type of computations. Called by generated
+// expressions, as fusec::isnan(v), and by math.cuh.
 #pragma once
 
 #include "storage.cuh"
 
 namespace fusec {
 
-// value < 0, and false for unsigned types without a warning.
+// Returns value < 0; false for unsigned types, without a compiler warning.
 template <class T>
 __device__ __forceinline__ bool is_negative(T value) {
   if constexpr (T(-1) < T(0)) return value < T(0);
   return false;
 }
 
-// Classification: false or true for every type; integers are always finite.
+// Classification, defined for every type; integers are always finite.
 template <class T>
 __device__ __forceinline__ bool isnan(T value) {
   return value != value;
@@ -40,7 +40,7 @@ template <class T>
 __device__ __forceinline__ bool isreal(T) {
   return true;
 }
-// False for NaN: no operation defines its sign.
+// False for NaN, whose sign no operation defines.
 template <class T>
 __device__ __forceinline__ bool signbit(T value) {
   if constexpr (kIsSame<T, float>) return !isnan(value) && (__float_as_uint(value) >> 31) != 0;

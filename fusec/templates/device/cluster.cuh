@@ -1,6 +1,6 @@
-// Clusters of blocks (sm_90): rank, barrier, reads of a peer's shared memory and sends into it.
-// That memory is there between two cluster_sync: one after every block has started, one before any
-// of them ends.
+// Thread block clusters (sm_90): rank, barrier, and loads from and stores to a peer's shared
+// memory. That memory may be accessed between two calls of cluster_sync: one after every block has
+// started, one before any of them exits.
 #pragma once
 
 #include "mbarrier.cuh"
@@ -14,7 +14,8 @@ __device__ __forceinline__ u32 cluster_rank() {
   return rank;
 }
 
-// All threads of all blocks of the cluster; what each wrote before is seen by all after it.
+// Called by all threads of all blocks of the cluster. Writes before it are visible to all of them
+// after it.
 __device__ __forceinline__ void cluster_sync() {
   __syncwarp();
   asm volatile(
@@ -25,7 +26,7 @@ __device__ __forceinline__ void cluster_sync() {
       : "memory");
 }
 
-// Where `pointer` of the own block lies in block `rank`.
+// Returns the address in block `rank` that corresponds to `pointer` in this block.
 __device__ __forceinline__ u32 cluster_address(const void* pointer, u32 rank) {
   u32 address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;"
@@ -52,8 +53,8 @@ __device__ __forceinline__ float4 cluster_load(const float4* pointer, u32 rank) 
   return value;
 }
 
-// Sends words to the address of `to` in block `rank`; they have arrived when the phase of the
-// barrier at the address of `arrived` there is complete, which expects four bytes for each.
+// Sends words to the location of `to` in block `rank`. They have arrived when the current phase of
+// the barrier at the location of `arrived` there completes; it must expect four bytes per word.
 template <int kWords>
 __device__ __forceinline__ void cluster_send(Vec<u32, kWords>* to, const Vec<u32, kWords>& words,
                                              Barrier* arrived, u32 rank) {

@@ -1,7 +1,7 @@
-// Combiners: what a reduction does with two partial results. Passed as the Op of the functions of
-// reduce.cuh: a struct with `static T identity()` and `static T combine(T, T)`. Max and Min keep
-// NaN, as PyTorch's amax and amin do. Any and All work on bool; Any also on integers, as a bitwise
-// or.
+// Combiners: how a reduction merges two partial results. Passed as the Op of the functions of
+// reduce.cuh: a struct with `static T identity()` and `static T combine(T, T)`. Max and Min
+// propagate NaN, as PyTorch's amax and amin do. Any and All work on bool; Any also on integers, as
+// a bitwise or.
 #pragma once
 
 #include "storage.cuh"
@@ -83,20 +83,20 @@ struct All {
   __device__ __forceinline__ static T combine(T a, T b) { return a & b; }
 };
 
-// A value and where it was found; ties go to the lower index, NaN beats every number. I is the type
-// of indices.
+// A value and its index. The lower index wins ties, NaN beats every number. I is the type of
+// indices.
 template <class T, class I = i64>
 struct Indexed {
   T value;
   I index;
-  // The index; 0 where nothing beat the identity, as then all values are the same (or there are
-  // none).
+  // Returns the index; 0 if nothing beat the identity, since all values are then equal (or there
+  // are none).
   __device__ __forceinline__ i64 position() const {
     return index == Limits<I>::highest() ? 0 : index;
   }
 };
 
-// Of two that are level, or both NaN, the second where its index is lower.
+// Returns whether the values are equal, or both NaN, and the second has the lower index.
 template <class T, class I>
 __device__ __forceinline__ bool ties_lower(const Indexed<T, I>& a, const Indexed<T, I>& b) {
   const bool level = (a.value == b.value) | ((a.value != a.value) & (b.value != b.value));
@@ -112,11 +112,12 @@ struct ArgMax {
   __device__ __forceinline__ static bool beats(T value, T other) {
     return !(value <= other) & (other == other);
   }
-  // Takes the next value of a thread, whose indices grow: only what beats the part so far.
+  // Updates a thread's partial result with its next value. Indices increase, so ties keep the old
+  // one.
   __device__ __forceinline__ static void take(type& part, T value, I index) {
     if (beats(value, part.value)) part = {value, index};
   }
-  // The same in any order.
+  // Merges partial results in any order.
   __device__ __forceinline__ static type combine(type a, type b) {
     return beats(b.value, a.value) | ties_lower(a, b) ? b : a;
   }
@@ -131,17 +132,18 @@ struct ArgMin {
   __device__ __forceinline__ static bool beats(T value, T other) {
     return !(value >= other) & (other == other);
   }
-  // Takes the next value of a thread, whose indices grow: only what beats the part so far.
+  // Updates a thread's partial result with its next value. Indices increase, so ties keep the old
+  // one.
   __device__ __forceinline__ static void take(type& part, T value, I index) {
     if (beats(value, part.value)) part = {value, index};
   }
-  // The same in any order.
+  // Merges partial results in any order.
   __device__ __forceinline__ static type combine(type a, type b) {
     return beats(b.value, a.value) | ties_lower(a, b) ? b : a;
   }
 };
 
-// Whether the parts of a reduction are expensive to combine, and the same in any order.
+// Whether partial results are expensive to combine, with a result that is independent of the order.
 template <class T>
 inline constexpr bool kIsIndexed = false;
 template <class T, class I>

@@ -1,6 +1,6 @@
-// Parts of results that blocks share, combined in memory by the reducing bulk copy (sm_90): sums,
-// maxima and minima. Memory holds zeros before, and after the last block has taken the results.
-// Sums of floats in ticket order are bitwise reproducible; in arrival order they need not be. See
+// Combines partial results of blocks in global memory by reducing bulk copies (sm_90): sums, maxima
+// and minima. The memory is zero before, and again after the last block has taken the results. Sums
+// of floats in ticket order are bitwise reproducible; in arrival order they may not be. See
 // bulk_reduce.cuh for the rules.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace fusec {
 
-// Bits of a value as an unsigned integer: in the order of the values, with NaN above all.
+// Maps a value to an unsigned integer of the same order, with NaN above all others.
 __device__ __forceinline__ u32 ordered_bits(float value) {
   const u32 bits = __float_as_uint(value);
   if (value != value) return ~0u;
@@ -29,7 +29,7 @@ __device__ __forceinline__ u64 ordered_bits(i64 value) { return u64(value) ^ (1u
 __device__ __forceinline__ u32 ordered_bits(u32 value) { return value; }
 __device__ __forceinline__ u64 ordered_bits(u64 value) { return value; }
 
-// The value of such bits.
+// Inverse of ordered_bits.
 template <class T, class Bits>
 __device__ __forceinline__ T value_of_ordered(Bits bits) {
   constexpr Bits kTop = Bits(1) << (8 * sizeof(Bits) - 1);
@@ -42,8 +42,8 @@ __device__ __forceinline__ T value_of_ordered(Bits bits) {
   }
 }
 
-// The type of partial results in memory, Stored: the instruction computes sums (fp16 and bf16 in
-// 16 bits) or maxima of it, and its zero is the identity.
+// How partial results are stored in memory, with type Stored: the instruction computes sums (fp16
+// and bf16 in 16 bits) or maxima, and zero is the identity.
 template <class Op, class StoredType>
 struct InMemory {
   using Combiner = Op;
@@ -64,7 +64,7 @@ struct InMemory<Max<T>, StoredType> {
   __device__ __forceinline__ static T part(Stored stored) { return value_of_ordered<T>(stored); }
 };
 
-// The largest complement is that of the smallest value.
+// A minimum is the maximum of complements.
 template <class T, class StoredType>
 struct InMemory<Min<T>, StoredType> {
   using Combiner = Min<T>;
@@ -76,20 +76,20 @@ struct InMemory<Min<T>, StoredType> {
   __device__ __forceinline__ static T part(Stored stored) { return value_of_ordered<T>(~stored); }
 };
 
-// Results of a block, padded to 16 bytes, since sizes of copies are multiples of these.
+// Number of results of a block, padded to 16 bytes, since bulk copies have multiples of 16 bytes.
 template <class Stored>
 __host__ __device__ constexpr int padded_results(int results) {
   return (results * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16 /
          static_cast<int>(sizeof(Stored));
 }
 
-// Where memory holds the parts of a block's results.
+// Returns the address of the partial results of this block.
 template <int kResults, class Stored>
 __device__ __forceinline__ Stored* parts_of_block(Stored* memory) {
   return memory + blockIdx.x * padded_results<Stored>(kResults);
 }
 
-// One part, or those of a vector.
+// Stores one partial result, or those of a vector.
 template <class Layout, class Stored, class T>
 __device__ __forceinline__ void store_partials(Stored* tile, T part) {
   *tile = Layout::stored(part);
@@ -100,8 +100,9 @@ __device__ __forceinline__ void store_partials(Stored* tile, const Vec<T, N>& pa
   for (int i = 0; i < N; ++i) tile[i] = Layout::stored(parts[i]);
 }
 
-// Combines a block's kResults parts with those in memory. All threads of the block call together;
-// those with `own` have parts from `first` on. When it returns, memory has them.
+// Combines a block's kResults partial results with those in memory. Called by all threads of the
+// block; those with `own` have results from `first` on. The update is complete when the call
+// returns.
 template <class Layout, int kResults, class Stored, class Part>
 __device__ __forceinline__ void combine_in_bulk(Stored* memory, const Part& part, int first,
                                                 bool own) {
@@ -128,7 +129,7 @@ __device__ __forceinline__ void combine_in_bulk(Stored* memory, const Part& part
   __syncthreads();
 }
 
-// Returns what memory has come to, and leaves zeros there; `own` tells the type.
+// Returns the combined results and resets the memory to zeros. `own` only determines the type.
 template <class Layout, class Stored, class T>
 __device__ __forceinline__ T take_combined(Stored* memory, const T& own) {
   const T part = Layout::part(*memory);
@@ -143,7 +144,7 @@ __device__ __forceinline__ Vec<T, N> take_combined(Stored* memory, const Vec<T, 
   return parts;
 }
 
-// The same combined with `own`, the part of the last turn, which is not rounded.
+// The same combined with `own`, the partial result of the last turn, which is not rounded.
 template <class Layout, class Stored, class Part>
 __device__ __forceinline__ Part combine_last(Stored* memory, const Part& own) {
   return combine_each<typename Layout::Combiner>(take_combined<Layout>(memory, own), own);

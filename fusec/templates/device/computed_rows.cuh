@@ -1,4 +1,5 @@
-// Rows of an operand that no memory holds: a kernel computes their elements where others are read.
+// Rows of an operand that is not in memory: the kernel computes its elements instead of loading
+// them.
 #pragma once
 
 #include "vector.cuh"
@@ -7,8 +8,8 @@ namespace fusec {
 
 inline constexpr int kComputed = 8;  // neighbouring elements that are computed at a time
 
-// make(m, k): the elements of row m from column k on; position: of the tile's first row; extent: of
-// all rows.
+// make(m, k) returns the elements of row m from column k on. position: the first row of the tile;
+// extent: the number of rows of the operand.
 template <class Make, class Index>
 struct ComputedRows {
   Make make;
@@ -22,7 +23,7 @@ __device__ __forceinline__ ComputedRows<Make, Index> computed_rows(const Make& m
   return {make, position, extent};
 }
 
-// Eight halves as the words that tensor cores take.
+// Packs eight 16-bit floats into words, as tensor cores take them.
 template <class T>
 __device__ __forceinline__ Vec<u32, 4> words_of(const Vec<T, kComputed>& made) {
   Vec<u32, 4> words;

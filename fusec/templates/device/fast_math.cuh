@@ -1,51 +1,49 @@
-// Functions of float in few instructions, for results that are then rounded to
-// fp16 or bf16. Errors are relative, in units of 2^-23: those of ex2.approx.ftz
-// (2 units) and rcp.approx.ftz (1 unit) are from the PTX manual, those of the
-// functions below hold for both signs. Numbers below 2^-126 are
-// flushed to 0; NaN passes, infinities give what the functions tend to.
+// Float functions with few instructions, for results that are then rounded to fp16 or bf16. Errors
+// are relative, in units of 2^-23: those of ex2.approx.ftz (2 units) and rcp.approx.ftz (1 unit)
+// are from the PTX manual, those of the functions below hold for both signs. Magnitudes below
+// 2^-126 are flushed to 0; NaN propagates; infinities give the limits of the functions.
 #pragma once
 
 namespace fusec {
 
 constexpr float kLog2E = 1.44269504f;
 
-// 2 to the power x: within 2 units.
+// Returns 2^x, within 2 units.
 __device__ __forceinline__ float exp2_approx(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
 
-// 1 / x: within 1 unit.
+// Returns 1 / x, within 1 unit.
 __device__ __forceinline__ float reciprocal_approx(float x) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
   return inverse;
 }
 
-// e to the power x: within 2.6 + 0.65 |x| units, since x log2(e) is rounded.
+// Returns e^x, within 2.6 + 0.65 |x| units, since x log2(e) is rounded.
 __device__ __forceinline__ float exp_approx(float x) { return exp2_approx(x * kLog2E); }
 
-// 1 / (1 + exp(-x)): within 4 units, where x is negative within 4 + 0.7 |x|.
+// Returns 1 / (1 + exp(-x)), within 4 units, for negative x within 4 + 0.7 |x|.
 __device__ __forceinline__ float sigmoid_approx(float x) {
   return reciprocal_approx(1.0f + exp2_approx(x * -kLog2E));
 }
 
-// x sigmoid(x): as sigmoid, and 1 unit.
+// Returns x sigmoid(x), within 1 unit more than sigmoid.
 __device__ __forceinline__ float silu_approx(float x) { return x * sigmoid_approx(x); }
 
-// 1 - 2 / (1 + exp(2 x)): within 4 units of 1; below 0.01 x itself, which is
-// less than that off, so that small results are within 400 units of themselves.
+// Returns tanh(x) = 1 - 2 / (1 + exp(2 x)), within 4 units of 1. For |x| below 0.01 it returns x,
+// with a smaller error, so small results have a relative error of at most 400 units.
 __device__ __forceinline__ float tanh_approx(float x) {
   const float share = reciprocal_approx(1.0f + exp2_approx(x * (2.0f * kLog2E)));
   return fabsf(x) < 0.01f ? x : fmaf(-2.0f, share, 1.0f);
 }
 
-// x times the normal distribution's share below x: relu(x) - t 2^P(t) for t =
-// |x|, where P is the logarithm of the share beyond t to base 2, -1 at 0.
-// Within 9 units of |x|, 2.9e-7 at most, and for negative x within 2^-18 of the
-// result down to -4, 2^-9 down to -6.5, 0 from there on within 3e-10. Minus
-// infinity gives NaN, as minus infinity times a share of 0 does.
+// Returns x Phi(x), where Phi is the standard normal CDF, as relu(x) - t 2^P(t) with t = |x|. The
+// polynomial P approximates log2(1 - Phi(t)) and is -1 at 0. Within 9 units of |x|, at most 2.9e-7.
+// For negative x, the relative error is within 2^-18 down to -4 and 2^-9 down to -6.5; from there
+// on the result is 0 within 3e-10. Returns NaN for -inf, as -inf * 0 does.
 __device__ __forceinline__ float gelu_approx(float x) {
   const float t = fminf(fabsf(x), 6.5f);
   float power = -2.30109e-07f;

@@ -1,7 +1,7 @@
-// Conversions between float and the two 8-bit floats. Called by types.cuh, seldom by a kernel
-// itself. Encoding rounds to nearest even; NaN stays NaN. What is too large becomes the largest
-// finite value in e4m3, which has no infinity, and infinity in e5m2, as in PyTorch. sm_89 and later
-// have instructions; older chips run the integer form, bit for bit equal.
+// Conversions between float and the two 8-bit floats, called by types.cuh and seldom by kernels.
+// Encoding rounds to nearest even; NaN stays NaN. Overflow gives the largest finite value in e4m3,
+// which has no infinity, and infinity in e5m2, as in PyTorch. sm_89 and later have instructions;
+// older architectures use integer arithmetic with bitwise equal results.
 #pragma once
 
 #include "storage.cuh"
@@ -14,8 +14,8 @@ namespace fusec {
 #define FUSEC_HAS_FP8_CVT 0
 #endif
 
-// The integer form. kBias and kMantissaBits describe the small format, kLargest its largest finite
-// value.
+// Encodes with integer arithmetic. kMantissaBits and kBias describe the 8-bit format, `largest` is
+// its largest finite value.
 template <int kMantissaBits, int kBias>
 __device__ __forceinline__ u8 encode_fp8(float value, float largest, u8 nan_bits) {
   const u32 bits = __float_as_uint(value);
@@ -23,7 +23,7 @@ __device__ __forceinline__ u8 encode_fp8(float value, float largest, u8 nan_bits
   const float magnitude = fabsf(value);
   if (magnitude != magnitude) return static_cast<u8>(sign | nan_bits);
   const float clamped = fminf(magnitude, largest);
-  // Below the smallest normal value the grid is even: scaling by its step is exact.
+  // Denormals are equally spaced: scaling by the reciprocal of their spacing is exact.
   const float smallest_normal = __uint_as_float(static_cast<u32>(127 + 1 - kBias) << 23);
   if (clamped < smallest_normal) {
     const float steps_per_unit =
@@ -48,7 +48,7 @@ __device__ __forceinline__ f8e4m3 float_to_f8e4m3(float value) {
 }
 
 __device__ __forceinline__ f8e5m2 float_to_f8e5m2(float value) {
-  // Half way from 57344, the largest finite value, to the next power of two. The instruction only
+  // Halfway from 57344, the largest finite value, to the next power of two. The instruction only
   // saturates.
   if (fabsf(value) >= 61440.0f) {
     return f8e5m2{static_cast<u8>(__float_as_uint(value) >> 24 & 0x80u | 0x7cu)};
@@ -62,8 +62,8 @@ __device__ __forceinline__ f8e5m2 float_to_f8e5m2(float value) {
 #endif
 }
 
-// Placed in the bit fields of an f16, an e4m3 value is 2^8 too small (bias 7 against 15), denormals
-// too.
+// In the bit fields of an fp16, an e4m3 value is too small by 2^8 (bias 7 instead of 15), denormals
+// included.
 __device__ __forceinline__ float f8e4m3_to_float(f8e4m3 value) {
   const u32 magnitude = value.bits & 0x7fu;
   if (magnitude == 0x7fu) return NAN;

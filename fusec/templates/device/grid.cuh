@@ -1,8 +1,8 @@
-// Agreement between the blocks of one launch: tickets, flags, the last block, and turns.
-// The counters live in global memory, are zero before the first launch, and again after
-// each, so a launch may be replayed. They belong to one launch on one stream at a time.
-// Data that another block wrote is read with plain loads after the calls here, never with
-// load_readonly. No turn may wait for a block that need not be running: give out turns by ticket.
+// Synchronization of the blocks of one launch: tickets, flags, the last block, and turns. The
+// counters are in global memory, zero before the first launch and after every launch, so a launch
+// may be replayed. They belong to one launch on one stream at a time. Data that another block wrote
+// is read with plain loads after these calls, never with load_readonly. A block may wait only for
+// blocks that are known to run: assign turns by ticket.
 #pragma once
 
 #include "storage.cuh"
@@ -28,7 +28,7 @@ __device__ __forceinline__ u32 add_release(u32* flag, u32 amount) {
   return before;
 }
 
-// Counts 0, 1, ..., count - 1 and starts over; returns the value before.
+// Counts 0, 1, ..., count - 1 and wraps around; returns the previous value.
 __device__ __forceinline__ u32 count_and_wrap(u32* counter, u32 count) {
   u32 before;
   asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;"
@@ -42,17 +42,17 @@ __device__ __forceinline__ bool is_first_thread() {
   return threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0;
 }
 
-// One thread takes the next number. The counter keeps growing: the host or the last block resets
-// it.
+// Takes the next ticket. Called by one thread. The counter is not wrapped: the host or the last
+// block resets it.
 __device__ __forceinline__ u32 take_ticket(u32* counter) { return add_release(counter, 1); }
 
-// One thread takes the next of `count` numbers; the one after the last is 0 again.
+// Takes the next of `count` tickets, after which the counter is 0 again. Called by one thread.
 __device__ __forceinline__ u32 take_ticket(u32* counter, u32 count) {
   return count_and_wrap(counter, count);
 }
 
-// The whole block takes one number together. Blocks start in the order of their tickets, so a block
-// may wait for any lower ticket.
+// Takes one ticket for the whole block. Called by all its threads. Blocks start in ticket order, so
+// a block may wait for any lower ticket.
 __device__ __forceinline__ u32 take_block_ticket(u32* counter, u32 count) {
   __shared__ u32 shared_ticket;
   if (is_first_thread()) shared_ticket = take_ticket(counter, count);
@@ -62,9 +62,9 @@ __device__ __forceinline__ u32 take_block_ticket(u32* counter, u32 count) {
   return ticket;
 }
 
-// True in the last of `count` blocks to arrive, which then sees what the others wrote before they
-// called. All threads of every block call it; writes by the asynchronous proxy are waited for
-// first.
+// Returns true in the last of `count` blocks to arrive, which then sees what the others wrote
+// before the call. Called by all threads of every block, after waiting for writes by the
+// asynchronous proxy.
 __device__ __forceinline__ bool last_block(u32* counter, u32 count) {
   __shared__ bool shared_last;
   __syncthreads();
@@ -73,8 +73,8 @@ __device__ __forceinline__ bool last_block(u32* counter, u32 count) {
   return shared_last;
 }
 
-// What one thread does between two looks at a flag. In debug builds it traps after some seconds:
-// the turn that it waits for never comes.
+// Pauses one thread between two polls of a flag. In debug builds it traps after some seconds: the
+// awaited turn never comes.
 struct SpinGuard {
   u32 looks = 0;
   __device__ __forceinline__ void wait() {
@@ -85,20 +85,22 @@ struct SpinGuard {
   }
 };
 
-// One thread waits until the flag holds `value`, and then sees what was written before its release.
+// Waits until the flag is `value`; writes before its release are then visible. Called by one
+// thread.
 __device__ __forceinline__ void spin_until(const u32* flag, u32 value) {
   SpinGuard guard;
   while (load_acquire(flag) != value) guard.wait();
 }
 
-// The whole block waits until the semaphore shows its turn.
+// Waits until the semaphore equals `turn`. Called by all threads of the block.
 __device__ __forceinline__ void wait_turn(const u32* semaphore, u32 turn) {
   if (is_first_thread()) spin_until(semaphore, turn);
   __syncthreads();
 }
 
-// The whole block hands the turn on; the last in the chain passes 0, so that the next launch finds
-// it. Asynchronous writes are completed before (wait_group<0>, not its .read form).
+// Releases the semaphore for the next turn. Called by all threads of the block, after its
+// asynchronous writes are complete (wait_group<0>, not its .read form). The last block of the chain
+// passes 0, which the next launch expects.
 __device__ __forceinline__ void release_turn(u32* semaphore, u32 next) {
   __syncthreads();
   if (is_first_thread()) store_release(semaphore, next);

@@ -1,11 +1,11 @@
-// Cache hints of loads for L2, and prefetches into L2 (sm_80).
+// L2 cache hints of loads, and prefetches into L2 (sm_80).
 #pragma once
 
 #include "types.cuh"
 
 namespace fusec {
 
-// For data read once, and for data that other blocks read again.
+// Policies for data that is read once, and for data that other blocks read again.
 __device__ __forceinline__ u64 l2_evict_first() {
   u64 policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -17,7 +17,7 @@ __device__ __forceinline__ u64 l2_evict_last() {
   return policy;
 }
 
-// Prefetches the sector of an address into L2, by one thread and without a wait.
+// Prefetches the sector of an address into L2, without waiting. Called by one thread.
 inline constexpr int kSectorBytes = 32;
 __device__ __forceinline__ void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" : : "l"(address));

@@ -1,6 +1,6 @@
-// Scalar functions with PyTorch's meaning that CUDA C++ lacks or defines otherwise. Floating-point
-// ones exist for float and double, integer ones for every integer type. Called by generated
-// expressions, as fusec::name: several share their name with a CUDA function.
+// Scalar functions with PyTorch's semantics that CUDA C++ lacks or defines otherwise.
+// Floating-point ones exist for float and double, integer ones for every integer type. Generated
+// expressions call them as fusec::name, since several share their name with a CUDA function.
 #pragma once
 
 #include "classify.cuh"
@@ -12,7 +12,7 @@ namespace fusec {
 
 #define FUSEC_EACH_FLOAT(FUNCTION) FUNCTION(float, f) FUNCTION(double, )
 
-// Propagates NaN, as torch.maximum; max.NaN is one instruction for float.
+// Propagates NaN, as torch.maximum does; max.NaN is one instruction for float.
 template <class T>
 __device__ __forceinline__ T maximum(T a, T b) {
   return max_keeping_nan(a, b);
@@ -22,13 +22,13 @@ __device__ __forceinline__ T minimum(T a, T b) {
   return min_keeping_nan(a, b);
 }
 
-// NaN passes, as in torch.clamp.
+// Propagates NaN, as torch.clamp does.
 template <class T>
 __device__ __forceinline__ T clamp(T value, T low, T high) {
   return minimum(maximum(value, low), high);
 }
 
-// Remainder with the sign of the dividend (C, torch.fmod); of integers 0 by zero.
+// Returns the remainder with the sign of the dividend (C, torch.fmod); for integers, 0 if b is 0.
 __device__ __forceinline__ float fmod(float a, float b) { return ::fmodf(a, b); }
 __device__ __forceinline__ double fmod(double a, double b) { return ::fmod(a, b); }
 template <class T>
@@ -37,16 +37,16 @@ __device__ __forceinline__ T fmod(T a, T b) {
   return b == T(0) || (Limits<T>::kSigned && b == T(-1)) ? T(0) : static_cast<T>(a % b);
 }
 
-// Quotient within 2 ulp over the whole range (PTX div.full): a third of the instructions of the
-// correctly rounded one.
+// Returns the quotient within 2 ulp over the whole range (PTX div.full), with a third of the
+// instructions of the correctly rounded one.
 __device__ __forceinline__ float divide(float a, float b) {
   float quotient;
   asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
   return quotient;
 }
 
-// Quotient towards zero; integers divided by zero give zero instead of what the chip leaves, and
-// the lowest one divided by -1 wraps to itself.
+// Returns the quotient rounded towards zero. Integers divided by zero give zero, instead of the
+// unspecified result of the hardware, and the lowest one divided by -1 wraps to itself.
 __device__ __forceinline__ float truncated_divide(float a, float b) { return truncf(a / b); }
 __device__ __forceinline__ double truncated_divide(double a, double b) { return trunc(a / b); }
 template <class T>
@@ -55,15 +55,15 @@ __device__ __forceinline__ T truncated_divide(T a, T b) {
   return b == T(0) ? T(0) : static_cast<T>(a / b);
 }
 
-// Remainder with the sign of the divisor (Python, torch.remainder).
+// Returns the remainder with the sign of the divisor (Python, torch.remainder).
 template <class T>
 __device__ __forceinline__ T remainder(T a, T b) {
   const T rest = fmod(a, b);
   return rest != T(0) && is_negative(rest) != is_negative(b) ? static_cast<T>(rest + b) : rest;
 }
 
-// Quotient towards minus infinity (Python's //). Floats divide exactly what the remainder leaves,
-// and the result is then rounded to the whole number it must be.
+// Returns the quotient rounded towards minus infinity (Python's //). For floats, the remainder is
+// subtracted before the division, and the quotient is rounded to the integer that it must be.
 template <class T>
 __device__ __forceinline__ T floor_divide(T a, T b) {
   if constexpr (kIsFloat<T>) {
@@ -82,15 +82,15 @@ __device__ __forceinline__ T floor_divide(T a, T b) {
   }
 }
 
-// Quotient rounded up, for integers that are not negative.
+// Returns the quotient rounded up, for nonnegative integers.
 template <class T>
 __device__ __forceinline__ T ceil_divide(T a, T b) {
   return floor_divide(wrapping_sub(wrapping_add(a, b), T(1)), b);
 }
 
-// pow: floats as CUDA's, but squares and cubes as products, a test that is free where the
-// exponent is a constant; integers by squaring; a negative exponent gives 1 / base cut to an
-// integer.
+// Floats: CUDA's pow, but squares and cubes are products, a test that is free for a constant
+// exponent. Integers: by squaring; the result of a negative exponent is truncated to an integer, 0
+// for base 0.
 __device__ __forceinline__ float pow(float base, float exponent) {
   if (exponent == 2.0f) return base * base;
   if (exponent == 3.0f) return base * base * base;
@@ -117,7 +117,7 @@ __device__ __forceinline__ T pow(T base, T exponent) {
   return result;
 }
 
-// Greatest common divisor, not negative.
+// Returns the nonnegative greatest common divisor.
 template <class T>
 __device__ __forceinline__ T gcd(T a, T b) {
   while (b != T(0)) {
@@ -128,7 +128,7 @@ __device__ __forceinline__ T gcd(T a, T b) {
   return is_negative(a) ? wrapping_neg(a) : a;
 }
 
-// -1, 0 or 1; 0 for NaN, as torch.sign.
+// Returns -1, 0 or 1; 0 for NaN, as torch.sign does.
 template <class T>
 __device__ __forceinline__ T sign(T value) {
   return static_cast<T>((value > T(0)) - is_negative(value));
@@ -149,11 +149,11 @@ __device__ __forceinline__ T silu(T x) {
 __device__ __forceinline__ float reciprocal(float x) { return 1.0f / x; }
 __device__ __forceinline__ double reciprocal(double x) { return 1.0 / x; }
 
-// Fractional part with the sign of x (torch.frac).
+// Returns the fractional part with the sign of x (torch.frac).
 __device__ __forceinline__ float frac(float x) { return x - ::truncf(x); }
 __device__ __forceinline__ double frac(double x) { return x - ::trunc(x); }
 
-// Half to even, as torch.round.
+// Rounds half to even, as torch.round does.
 __device__ __forceinline__ float round_half_even(float x) { return rintf(x); }
 __device__ __forceinline__ double round_half_even(double x) { return rint(x); }
 
@@ -164,7 +164,7 @@ __device__ __forceinline__ T lerp(T start, T end, T weight) {
                                : end - (end - start) * (T(1) - weight);
 }
 
-// One overload for each width of the functions that CUDA names by type.
+// Overloads for float and double of functions that CUDA names by type.
 #define FUSEC_WRAP(TYPE, SUFFIX)                                                                  \
   __device__ __forceinline__ TYPE erfinv(TYPE x) { return ::erfinv##SUFFIX(x); }                  \
   __device__ __forceinline__ TYPE erfcinv(TYPE x) { return ::erfcinv##SUFFIX(x); }                \
@@ -176,8 +176,8 @@ FUSEC_EACH_FLOAT(FUSEC_WRAP)
 #undef FUSEC_WRAP
 #undef FUSEC_EACH_FLOAT
 
-// Shifts by any distance; C++ leaves those that are negative or reach the width undefined, here
-// they move out every bit.
+// Shifts by any distance. In C++, negative distances and those of at least the width are undefined;
+// here they shift out every bit.
 template <class T>
 __device__ __forceinline__ bool within_width(T distance) {
   return static_cast<Modular<T>>(distance) < 8 * sizeof(T);
@@ -188,17 +188,17 @@ __device__ __forceinline__ T left_shift(T value, T distance) {
   return within_width(distance) ? static_cast<T>(static_cast<Modular<T>>(value) << distance) : T(0);
 }
 
-// Shifts in copies of the sign.
+// Arithmetic shift: shifts in copies of the sign bit.
 template <class T>
 __device__ __forceinline__ T right_shift(T value, T distance) {
   constexpr int kMost = 8 * sizeof(T) - 1;
   return static_cast<T>(within_width(distance) ? value >> distance : value >> kMost >> 1);
 }
 
-// Shifts in zeros for both signs.
+// Logical shift: shifts in zeros for both signs.
 template <class T>
 __device__ __forceinline__ T logical_right_shift(T value, T distance) {
-  // A negative narrow integer is widened with ones, which must not be shifted in.
+  // A negative narrow integer is sign-extended; those bits must not be shifted in.
   constexpr Modular<T> kBits = static_cast<Modular<T>>(~0ull >> (64 - 8 * sizeof(T)));
   return within_width(distance)
              ? static_cast<T>((static_cast<Modular<T>>(value) & kBits) >> distance)

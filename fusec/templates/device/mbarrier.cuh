@@ -1,8 +1,8 @@
-// Barrier: an mbarrier object in shared memory (sm_90). A phase completes when the expected number
-// of arrivals and the announced bytes of asynchronous copies are in; its parity is then the one
-// waited for. One thread calls init and then fence_barrier_init; a __syncthreads (or cluster
-// barrier) follows before anyone else uses it. The first phase has parity 0, and a fresh barrier
-// lets a wait on parity 1 pass.
+// Barrier: an mbarrier object in shared memory (sm_90). A phase completes when the expected
+// arrivals and the announced bytes of asynchronous copies are in; waits on its parity then succeed.
+// One thread calls init and then fence_barrier_init; a __syncthreads (or cluster barrier) follows
+// before any other use. The first phase has parity 0, and on a fresh barrier a wait on parity 1
+// succeeds.
 #pragma once
 
 #include "address.cuh"
@@ -30,7 +30,7 @@ struct Barrier {
                  : "memory");
   }
 
-  // One arrival that also announces `bytes` to come by asynchronous copies.
+  // Arrives and announces `bytes` of asynchronous copies.
   __device__ __forceinline__ void arrive_expect_tx(u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;"
                  :
@@ -46,9 +46,9 @@ struct Barrier {
                  : "memory");
   }
 
-  // Arrives on the barrier at the same place in block `rank` of the cluster. What others read of it
-  // has been read by bulk copies and wgmma: a release of ordinary memory to the cluster, which
-  // empties caches, takes longer than a stage of a product.
+  // Arrives at the barrier at the same address in block `rank` of the cluster. Only bulk copies and
+  // wgmma access the data that it guards, so it omits a release at cluster scope, which flushes
+  // caches and takes longer than a stage of a GEMM.
   __device__ __forceinline__ void arrive_at(u32 rank) {
     asm volatile(
         "{\n"
@@ -61,7 +61,8 @@ struct Barrier {
         : "memory");
   }
 
-  // Whether the phase of this parity is complete; may sleep for a moment before it says no.
+  // Returns whether the phase of this parity is complete; may suspend the thread before it returns
+  // false.
   __device__ __forceinline__ bool try_wait(u32 parity) {
     u32 complete;
     asm volatile(
@@ -81,7 +82,7 @@ struct Barrier {
     }
   }
 
-  // As wait, where arrivals come from other blocks of the cluster.
+  // As wait, for arrivals from other blocks of the cluster.
   __device__ __forceinline__ void wait_cluster(u32 parity) {
     u32 complete = 0;
     while (complete == 0) {
@@ -98,7 +99,7 @@ struct Barrier {
   }
 };
 
-// Shows initialised barriers to the cluster and to the asynchronous proxy.
+// Makes initialized barriers visible to the cluster and to the asynchronous proxy.
 __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }

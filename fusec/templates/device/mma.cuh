@@ -1,11 +1,11 @@
-// Warp-wide matrix pieces: ldmatrix, stmatrix (sm_90) and mma.sync (sm_80). All 32 lanes call them.
-// mma_16816: D[16][8] += A[16][16] B[16][8]; A row by row, B column by column.
+// Warp-level matrix instructions: ldmatrix, stmatrix (sm_90) and mma.sync (sm_80). Called by all 32
+// lanes. mma_16816: D[16][8] += A[16][16] B[16][8], with A row-major and B column-major.
 // With group = lane / 4 and pair = lane % 4, a lane holds
 //   A: a[0] (group, 2 pair), a[1] (group + 8, 2 pair), a[2] (group, 2 pair + 8), a[3] both + 8;
 //   B: b[0] (k = 2 pair, n = group), b[1] (k = 2 pair + 8, n = group);
 //   D: d[0], d[1] (group, 2 pair + 0, 1), d[2], d[3] (group + 8, 2 pair + 0, 1).
-// Each register of A and B holds two neighbours in k. ldmatrix_x4 of a row-major 16 x 16 tile gives
-// A where lane i points at row i % 16, column 8 * (i / 16).
+// Each register of A and B holds two neighbours in k. ldmatrix_x4 loads A from a row-major 16 x 16
+// tile if lane i points to row i % 16, column 8 * (i / 16).
 #pragma once
 
 #include "address.cuh"
@@ -26,7 +26,7 @@ __device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], const void* row) {
                : "memory");
 }
 
-// The same with each 8 x 8 piece transposed on its way.
+// The same, transposing each 8 x 8 matrix.
 __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -62,7 +62,7 @@ __device__ __forceinline__ void stmatrix_x4_trans(void* row, u32 r0, u32 r1, u32
                : "memory");
 }
 
-// Two floats rounded into one register of f16 or bf16, the first in the lower half.
+// Rounds two floats to f16 or bf16 in one register, the first in the lower half.
 template <class T>
 __device__ __forceinline__ u32 pack_pair(float low, float high) {
   u32 result;

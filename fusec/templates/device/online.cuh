@@ -1,8 +1,8 @@
-// The maximum of values and the sum of the exponentials of all less it, in one reading: the sum is
-// rescaled when the maximum grows. A thread pushes its values, a vector at a time with one
-// rescaling for all of it, then the block merges with block_reduce<ExpSumMerge<float>,
-// kThreads>(state). Until a value above minus infinity comes, the sum is 0; nothing else but minus
-// infinity, a NaN, or infinity gives NaN in the end, as exp(x - max) of each value does.
+// Online softmax: the maximum of values and the sum of exp(value - maximum) in one pass, where the
+// sum is rescaled when the maximum grows. A thread pushes its values, a vector at a time with one
+// rescaling per vector; then the block merges with block_reduce<ExpSumMerge<float>,
+// kThreads>(state). The sum is 0 until a value above -inf is pushed. The result is NaN if all
+// values are -inf, or any is NaN or +inf, as exp(x - max) of each value is.
 #pragma once
 
 #include "combine.cuh"
@@ -10,7 +10,7 @@
 
 namespace fusec {
 
-// The term of the maximum is exactly 1; another term exp(x) errs by less than 3 units.
+// The term of the maximum is exactly 1; other terms have an absolute error below 3 * 2^-23.
 __device__ __forceinline__ float exponential(float x) { return exp_approx(x); }
 __device__ __forceinline__ double exponential(double x) { return exp(x); }
 
@@ -24,7 +24,7 @@ struct ExpSum {
     T most = top;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) most = max_keeping_nan(most, values[i]);
-    // Less minus infinity, minus infinity would be NaN.
+    // -inf - -inf would be NaN.
     const T shift = most == Limits<T>::lowest() ? T(0) : most;
     total *= exponential(top - shift);
 #pragma unroll
@@ -42,7 +42,7 @@ struct ExpSum {
   }
 };
 
-// The same to the last bit whichever of two comes first.
+// Merges two states; the order of the two does not change a bit of the result.
 template <class T>
 struct ExpSumMerge {
   using type = ExpSum<T>;

@@ -1,6 +1,6 @@
-// Programmatic dependent launch (sm_90): a kernel that starts while the one before it still runs.
-// The one before allows it with all its blocks; the later one waits in every thread before it
-// touches memory. Launched in the plain way, neither of the two does anything.
+// Programmatic dependent launch (sm_90): a kernel starts while the previous one still runs. All
+// blocks of the previous kernel allow it; every thread of the later one waits before it accesses
+// memory. In an ordinary launch both calls have no effect.
 #pragma once
 
 namespace fusec {
@@ -9,7 +9,7 @@ __device__ __forceinline__ void let_next_kernel_start() {
   asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 }
 
-// Until the kernels before have ended, and what they wrote is seen.
+// Waits until the previous kernels are complete and their writes are visible.
 __device__ __forceinline__ void wait_for_kernels_before() {
   asm volatile("griddepcontrol.wait;" : : : "memory");
 }

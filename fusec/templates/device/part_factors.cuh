@@ -1,18 +1,18 @@
-// The scales and zero points of the weights that a lane holds of a part of K (matmul_weights.cuh,
-// matmul_weights_across.cuh). `Config` is the struct at the top of a kernel.
+// Scales and zero points of the weights that a lane holds of a part of K (matmul_weights.cuh,
+// matmul_weights_across.cuh). `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "weights.cuh"
 
 namespace fusec {
 
-// How many loads of a part of kDepth elements of K have factors of their own: what a lane takes at
-// once has the same, and where groups have whole parts all loads have.
+// How many loads of a part, kDepth elements of K, have factors of their own: all, or one if a group
+// consists of whole parts. The elements that a lane loads at a time share their factors.
 template <class Config, int kDepth, int kLoads>
 inline constexpr int kFactorLoads = Config::kGroup % kDepth == 0 ? 1 : kLoads;
 
-// The factors of a lane's columns of a part; column(i): the i-th in the tile; own: where the
-// elements of K that the lane takes begin in a load.
+// Loads the factors of a lane's columns for a part. column(i): the lane's i-th column in the tile;
+// own: offset of the lane's elements of K in a load.
 template <class Config, class Part, class Scales, class Zeros, class Column, class Offset,
           class Index>
 __device__ __forceinline__ void load_factors(Part& part, const Scales& scales, const Zeros& zeros,
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_factors(Part& part, const Scales& scales, c
   }
 }
 
-// Two weights of a load of a column of a part, less their zero points, times their scales.
+// Returns two weights of a load and a column, minus their zero points, times their scales.
 template <class Config, class Part>
 __device__ __forceinline__ u32 weigh_pair_of(const Part& part, u32 pair, int load, int column) {
   const int by = load % Part::kScaleLoads;

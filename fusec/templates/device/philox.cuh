@@ -1,10 +1,9 @@
-// Philox 4x32-10: random bits as a function of (seed, offset, element), the
-// same numbers as the reference in fusec/ops/numerics/philox.py, whose comment gives the
-// layout. An element's number is uniform_f32(low, high, seed, offset, element),
-// and so on. Neighbouring elements share a block of four words: a kernel that
-// computes a vector of them takes random_words(seed, offset, first), and of
-// these each element's number by uniform_f32(low, high, words, lane), the same
-// to the bit.
+// Philox 4x32-10: random bits as a function of (seed, offset, element), the same numbers as the
+// reference in fusec/ops/numerics/philox.py, whose comment describes the layout. The random number
+// of an element is uniform_f32(low, high, seed, offset, element), and so on. Neighbouring elements
+// share a block of four words: a kernel that computes a vector of them calls random_words(seed,
+// offset, first) once, and uniform_f32(low, high, words, lane) for each element, with bitwise equal
+// results.
 #pragma once
 
 #include "storage.cuh"
@@ -15,7 +14,8 @@ struct PhiloxWords {
   u32 word[4];
 };
 
-// The four words of each of kBlocks neighbouring blocks, round by round: they share its key.
+// The four words of each of kBlocks consecutive blocks, computed round by round, since they share
+// the key.
 template <int kBlocks>
 struct PhiloxBlocks {
   PhiloxWords block[kBlocks];
@@ -46,13 +46,13 @@ __device__ __forceinline__ PhiloxBlocks<kBlocks> philox_blocks(u64 seed, u64 off
   return result;
 }
 
-// The four words of a block.
+// Returns the four words of a block.
 __device__ __forceinline__ PhiloxWords philox(u64 seed, u64 offset, u64 block) {
   return philox_blocks<1>(seed, offset, block).block[0];
 }
 
-// The upper 24 bits of a word, or 53 of two, plus `step` steps, as a part of 1.
-// Exact.
+// Returns the upper 24 bits of a word, or 53 bits of two, plus `step`, scaled to [0, 1] by 2^-24 or
+// 2^-53. Exact.
 __device__ __forceinline__ float unit_f32(u32 word, u32 step = 0) {
   return static_cast<float>((word >> 8) + step) * 5.9604644775390625e-8f;
 }
@@ -61,8 +61,8 @@ __device__ __forceinline__ double unit_f64(u32 low, u32 high, u64 step = 0) {
   return static_cast<double>((joined >> 11) + step) * 1.1102230246251565e-16;
 }
 
-// The normal number of the even (`odd` false) or odd element of a pair from its
-// two uniforms: the first in (0, 1], the second in [0, 1).
+// Box-Muller: returns the normal random number of the even (`odd` false) or odd element of a pair
+// from its two uniform ones, the first in (0, 1], the second in [0, 1).
 __device__ __forceinline__ float turn_f32(float first, float second, bool odd) {
   const float radius = sqrtf(-2.0f * logf(first));
   return radius * (odd ? sinpif(2.0f * second) : cospif(2.0f * second));
@@ -72,22 +72,20 @@ __device__ __forceinline__ double turn_f64(double first, double second, bool odd
   return radius * (odd ? sinpi(2.0 * second) : cospi(2.0 * second));
 }
 
-// A word of a block by a number known at run time, without an array in local
-// memory.
+// Selects a word by a runtime index, without an array in local memory.
 __device__ __forceinline__ u32 pick_word(PhiloxWords words, u32 which) {
   const u32 left = which & 1 ? words.word[1] : words.word[0];
   const u32 right = which & 1 ? words.word[3] : words.word[2];
   return which & 2 ? right : left;
 }
 
-// The words of the elements of a vector, in f32.
+// The words of the elements of a vector, for f32.
 template <int kCount>
 struct RandomWords {
   u32 word[kCount];
 };
 
-// The words of kCount elements, a power of 2, from `first` on, a multiple of
-// it.
+// Returns the words of kCount elements, a power of two, starting at `first`, a multiple of kCount.
 template <int kCount>
 __device__ __forceinline__ RandomWords<kCount> random_words(u64 seed, u64 offset, u64 first) {
   RandomWords<kCount> result;
@@ -108,7 +106,7 @@ __device__ __forceinline__ float uniform_f32(float low, float high,
                                              const RandomWords<kCount>& words, int lane) {
   return low + unit_f32(words.word[lane]) * (high - low);
 }
-// Of an even number of elements: each pair shares two words.
+// For an even number of elements, since each pair shares two words.
 template <int kCount>
 __device__ __forceinline__ float normal_f32(float mean, float deviation,
                                             const RandomWords<kCount>& words, int lane) {
@@ -116,7 +114,7 @@ __device__ __forceinline__ float normal_f32(float mean, float deviation,
   return mean + turn_f32(unit, unit_f32(words.word[lane | 1]), lane & 1) * deviation;
 }
 
-// The number of an element between low and high.
+// Returns the uniform random number of an element, between low and high.
 __device__ __forceinline__ float uniform_f32(float low, float high, u64 seed, u64 offset,
                                              u64 element) {
   const PhiloxWords words = philox(seed, offset, element / 4);
@@ -130,8 +128,7 @@ __device__ __forceinline__ double uniform_f64(double low, double high, u64 seed,
   return low + unit * (high - low);
 }
 
-// The number of an element of the normal distribution with this mean and
-// standard deviation.
+// Returns the normal random number of an element, with this mean and standard deviation.
 __device__ __forceinline__ float normal_f32(float mean, float deviation, u64 seed, u64 offset,
                                             u64 element) {
   const PhiloxWords words = philox(seed, offset, element / 4);

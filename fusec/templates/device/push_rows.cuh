@@ -1,17 +1,17 @@
-// Rows of a sum over the GPUs of one host, for the kernel that reads them: a reduce-scatter and an
-// all-gather of each row, in that kernel. Each GPU adds one part of the columns of every row, in
-// order of rank index, and pushes the result to all. Mailboxes and turns are those of push_sum.cuh.
-// The places of a turn hold the sums of all rows first, which the kernel reads as a tensor, and
-// then the parts of rows that other ranks have pushed, by rank and row.
+// Sums rows over the GPUs of one host in the kernel that reads them: a reduce-scatter and an
+// all-gather of each row. Each GPU adds one part of the columns of every row, in order of rank
+// index, and pushes the result to all. Mailboxes and turns are those of push_sum.cuh. The slots of
+// a turn hold the sums of all rows first, which the kernel reads as a tensor, and then the parts of
+// rows that other ranks have pushed, by rank and row.
 #pragma once
 
 #include "push_sum.cuh"
 
 namespace fusec {
 
-// A block takes rows block, block + blocks, ...: turns of them. While it reads one, the next one is
-// added and the one after that pushed. All threads of all `blocks` blocks call each function, on
-// all ranks; a block waits for those of its number.
+// A block processes rows block, block + blocks, ..., one per turn. While it reads a row, it adds
+// the next one and pushes the one after that. Each function is called by all threads of all
+// `blocks` blocks, on all ranks; a block waits for the blocks of the same index.
 template <class T, int kColumns>
 struct PushedRows {
   using Vector = PushedVector<T>;
@@ -36,12 +36,12 @@ struct PushedRows {
         base(sum.turn * kMostChunks) {}
 
   __device__ __forceinline__ i32 row(i32 turn) const { return block + turn * blocks; }
-  // The sums of all rows on this rank; those of a row are valid once it was received.
+  // Returns the sums of all rows on this rank; a row is valid once it is received.
   __device__ __forceinline__ const T* totals() const {
     return reinterpret_cast<const T*>(totals_of(sum.how.rank));
   }
 
-  // Receives the row of a turn, in the order of turns.
+  // Receives the row of a turn. Called in the order of turns.
   __device__ __forceinline__ void receive(i32 turn) const {
     if (turn == 0) {
       push(0);
@@ -67,7 +67,7 @@ struct PushedRows {
     if (turn == 0 && threadIdx.x == blockDim.x - 1) sum.finish_turn(blocks);
   }
 
-  // Adds this rank's part of the row of a turn, and pushes it to all others.
+  // Adds this rank's part of the row of a turn, and pushes it to all ranks.
   __device__ __forceinline__ void add(i32 turn) const {
     if (turn >= turns) return;
     const int rank = sum.how.rank, ranks = sum.how.ranks;
@@ -80,7 +80,7 @@ struct PushedRows {
     results.signal(base + turn + 1);
   }
 
-  // The sum of a vector of this rank's part of the row of a turn.
+  // Returns the sum of a vector of this rank's part of the row of a turn.
   __device__ __forceinline__ PushedWords added_vector(i32 turn, int v) const {
     const int rank = sum.how.rank;
     return sum
@@ -93,7 +93,7 @@ struct PushedRows {
         .words;
   }
 
-  // How many vectors of a row a rank adds, and where one of them lies in the tensor.
+  // Returns how many vectors of a row a rank adds; below, the index of one of them in the tensor.
   __device__ __forceinline__ int columns_of(int rank) const {
     const int left = kRowVectors - rank * part;
     return left < 0 ? 0 : left < part ? left : part;

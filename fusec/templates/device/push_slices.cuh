@@ -1,17 +1,17 @@
 // Sums over the GPUs of one host as a reduce-scatter and an all-gather in one kernel: each GPU adds
 // one slice of the elements, in order of rank index, and pushes the result to all others. A GPU
-// sends 2 (ranks - 1) / ranks of its elements, where push_sum sends (ranks - 1) times them. The
-// mailboxes and turns are those of push_sum.cuh. A place for elements has parts of a slice in its
-// first half and results in its second; flags of results follow those of parts.
+// sends 2 (ranks - 1) / ranks times its elements, with push_sum (ranks - 1) times. Mailboxes and
+// turns are those of push_sum.cuh. A slot has parts of a slice in its first half and results in its
+// second; flags of results follow those of parts.
 #pragma once
 
 #include "push_sum.cuh"
 
 namespace fusec {
 
-// y = x of all ranks, added in f32 and rounded once; y may be x. All threads of all `blocks` blocks
-// call it, on all ranks. While a chunk is pushed, the chunk before it is added and the results of
-// the one before that are copied. Places hold twice the vectors of a slice.
+// y = sum of x over all ranks, accumulated in f32 and rounded once; y may be x. Called by all
+// threads of all `blocks` blocks, on all ranks. While a chunk is pushed, the previous one is added
+// and the results of the one before that are copied. Slots hold twice the vectors of a slice.
 template <class T>
 __device__ __forceinline__ void push_slices(const T* x, T* y, const PushSum& how, int block,
                                             int blocks) {

@@ -1,10 +1,9 @@
 // Sums over the GPUs of one host: each GPU writes its elements into the memory of all others and
-// adds what has arrived, in order of rank index. A mailbox lies in the memory of each rank: its
-// turn, a counter of blocks, two flags for each block of each rank, and for either of two turns
-// places for the elements of each other rank. Turns grow, so a launch may be replayed; all launches
-// with one mailbox come one after the other. push_few sends each 4 bytes with the number of the
-// turn, so that nothing else is to be waited for; push_sum sends elements unchanged, and flags
-// after them.
+// adds those that have arrived, in order of rank index. Each rank has a mailbox in its memory: its
+// turn, a counter of blocks, two flags per block of each rank, and for each of two turns slots for
+// the elements of every other rank. Turns increase, so a launch may be replayed; launches with the
+// same mailbox must not overlap. push_few sends the number of the turn with every 4 bytes and needs
+// no flags; push_sum sends elements unchanged, followed by flags.
 #pragma once
 
 #include "grid.cuh"
@@ -16,10 +15,9 @@ namespace fusec {
 constexpr int kMostRanks = 8;
 constexpr u32 kMostChunks = 64;
 
-// boxes: the mailbox of each rank. capacity: bytes of a place for elements. flags, lines, data:
-// where these begin in a mailbox; flag_pitch: bytes of the flags of one rank; line_pitch: of a
-// place for elements that are sent with numbers. chunk_steps: vectors of a thread between two
-// flags.
+// boxes: the mailbox of each rank. capacity: bytes of a slot. flags, lines, data: their offsets in
+// a mailbox; flag_pitch: bytes of the flags of one rank; line_pitch: bytes of a slot for elements
+// that are sent with numbers. chunk_steps: vectors per thread between two flags.
 struct PushSum {
   u64 boxes[kMostRanks];
   u64 capacity;
@@ -31,7 +29,7 @@ struct alignas(16) PushedWords {
   u32 words[4];
 };
 
-// Two words, each with a number: either both of a pair arrive, or none.
+// Stores two words, each with a number. A word and its number become visible together.
 __device__ __forceinline__ void store_line(u32* line, u32 first, u32 second, u32 number) {
   asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};"
                :
@@ -52,7 +50,7 @@ __device__ __forceinline__ void load_line(u32& first, u32& second, const u32* li
   }
 }
 
-// 16 bytes of elements that may lie at any address, with zeros after the last.
+// 16 bytes of elements at any address, with zeros after the last.
 template <class T>
 struct PushedVector {
   static constexpr int kLanes = 16 / sizeof(T);
@@ -86,8 +84,8 @@ __device__ __forceinline__ bool is_vector_aligned(const void* address) {
   return reinterpret_cast<u64>(address) % 16 == 0;
 }
 
-// What one rank does of a sum: its elements as vectors, distributed cyclically over the threads of
-// all blocks.
+// One rank's part in a sum: its elements as vectors, distributed cyclically over the threads of all
+// blocks.
 template <class T>
 struct PushedSum {
   using Vector = PushedVector<T>;
@@ -114,13 +112,13 @@ struct PushedSum {
         loads_aligned(is_vector_aligned(x)),
         stores_aligned(is_vector_aligned(y)) {}
 
-  // Of so many vectors; between two chunks flags are set.
+  // Returns the number of chunks of `count` vectors; flags are set after each chunk.
   __device__ __forceinline__ i32 chunks(i64 count) const {
     const i64 in_chunk = step * how.chunk_steps;
     return static_cast<i32>((count + in_chunk - 1) / in_chunk);
   }
 
-  // Calls `work` with each of the thread's vectors, of so many, that lie in a chunk of steps.
+  // Calls `work` with each of the thread's vectors in a chunk, of `count` in total.
   template <class Work>
   __device__ __forceinline__ void for_chunk(i64 count, i32 chunk, Work work) const {
     for (i32 s = chunk * how.chunk_steps; s < (chunk + 1) * how.chunk_steps; ++s) {
@@ -129,7 +127,7 @@ struct PushedSum {
     }
   }
 
-  // Which of a rank's places is that of a sender: it has none for itself.
+  // Returns the index of a sender's slot at a receiver, which has none for itself.
   __device__ __forceinline__ u64 place(int receiver, int sender) const {
     return (turn & 1) * (how.ranks - 1) + sender - (sender > receiver);
   }
@@ -147,13 +145,13 @@ struct PushedSum {
     return loaded;
   }
 
-  // One thread of each block calls it, when all threads of the block know the turn.
+  // Called by one thread of each block, after all threads of the block have read the turn.
   __device__ __forceinline__ void finish_turn(int blocks) const {
     u32* const finished = reinterpret_cast<u32*>(&turns[1]);
     if (take_ticket(finished, blocks) == blocks - 1) turns[0] = turn + 1;
   }
 
-  // The sum of a vector of all ranks; `arrived` returns that of another rank.
+  // Returns the sum of a vector over all ranks; `arrived` returns that of another rank.
   template <class Arrived>
   __device__ __forceinline__ Vector added(i64 v, Arrived arrived) const {
     float sums[Vector::kLanes] = {};
@@ -175,13 +173,13 @@ struct PushedSum {
 };
 
 // The flags of one block: chunks that others have pushed, and that it has pushed to them. Threads
-// below the number of ranks signal and wait, one for each other rank.
+// below the number of ranks signal and wait, one per other rank.
 struct PushedFlags {
   u64* there;
   const u64* here;
   bool signals;
 
-  // group: which of the flags of all ranks.
+  // group: which of the two flags per block and rank.
   __device__ __forceinline__ PushedFlags(const PushSum& how, int block, int group) {
     const int thread = threadIdx.x;
     signals = thread < how.ranks && thread != how.rank;
@@ -192,7 +190,7 @@ struct PushedFlags {
     here = reinterpret_cast<const u64*>(how.boxes[how.rank] + first + thread * how.flag_pitch);
   }
 
-  // All threads of the block call both: what they stored before is visible to those that waited.
+  // Called by all threads of the block. Stores before `signal` are visible after `wait`.
   __device__ __forceinline__ void signal(u64 number) const {
     __syncthreads();
     if (signals) store_release_system(there, number);
@@ -206,8 +204,8 @@ struct PushedFlags {
   }
 };
 
-// y = x of all ranks, added in f32 and rounded once; y may be x. All threads of all `blocks` blocks
-// call it, on all ranks. Chunks are added while later ones are on their way.
+// y = sum of x over all ranks, accumulated in f32 and rounded once; y may be x. Called by all
+// threads of all `blocks` blocks, on all ranks. Chunks are added while later ones are in transit.
 template <class T>
 __device__ __forceinline__ void push_sum(const T* x, T* y, const PushSum& how, int block,
                                          int blocks) {
@@ -240,13 +238,13 @@ __device__ __forceinline__ void push_sum(const T* x, T* y, const PushSum& how, i
   }
 }
 
-// The same of few elements.
+// The same for a small number of elements.
 template <class T>
 __device__ __forceinline__ void push_few(const T* x, T* y, const PushSum& how, int block,
                                          int blocks) {
   using Vector = PushedVector<T>;
   const PushedSum<T> sum(x, y, how, block, blocks);
-  // Never 0, the number of lines that were not written yet.
+  // Never 0, which unwritten lines have.
   const u32 number = static_cast<u32>(sum.turn % 0xffffffffu) + 1;
   const int last = blockDim.x - 1, rank = how.rank;
   for (i64 v = sum.first; v < sum.vectors; v += sum.step) {

@@ -1,8 +1,7 @@
-// Reductions over a warp, a block, the rows or the columns of a two-dimensional block. Op is one of
-// the combiners of combine.cuh or welford.cuh. All threads of the block call each function together
-// and all get the result. The order of combination is fixed, so results are the same from run to
-// run. Calls may follow one another without a barrier in between: each ends only when its own
-// shared memory may be written again.
+// Reductions over a warp, a block, and the rows or the columns of a two-dimensional block. Op is
+// one of the combiners of combine.cuh or welford.cuh. Each function is called by all threads of the
+// block, which all get the result. The order of combination is fixed, so results are reproducible.
+// No barrier is needed between calls: each returns only when its shared memory may be reused.
 #pragma once
 
 #include "combine.cuh"
@@ -11,7 +10,8 @@
 
 namespace fusec {
 
-// Over groups of kWidth adjacent lanes (a power of two); every lane gets its group's result.
+// Reduces over groups of kWidth adjacent lanes (a power of two); every lane gets its group's
+// result.
 template <class Op, int kWidth = 32, class T>
 __device__ __forceinline__ T warp_reduce(T value) {
   static_assert(kWidth >= 1 && kWidth <= 32 && (kWidth & (kWidth - 1)) == 0);
@@ -22,7 +22,7 @@ __device__ __forceinline__ T warp_reduce(T value) {
   return value;
 }
 
-// Over adjacent lanes, for each element of a small array.
+// Reduces each element of a small array over adjacent lanes.
 template <class Op, int kWidth = 32, class T, int N>
 __device__ __forceinline__ Vec<T, N> warp_reduce(Vec<T, N> values) {
 #pragma unroll
@@ -30,7 +30,7 @@ __device__ __forceinline__ Vec<T, N> warp_reduce(Vec<T, N> values) {
   return values;
 }
 
-// Element by element for arrays, as is for single values.
+// Combines arrays element by element, and single values.
 template <class Op, class T>
 __device__ __forceinline__ T combine_each(T a, T b) {
   return Op::combine(a, b);
@@ -42,8 +42,8 @@ __device__ __forceinline__ Vec<T, N> combine_each(Vec<T, N> a, const Vec<T, N>& 
   return a;
 }
 
-// What the warps of a row left, in their order; what is expensive to combine and the same in any
-// order, by the lanes of each warp together.
+// Combines the partial results of a row's warps, in their order. If they are expensive to combine,
+// and the result is independent of the order, the lanes of each warp combine them together.
 template <class Op, int kWarps, class T>
 __device__ __forceinline__ T combine_warps(const T* partials) {
   constexpr bool kTogether = kIsIndexed<T> && (kWarps & (kWarps - 1)) == 0;
@@ -57,8 +57,8 @@ __device__ __forceinline__ T combine_warps(const T* partials) {
   return value;
 }
 
-// Over threadIdx.x for each threadIdx.y of a kThreadsX x kThreadsY block. kThreadsX is a power of
-// two up to 32, or a multiple of 32 up to 1024; the block holds whole warps.
+// Reduces over threadIdx.x for each threadIdx.y of a kThreadsX x kThreadsY block. kThreadsX is a
+// power of two up to 32, or a multiple of 32 up to 1024; the block has whole warps.
 template <class Op, int kThreadsX, int kThreadsY, class T>
 __device__ __forceinline__ T block_reduce_rows(T value) {
   static_assert(kThreadsX * kThreadsY % 32 == 0 && kThreadsX * kThreadsY <= 1024);
@@ -78,13 +78,13 @@ __device__ __forceinline__ T block_reduce_rows(T value) {
   }
 }
 
-// Over the kThreads threads of a one-dimensional block of whole warps.
+// Reduces over the kThreads threads of a one-dimensional block of whole warps.
 template <class Op, int kThreads, class T>
 __device__ __forceinline__ T block_reduce(T value) {
   return block_reduce_rows<Op, kThreads, 1>(value);
 }
 
-// Over threadIdx.y for each threadIdx.x of a kThreadsX x kThreadsY block.
+// Reduces over threadIdx.y for each threadIdx.x of a kThreadsX x kThreadsY block.
 template <class Op, int kThreadsX, int kThreadsY, class T>
 __device__ __forceinline__ T block_reduce_columns(T value) {
   if constexpr (kThreadsY > 1) {

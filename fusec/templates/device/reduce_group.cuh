@@ -1,10 +1,9 @@
-// Reductions over a group of kWarps warps that has a row of its own, while other groups of the
-// block have theirs, and over the same group of every block of a cluster that shares the row
-// (sm_90). Op is one of the combiners. All threads of the groups call them together and all get the
-// result. Each warp leaves its part, and the parts are combined in the order of blocks and warps:
-// 32 at a time, then in a tree. Partial results are in one of two alternating buffers of
-// the group, `place`: when a warp writes to a buffer again, all have read it, since they have
-// written to the other one.
+// Reductions over a group of kWarps warps with its own row, while other groups of the block have
+// theirs, and over the same group of every block of a cluster that shares the row (sm_90). Op is
+// one of the combiners. Called by all threads of the groups, which all get the result. Each warp
+// stores its partial result, and these are combined in the order of blocks and warps: 32 at a time,
+// then in a tree. Partial results are in one of two alternating buffers of the group, `place`: when
+// a warp writes to a buffer again, all have read it, since they have written to the other one.
 #pragma once
 
 #include "cluster.cuh"
@@ -13,7 +12,7 @@
 
 namespace fusec {
 
-// A value as the words that travel and lie in shared memory.
+// Converts a value to the words that are sent and stored in shared memory.
 template <int kWords, class T>
 __device__ __forceinline__ Vec<u32, kWords> to_part(const T& value) {
   static_assert(kWords == ShuffleWords<T>::kCount);
@@ -24,7 +23,7 @@ __device__ __forceinline__ Vec<u32, kWords> to_part(const T& value) {
   return part;
 }
 
-// The combination of kParts parts, which lie one after the other.
+// Combines kParts contiguous partial results.
 template <class Op, int kParts, class T, int kWords>
 __device__ __forceinline__ T combine_parts(const Vec<u32, kWords>* parts) {
   const int lane = threadIdx.x % 32;
@@ -41,7 +40,7 @@ __device__ __forceinline__ T combine_parts(const Vec<u32, kWords>* parts) {
   return warp_reduce<Op>(total);
 }
 
-// Within a block. Places are 2 * group and 2 * group + 1; groups have the named barriers from 1 on.
+// Reduces within a block. Places are 2 * group and 2 * group + 1; group g has named barrier g + 1.
 template <class Op, int kWarps, class T, int kWords>
 __device__ __forceinline__ T group_reduce(T value, Vec<u32, kWords>* parts, int place) {
   const int warp = threadIdx.x / 32 % kWarps;
@@ -51,9 +50,9 @@ __device__ __forceinline__ T group_reduce(T value, Vec<u32, kWords>* parts, int 
   return combine_parts<Op, kWarps, T>(parts + place * kWarps);
 }
 
-// Within a cluster, for its block `rank`: every warp sends its partial result to every block.
-// arrived: a barrier for each place, of one arrival; parity: that of its phase, which turns with
-// every use.
+// Reduces within a cluster, in its block `rank`: every warp sends its partial result to every
+// block. arrived: a barrier per place, with one arrival; parity: that of its phase, which flips
+// with every use.
 template <class Op, int kWarps, int kCluster, class T, int kWords>
 __device__ __forceinline__ T cluster_reduce(T value, Vec<u32, kWords>* parts, Barrier* arrived,
                                             int place, u32 parity, int rank) {

@@ -1,7 +1,7 @@
-// Reductions over the rows of a block for kernels that reduce many times in a loop. All threads of
-// the block call together, and all get the result. `turn` starts at 0 and is handed from call to
-// call: calls alternate between two halves of shared memory, so each needs one barrier where
-// block_reduce_rows needs two. The order of combination is fixed.
+// Reductions over the rows of a block for kernels that reduce many times in a loop. Called by all
+// threads of the block, which all get the result. `turn` starts at 0 and is passed from call to
+// call: calls alternate between two buffers in shared memory, so each needs one barrier instead of
+// the two of block_reduce_rows. The order of combination is fixed.
 #pragma once
 
 #include "reduce.cuh"
@@ -17,8 +17,8 @@ __device__ __forceinline__ Vec<T, N> neutral(const Vec<T, N>&) {
   return splat<T, N>(Op::identity());
 }
 
-// Over threadIdx.x for each threadIdx.y of a kThreadsX x kThreadsY block. kThreadsX is a power of
-// two up to 32, or a multiple of 32 up to 1024; the block holds whole warps.
+// Reduces over threadIdx.x for each threadIdx.y of a kThreadsX x kThreadsY block. kThreadsX is a
+// power of two up to 32, or a multiple of 32 up to 1024; the block has whole warps.
 template <class Op, int kThreadsX, int kThreadsY, class T>
 __device__ __forceinline__ T block_reduce_rows_in_turns(T value, int& turn) {
   static_assert(kThreadsX * kThreadsY % 32 == 0 && kThreadsX * kThreadsY <= 1024);

@@ -1,6 +1,6 @@
-// A reduction over a block that is one row of threads, seen as kThreadsY rows of kThreadsX: over
-// the rows, for each place in a row. For kernels whose blocks are shaped differently. All threads
-// of the block call together; the results are in the first row. The order of combination is fixed.
+// A reduction over the rows of a one-dimensional block, viewed as kThreadsY rows of kThreadsX
+// threads, for each position in a row. For kernels whose blocks have another shape. Called by all
+// threads of the block; the results are in the first row. The order of combination is fixed.
 #pragma once
 
 #include "reduce.cuh"

@@ -6,15 +6,16 @@
 
 namespace fusec {
 
-// A number in [low, high) rounded to T; the largest T below `high` where it would round up to it or
-// beyond. Returned in the type that T is computed in. Where low >= high the rounded number.
+// Rounds a number in [low, high) to T, or returns the largest T below `high` if the rounded number
+// would not be below it. The result has the type that T is computed in. If low >= high, the number
+// is only rounded.
 template <class T, class Number>
 __device__ __forceinline__ Number round_below(Number number, Number low, Number high) {
   if constexpr (kIsSmallFloat<T>) {
     T rounded = convert<T>(number);
     const float value = to_float(rounded);
     if (value < high || low >= high) return value;
-    // Sign and magnitude: one step towards minus infinity.
+    // Takes one step towards minus infinity, in sign and magnitude.
     if (value == 0.0f) rounded = convert<T>(-0.0f);
     rounded.bits += value > 0.0f ? -1 : 1;
     return to_float(rounded);

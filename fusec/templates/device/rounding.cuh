@@ -1,5 +1,5 @@
-// round_to<T>(v): the value that v has after a round trip through the storage type T. Used where a
-// half value is defined in a register: results never depend on whether a value visited memory.
+// round_to<T>(v): v after a round trip through the storage type T. Used where a 16-bit float is
+// defined in a register: results never depend on whether a value went through memory.
 #pragma once
 
 #include "types.cuh"

@@ -1,6 +1,6 @@
-// Consecutive rows that a block copies to shared memory together, and reads from there by whole
-// vectors, at any alignment of the rows. All threads of the block call each function together.
-// Tiles begin at multiples of 16 bytes; runs in memory where they like.
+// Consecutive rows that a block copies to shared memory, and reads from there by whole vectors, at
+// any alignment of the rows. Each function is called by all threads of the block. Tiles are aligned
+// to 16 bytes, runs in global memory need not be.
 #pragma once
 
 #include "async_copy.cuh"
@@ -10,9 +10,9 @@ namespace fusec {
 
 __device__ __forceinline__ int thread_of_block() { return threadIdx.y * blockDim.x + threadIdx.x; }
 
-// Begins to copy `count` contiguous elements, and returns the address of the first copy: it has the
-// same offset from a multiple of 16 bytes as in memory. kElements: at most so many, and the rest
-// of 16 bytes before them, in whole multiples.
+// Starts copying `count` contiguous elements, and returns the address of the first copy: it has the
+// same offset from a multiple of 16 bytes as in global memory. kElements: upper bound of that
+// offset plus `count`, a multiple of 16 bytes.
 template <int kThreads, int kElements, class T>
 __device__ __forceinline__ T* load_tile_rows(T* tile, const T* run, int count) {
   constexpr int kWide = 16 / sizeof(T);
@@ -25,7 +25,7 @@ __device__ __forceinline__ T* load_tile_rows(T* tile, const T* run, int count) {
     const int i = first + thread * kWide;
     if (i >= before && i + kWide <= end) copy_async_16(tile + i, run + (i - before));
   }
-  // What is left at both ends is taken one by one.
+  // The elements at both ends are copied one by one.
   const int rest = end / kWide * kWide + thread;
   if (rest >= before && rest < end) tile[rest] = run[rest - before];
   if (before > 0 && thread >= before && thread < min(kWide, end / kWide * kWide)) {
@@ -34,10 +34,10 @@ __device__ __forceinline__ T* load_tile_rows(T* tile, const T* run, int count) {
   return tile + before;
 }
 
-// Copies rows whose columns have a stride of `pitch`: kWide adjacent rows at a time of each.
-// count: of rows, at most kRows, a multiple of kWide; kPitch: elements between rows of the tile.
-// Each thread has rows of its own, so that it steps from column to column, and leaves two columns
-// of halves at a time where these are a word.
+// Copies rows whose columns have a stride of `pitch`, kWide adjacent rows of a column at a time.
+// count: the number of rows, at most kRows, a multiple of kWide; kPitch: elements between rows of
+// the tile. Each thread has rows of its own and steps from column to column; it stores two columns
+// of 16-bit elements at a time if these form an aligned word.
 template <int kThreads, int kRows, int kColumns, int kPitch, int kWide, class T>
 __device__ __forceinline__ void load_tile_transposed(T* tile, const T* run, i64 pitch, int count) {
   constexpr int kPair = sizeof(T) == 2 && kPitch % 2 == 0 && kColumns % 2 == 0 ? 2 : 1;
@@ -90,8 +90,8 @@ __device__ __forceinline__ void rows_arrived() {
   __syncthreads();
 }
 
-// Stores `count` contiguous elements, once all threads have written theirs to shared memory, at the
-// same offset from a multiple of 16 bytes.
+// Stores `count` contiguous elements of shared memory, at the same offset from a multiple of 16
+// bytes. Called after all threads have written theirs to shared memory.
 template <int kThreads, int kElements, class T>
 __device__ __forceinline__ void store_tile_rows(T* run, const T* rows, int count) {
   constexpr int kWide = 16 / sizeof(T);

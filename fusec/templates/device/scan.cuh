@@ -1,7 +1,7 @@
-// Prefix combinations: inclusive ones over the lanes of a warp, over the vectors that a warp holds,
-// and what comes before a warp or a thread in its block. Op is one of the combiners of combine.cuh.
-// The order of combination is fixed, so results are the same from run to run. All threads of the
-// block call each function together; calls may follow one another without a barrier in between.
+// Prefix scans: inclusive ones over the lanes of a warp and over the vectors that a warp holds, and
+// the exclusive prefix of a warp or a thread in its block. Op is one of the combiners of
+// combine.cuh. The order of combination is fixed, so results are reproducible. Each function is
+// called by all threads of the block; no barrier is needed between calls.
 #pragma once
 
 #include "combine.cuh"
@@ -10,8 +10,8 @@
 
 namespace fusec {
 
-// Inclusive prefixes over groups of kWidth adjacent lanes, kWidth a power of two that divides
-// blockDim.x.
+// Returns the inclusive prefix over groups of kWidth adjacent lanes; kWidth is a power of two that
+// divides blockDim.x.
 template <class Op, int kWidth = 32, class T>
 __device__ __forceinline__ T warp_scan(T value) {
   static_assert(kWidth >= 1 && kWidth <= 32 && (kWidth & (kWidth - 1)) == 0);
@@ -23,8 +23,8 @@ __device__ __forceinline__ T warp_scan(T value) {
   return value;
 }
 
-// Prefixes in the span of kLanes adjacent lanes: their adjacent vectors of chunk 0, then those
-// of chunk 1, and so on. Every element becomes its inclusive prefix; all lanes get the total.
+// Scans the span of kLanes adjacent lanes: their adjacent vectors of chunk 0, then those of chunk
+// 1, and so on. Every element becomes its inclusive prefix; all lanes get the total.
 template <class Op, int kLanes, class T, int kVec, int kChunks>
 __device__ __forceinline__ T scan_span(Vec<T, kVec> (&part)[kChunks]) {
   T inclusive[kChunks];
@@ -51,8 +51,9 @@ __device__ __forceinline__ T scan_span(Vec<T, kVec> (&part)[kChunks]) {
   return carry;
 }
 
-// For each threadIdx.y of a kThreadsX x kThreadsY block: what comes before this warp's span, from
-// the totals of the spans and the carry of the row, to which the whole row is then added.
+// For each threadIdx.y of a kThreadsX x kThreadsY block: returns the exclusive prefix of this
+// warp's span, from the totals of the spans and the carry of the row, to which the row's total is
+// then added.
 template <class Op, int kThreadsX, int kThreadsY, class T>
 __device__ __forceinline__ T scan_warps(T total, T& carry) {
   if constexpr (kThreadsX <= 32) {
@@ -77,8 +78,9 @@ __device__ __forceinline__ T scan_warps(T total, T& carry) {
   }
 }
 
-// For each threadIdx.x of a kThreadsX x kThreadsY block, element by element: what comes before
-// threadIdx.y, from the totals of the lower ones and the carry, to which all are then added.
+// For each threadIdx.x of a kThreadsX x kThreadsY block, element by element: returns the exclusive
+// prefix of threadIdx.y, from the totals of the lower ones and the carry, to which all are then
+// added.
 template <class Op, int kThreadsX, int kThreadsY, class T, int N>
 __device__ __forceinline__ Vec<T, N> scan_threads_y(const Vec<T, N>& total, Vec<T, N>& carry) {
   Vec<T, N> before = carry;

@@ -1,7 +1,7 @@
-// What comes before a tile of a row whose tiles are scanned by different blocks: the totals of the
-// lower tiles, of groups of 32 tiles, and of groups of 32 groups. Every total is written once and
-// then flagged, and they are combined in a fixed order, so that results are the same from run to
-// run. Blocks take their tiles in the order of tickets: a lower tile's block is running.
+// The exclusive prefix of a tile of a row whose tiles are scanned by different blocks, from the
+// totals of the lower tiles, of groups of 32 tiles, and of groups of 32 groups. Every total is
+// written once and then flagged, and they are combined in a fixed order, so results are
+// reproducible. Blocks take their tiles in ticket order: the blocks of lower tiles are running.
 #pragma once
 
 #include "grid.cuh"
@@ -11,13 +11,13 @@ namespace fusec {
 
 inline constexpr int kGroup = 32;
 
-// The numbers of totals, and of flags, of a row of `tiles` tiles.
+// Returns the number of totals, and of flags, of a row of `tiles` tiles.
 __host__ __device__ constexpr int totals_of_row(int tiles) {
   const int groups = (tiles + kGroup - 1) / kGroup;
   return tiles + groups + (groups + kGroup - 1) / kGroup;
 }
 
-// One lane leaves a total for the blocks of higher tiles.
+// Stores a total for the blocks of higher tiles. Only lane 0 does so.
 template <class T>
 __device__ __forceinline__ void store_total(T* totals, u32* flags, int place, T total) {
   if (threadIdx.x % 32 != 0) return;
@@ -25,7 +25,7 @@ __device__ __forceinline__ void store_total(T* totals, u32* flags, int place, T 
   store_release(flags + place, 1);
 }
 
-// A warp waits for up to 32 totals and combines them.
+// Waits for up to 32 totals and combines them. Called by one warp.
 template <class Op, class T>
 __device__ __forceinline__ T combine_totals(const T* totals, const u32* flags, int first,
                                             int count) {
@@ -38,8 +38,8 @@ __device__ __forceinline__ T combine_totals(const T* totals, const u32* flags, i
   return warp_reduce<Op>(total);
 }
 
-// What comes before tile `tile` in its row, whose own total is `total`. The lanes of one warp call
-// it together and all get the result.
+// Returns the exclusive prefix of tile `tile` in its row; `total` is the tile's own total. Called
+// by all lanes of one warp, which all get the result.
 template <class Op, class T>
 __device__ __forceinline__ T before_tile(T* totals, u32* flags, int tiles, int tile, T total) {
   const int group = tile / kGroup;

@@ -1,4 +1,5 @@
-// Adding to memory from many threads in the order of arrival, which does not matter to integers.
+// Atomic updates of memory by many threads in the order of arrival, which integer sums do not
+// depend on.
 #pragma once
 
 #include "storage.cuh"
@@ -19,7 +20,7 @@ __device__ __forceinline__ void atomic_add(T* target, T value) {
 
 __device__ __forceinline__ void atomic_max(u32* target, u32 value) { atomicMax(target, value); }
 
-// Several threads may store the same value to one place.
+// Several threads may store the same value to the same address.
 __device__ __forceinline__ void store_relaxed(u32* target, u32 value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(target), "r"(value) : "memory");
 }

@@ -1,10 +1,10 @@
-// Numbers at equal distances.
+// Arithmetic sequences.
 #pragma once
 
 namespace fusec {
 
-// Number `index` of the sequence start, start + step, ...; rounded after the product too, where a
-// compiler would not.
+// Returns element `index` of the sequence start, start + step, ... The product is rounded too; the
+// compiler would contract it to an FMA.
 __device__ __forceinline__ double at_step(double start, double step, double index) {
   return __dadd_rn(start, __dmul_rn(step, index));
 }

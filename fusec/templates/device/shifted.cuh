@@ -1,6 +1,6 @@
-// Vectors of a run that begins anywhere: they lie at multiples of their own size, so that the run
-// begins within the first of them and ends within the last. Of these only the run's own elements
-// are written, one by one; all others are whole.
+// Vectors of a run with any alignment: vectors are aligned to their own size, so the run starts
+// within the first of them and ends within the last. Of these two only the run's own elements are
+// written, one by one; all others are whole.
 #pragma once
 
 #include "async_copy.cuh"
@@ -8,7 +8,7 @@
 
 namespace fusec {
 
-// The offset of the start of a run in its first vector, in elements.
+// Returns the offset of the start of a run in its first vector, in elements.
 template <int N, class T>
 __device__ __forceinline__ int shift_of(const T* run) {
   return static_cast<int>(static_cast<u32>(reinterpret_cast<u64>(run)) / sizeof(T) % N);
@@ -22,8 +22,8 @@ __device__ __forceinline__ Vec<T, N> load_whole(const T* source) {
   return load_readonly<N>(source);
 }
 
-// A vector with the run's elements from `low` to before `end`, and zeros elsewhere; all
-// of them where kPart says so beforehand: a test would have the thread wait for each vector.
+// Loads a vector with the run's elements [low, end), and zeros elsewhere. Without kPart the vector
+// is known to be whole: a test would make the thread wait for each vector.
 template <int N, bool kPart = true, bool kStreams = false, class T>
 __device__ __forceinline__ Vec<T, N> load_part(const T* source, int low, int end) {
   if (!kPart || (low <= 0 && end >= N)) return load_whole<N, kStreams>(source);
@@ -38,7 +38,7 @@ __device__ __forceinline__ Vec<T, N> load_part(const T* source, int low, int end
 template <class T, int N>
 __device__ __forceinline__ void store_part(T* target, const Vec<T, N>& value, int low, int end) {
   if (low <= 0 && end >= N) {
-    // By name, which keeps it one access: with those below, `store` would become one for a word.
+    // store_streaming stays one access: with those below, `store` would become one access per word.
     store_streaming(target, value);
     return;
   }
@@ -48,21 +48,22 @@ __device__ __forceinline__ void store_part(T* target, const Vec<T, N>& value, in
   }
 }
 
-// Whether the two vectors that hold N elements from place `at` on lie in a tensor of `size`
-// elements.
+// Returns whether the two vectors that hold N elements from index `at` on are within a tensor of
+// `size` elements.
 template <int N, class T, class I, class Size>
 __device__ __forceinline__ bool is_inside(const T* tensor, I at, Size size) {
   const I first = at - shift_of<N>(tensor + at);
   return first >= 0 && first <= size - 2 * N;
 }
 
-// Whether the vector at place `at`, a multiple of its size, lies in a tensor of `size` elements.
+// Returns whether the vector at index `at`, a multiple of its size, is within a tensor of `size`
+// elements.
 template <int N, class I, class Size>
 __device__ __forceinline__ bool is_whole(I at, Size size) {
   return at >= 0 && at <= size - N;
 }
 
-// N elements of two neighbouring vectors, beginning at element `shift` of the first.
+// Returns N elements of two neighbouring vectors, starting at element `shift` of the first.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, N>& high,
                                              int shift) {
@@ -90,8 +91,8 @@ __device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, 
   return result;
 }
 
-// N elements of a tensor from place `at` on, wherever that is, by the two vectors that hold them.
-// kPart: these may exceed the tensor; then each element is tested.
+// Loads N elements of a tensor from index `at` on, at any alignment, through the two vectors that
+// hold them. kPart: these may exceed the tensor; then each element is tested.
 template <int N, bool kPart = true, bool kStreams = false, class T, class I, class Size>
 __device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, Size size) {
   if (!kPart || is_inside<N>(tensor, at, size)) {
@@ -108,8 +109,8 @@ __device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, Size siz
   return result;
 }
 
-// Begins to copy the vector at place `at` of a tensor of `size` elements to shared memory, unless
-// it reaches beyond the tensor; returns whether it does not.
+// Starts copying the vector at index `at` of a tensor of `size` elements to shared memory. Returns
+// false, without copying, if the vector exceeds the tensor.
 template <int N, class T, class I, class Size>
 __device__ __forceinline__ bool copy_vector(T* shared, const T* tensor, I at, Size size) {
   constexpr int kWide = 16 / static_cast<int>(sizeof(T));
@@ -123,7 +124,7 @@ __device__ __forceinline__ bool copy_vector(T* shared, const T* tensor, I at, Si
   return true;
 }
 
-// Copies of a vector that reaches beyond the tensor the elements that the tensor has.
+// Copies the in-bounds elements of a vector that exceeds the tensor.
 template <int N, class T, class I, class Size>
 __device__ __forceinline__ void copy_elements(T* shared, const T* tensor, I at, Size size) {
   if (at >= 0 && at <= size - N) return;

@@ -1,7 +1,7 @@
-// What the epilogue of a tensor-core tile writes to rows that begin anywhere (staged_rows.cuh, for
-// rows at multiples of 16 bytes). In shared memory such a row has the same offset from a multiple
-// of 16 bytes as in memory, so that vectors are whole in both. `Config` is the struct at the top of
-// the kernel: kStagedPitch leaves room for a vector after kStagedColumns elements.
+// Stores the staged rows of an epilogue to rows with any alignment (staged_rows.cuh: rows aligned
+// to 16 bytes). Such a row has the same offset from a multiple of 16 bytes in shared memory as in
+// global memory, so vectors are whole in both. `Config` is the struct at the top of the kernel:
+// kStagedPitch has space for a vector after kStagedColumns elements.
 #pragma once
 
 #include "shifted.cuh"
@@ -9,9 +9,8 @@
 
 namespace fusec {
 
-// One warp: stores 16 rows to where at(row, column) points: first the vectors that are a row's from
-// end to end, then the elements before the first and after the last of them, following a barrier of
-// the warp.
+// One warp: stores 16 rows to at(row, column): first the vectors that are entirely in a row, then
+// the elements before the first and after the last of them. The caller synchronizes the warp first.
 template <class Config, class T, class At>
 __device__ __forceinline__ void store_shifted_rows(const T* staged, const At& at, int rows,
                                                    int columns) {
@@ -33,7 +32,7 @@ __device__ __forceinline__ void store_shifted_rows(const T* staged, const At& at
       }
     }
   }
-  constexpr int kRows = 32 / (2 * kVector);  // a lane for each element of two vectors a row
+  constexpr int kRows = 32 / (2 * kVector);  // one lane per element of two vectors of a row
 #pragma unroll 2
   for (int first = 0; first < 16; first += kRows) {
     const int row = first + lane / (2 * kVector);
@@ -51,7 +50,7 @@ __device__ __forceinline__ void store_shifted_rows(const T* staged, const At& at
   }
 }
 
-// One warp: as visit_pairs, for one element at a time: visit(row, column, place, acc).
+// One warp: as visit_pairs, but calls visit(row, column, place, acc) for one element at a time.
 template <class Config, class Visit, class Leave>
 __device__ __forceinline__ void visit_elements(const float (&sums)[Config::kAccumulators],
                                                const Visit& visit, const Leave& leave) {

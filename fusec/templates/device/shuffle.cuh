@@ -1,5 +1,5 @@
-// Warp shuffles for values of any trivially copyable type, as 32-bit words.
-// All 32 lanes of the warp call them together.
+// Warp shuffles of values of any trivially copyable type, as 32-bit words. Called by all 32 lanes
+// of the warp.
 #pragma once
 
 #include "storage.cuh"
@@ -8,7 +8,7 @@ namespace fusec {
 
 inline constexpr u32 kFullWarp = 0xffffffffu;
 
-// A value as the 32-bit words that carry it through a shuffle.
+// A value as the 32-bit words that are shuffled.
 template <class T>
 struct ShuffleWords {
   static constexpr int kCount = (static_cast<int>(sizeof(T)) + 3) / 4;
@@ -24,7 +24,7 @@ struct ShuffleWords {
   }
 };
 
-// The value of the lane whose number differs from this one's in the bits of lane_mask.
+// Returns the value of the lane whose index differs from this one's in the bits of lane_mask.
 template <class T>
 __device__ __forceinline__ T shuffle_xor(T value, int lane_mask) {
   if constexpr (kIsSame<T, float> || kIsSame<T, i32> || kIsSame<T, u32>) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ T shuffle_xor(T value, int lane_mask) {
   }
 }
 
-// The value of lane `lane` of this lane's group of kWidth lanes.
+// Returns the value of lane `lane` of this lane's group of kWidth lanes.
 template <int kWidth = 32, class T>
 __device__ __forceinline__ T shuffle_from(T value, int lane) {
   ShuffleWords<T> carried(value);
@@ -50,7 +50,7 @@ __device__ __forceinline__ T shuffle_from(T value, int lane) {
   return carried.value();
 }
 
-// The value of the lane `distance` below in the group; lanes without one keep their own.
+// Returns the value of the lane `distance` below in the group; lanes without one keep their own.
 template <int kWidth = 32, class T>
 __device__ __forceinline__ T shuffle_up(T value, int distance) {
   ShuffleWords<T> carried(value);

@@ -1,13 +1,14 @@
-// The softmax of rows whose scores come a tile of columns at a time, as wgmma leaves them: a thread
-// holds two rows, of each two neighbours in every block of eight columns; the four lanes of a quad
-// have the rows together. What is taken off a row's scores before the exponential need not be the
-// largest one: it grows only when scores pass it by more than kSlack, and then what was summed is
-// to be multiplied by a factor (Milakov and Gimelshein, "Online normalizer calculation for
-// softmax", 2018). Until a score above minus infinity comes, sums are 0.
+// Online softmax of rows whose scores are computed one tile of columns at a time, in the layout of
+// wgmma's accumulators: a thread holds two rows, with two neighbours in every block of eight
+// columns; the four lanes of a quad share their rows. The number that is subtracted from a row's
+// scores before the exponential need not be the largest score: it grows only when scores exceed it
+// by more than kSlack, and then previous sums must be multiplied by a factor (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax", 2018). Sums are 0 until a score above
+// -inf arrives.
 //
-// Where the largest score is far from 0, as that of keys which a mask fills with the lowest number,
-// the rounding of its product with the scale is a large part of a power of two. There it is taken
-// off scores before these are scaled, and `shift` is minus infinity.
+// If the largest score is far from 0, like that of keys that a mask fills with the lowest number,
+// the rounding error of its product with the scale is large for an exponent. It is then subtracted
+// from scores before these are scaled, and `shift` is -inf.
 #pragma once
 
 #include "combine.cuh"
@@ -17,17 +18,17 @@
 namespace fusec {
 
 struct SoftmaxRows {
-  // Powers of two that a weight may have: halves and sums of them hold it.
+  // A weight is at most 2^kSlack, which 16-bit floats and sums of them can hold.
   static constexpr float kSlack = 8.0f;
-  // Scaled scores beyond are far from 0: below, what is rounded of them is less than 2^-8.
+  // Scaled scores beyond this are far from 0; below, their rounding error is less than 2^-8.
   static constexpr float kFar = 65536.0f;
   float top[2] = {-INFINITY, -INFINITY};    // the largest scores so far, unscaled
-  float shift[2] = {-INFINITY, -INFINITY};  // what is taken off scaled scores, unless these are far
+  float shift[2] = {-INFINITY, -INFINITY};  // subtracted from scaled scores, unless these are far
   float total[2] = {};                      // of this thread's own columns
-  float factor[2] = {1.0f, 1.0f};           // of what was summed before the last push
+  float factor[2] = {1.0f, 1.0f};           // of the sums before the last push
 
-  // All lanes of a warp: scores become 2 to the power scale * score - shift, for a positive scale.
-  // s[i] is of row i / 2 % 2. Whether factors of the warp are other than 1.
+  // Replaces scores by 2^(scale * score - shift), for a positive scale. s[i] is of row i / 2 % 2.
+  // Returns whether factors of the warp may differ from 1. Called by all lanes of a warp.
   template <int kCount>
   __device__ __forceinline__ bool push(float (&s)[kCount], float scale) {
     float most[4] = {s[0], s[1], s[2], s[3]};
@@ -42,7 +43,7 @@ struct SoftmaxRows {
       all = max_keeping_nan(all, shuffle_xor(all, 2));
       before[h] = top[h];
       top[h] = max_keeping_nan(top[h], all);
-      grown |= all * scale >= shift[h] + kSlack;  // always where the largest score is far from 0
+      grown |= all * scale >= shift[h] + kSlack;  // always if the largest score is far from 0
     }
     grown = __ballot_sync(kFullWarp, grown) != 0;
     if (grown) {
@@ -52,7 +53,7 @@ struct SoftmaxRows {
         const float next = top[h] * scale;
         const bool was_far = shift[h] == -INFINITY && before[h] != -INFINITY;
         far[h] = top[h] != -INFINITY && fabsf(next) > kFar;
-        // Less minus infinity, minus infinity would be NaN.
+        // -inf - -inf would be NaN.
         const float power = was_far ? (before[h] - top[h]) * scale : shift[h] - next;
         factor[h] = !was_far && next == -INFINITY ? 1.0f : exp2_approx(power);
         shift[h] = far[h] ? -INFINITY : next;
@@ -76,8 +77,8 @@ struct SoftmaxRows {
     return grown;
   }
 
-  // All lanes of a warp: the totals of whole rows, of exponentials less the largest score; factors
-  // are those of sums to the same.
+  // Computes the totals of whole rows, relative to the largest score; factors rescale sums to the
+  // same. Called by all lanes of a warp.
   __device__ __forceinline__ void finish(float scale) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

@@ -1,8 +1,8 @@
-// Stable sorting by radix: keys whose order as unsigned integers is that of the values, the rank of
-// each key's digit in a tile, and the sort of a tile that a block holds in registers. A block is
-// one-dimensional and of whole warps. Item i of lane l of warp w is element (w * kItems + i) * 32 +
-// l of the tile. All threads of the block call each function together. Calls of sort_tile may
-// follow one another without a barrier in between, those of rank_digits not.
+// Stable radix sort: keys whose order as unsigned integers is that of the values, the rank of each
+// key's digit in a tile, and the sort of a tile that a block holds in registers. A block is
+// one-dimensional and has whole warps. Item i of lane l of warp w is element (w * kItems + i) * 32
+// + l of the tile. Each function is called by all threads of the block. Calls of sort_tile need no
+// barrier in between, those of rank_digits do.
 #pragma once
 
 #include "combine.cuh"
@@ -13,7 +13,7 @@
 
 namespace fusec {
 
-// The unsigned integer with as many bits as a type; fp8 is ordered as f16.
+// The unsigned integer with as many bits as a type; fp8 is ordered as fp16.
 template <class T>
 struct KeyOf {
   using type = typename KeyOf<typename Word<sizeof(T)>::type>::type;
@@ -43,7 +43,7 @@ struct KeyOf<f8e5m2> {
   using type = u16;
 };
 
-// The order of floats by their bits: all NaN are equal and largest, -0 equals 0.
+// Returns a key that orders floats: all NaN are equal and largest, -0 equals 0.
 template <class Key>
 __device__ __forceinline__ Key float_key(Key bits, bool is_nan, bool is_zero) {
   constexpr Key kSign = static_cast<Key>(Key(1) << (8 * sizeof(Key) - 1));
@@ -52,7 +52,7 @@ __device__ __forceinline__ Key float_key(Key bits, bool is_nan, bool is_zero) {
   return static_cast<Key>(bits & kSign ? ~bits : bits | kSign);
 }
 
-// The key of a value of storage type T, which comes in its compute type.
+// Returns the key of a value of storage type T, given in its compute type.
 template <class T, class Value>
 __device__ __forceinline__ typename KeyOf<T>::type order_key(Value value) {
   using Key = typename KeyOf<T>::type;
@@ -80,7 +80,7 @@ __device__ __forceinline__ u32 digit_of(Key key, int shift) {
   return static_cast<u32>(key >> shift) & (kDigits - 1);
 }
 
-// The lanes whose digit is this lane's.
+// Returns a mask of the lanes with this lane's digit.
 __device__ __forceinline__ u32 lanes_of_digit(u32 digit) {
   u32 lanes = kFullWarp;
 #pragma unroll
@@ -92,7 +92,7 @@ __device__ __forceinline__ u32 lanes_of_digit(u32 digit) {
   return lanes;
 }
 
-// Shared memory in which the digits of a tile are counted.
+// Shared memory for the digit counts of a tile.
 template <int kThreads>
 struct DigitCounts {
   static constexpr int kWarps = kThreads / 32;
@@ -101,14 +101,14 @@ struct DigitCounts {
   u32 sums[8];
 };
 
-// Counts a key's digit; keys that are not there do not count. The lanes of a warp call it together.
+// Counts a key's digit if `is_there`. Called by all lanes of a warp.
 __device__ __forceinline__ void count_digit(u32* counts, u32 digit, bool is_there) {
   const u32 lanes = lanes_of_digit(digit) & __ballot_sync(kFullWarp, is_there);
   const u32 lane = threadIdx.x % 32;
   if (is_there && (lanes & ((1u << lane) - 1)) == 0) atomicAdd(counts + digit, u32(__popc(lanes)));
 }
 
-// Sets `place` to where each item's element goes when the tile is ordered by digit.
+// Sets `place` to the position of each item's element in the tile ordered by digit.
 template <int kThreads, int kItems>
 __device__ __forceinline__ void rank_digits(DigitCounts<kThreads>& counts,
                                             const u32 (&digit)[kItems], int (&place)[kItems]) {
@@ -166,7 +166,7 @@ __device__ __forceinline__ void rank_digits(DigitCounts<kThreads>& counts,
   }
 }
 
-// Shared memory of a tile's keys and of where they come from.
+// Shared memory for the keys of a tile and their original positions.
 template <class Key, class From, int kThreads, int kItems>
 struct SortedTile {
   Key keys[kThreads * kItems];
@@ -174,13 +174,13 @@ struct SortedTile {
   DigitCounts<kThreads> counts;
 };
 
-// The element of the tile that item 0 of this thread is; item i is 32 * i further.
+// Returns the index in the tile of this thread's item 0; item i is 32 * i further.
 template <int kItems>
 __device__ __forceinline__ int first_item() {
   return static_cast<int>(threadIdx.x / 32 * (32 * kItems) + threadIdx.x % 32);
 }
 
-// The bits in which the first `count` keys of a tile differ.
+// Returns the bits in which the first `count` keys of a tile differ.
 template <int kThreads, class Key, int kItems>
 __device__ __forceinline__ Key differing_bits(const Key (&key)[kItems], int count) {
   Key set = Any<Key>::identity();
@@ -196,8 +196,8 @@ __device__ __forceinline__ Key differing_bits(const Key (&key)[kItems], int coun
   return static_cast<Key>(set & clear);
 }
 
-// Orders a tile's keys, and `from` with them. Elements past the first `count` have the largest key
-// and stay last; digits that are the same everywhere need no pass.
+// Sorts a tile's keys, and `from` with them. Elements after the first `count` have the largest key
+// and stay last; digits that are equal in all keys need no pass.
 template <int kThreads, class Key, class From, int kItems>
 __device__ __forceinline__ void sort_tile(SortedTile<Key, From, kThreads, kItems>& tile,
                                           Key (&key)[kItems], int (&from)[kItems], int count) {

@@ -1,12 +1,13 @@
-// What the sums of a stage of a product on 8-bit floats are multiplied by where they are added to
-// those of all (matmul_promoted.cuh): scales that vary along K, of its 128 elements, or nothing.
+// Factors of the partial sums of one stage of an fp8 GEMM when they are added to the accumulators
+// (matmul_promoted.cuh): scales that vary along K, for the 128 elements of the stage, or none.
 #pragma once
 
 #include "block_scales.cuh"
 
 namespace fusec {
 
-// Neighbouring rows of a tile that begins anywhere in multiples of its extent and share a scale.
+// How many neighbouring rows share a scale; 0 without block scales. Tiles start at multiples of
+// their extent.
 template <class Scales>
 struct ScaledRows {
   static constexpr int kRows = 0;
@@ -20,14 +21,14 @@ __host__ __device__ constexpr int common_divisor(int a, int b) {
   return b == 0 ? a : common_divisor(b, a % b);
 }
 
-// A thread: what the sums of a stage are multiplied by. Without scales: nothing.
+// A thread's factors of the sums of a stage. Without scales there are none.
 template <int kBlocks, int kColumns, class... Scales>
 struct StageScales {
   __device__ __forceinline__ void load(int) {}
   __device__ __forceinline__ float scaled(float sum, int, int) const { return sum; }
 };
 
-// Those of its rows of wgmma and of its columns, one for as many as share it.
+// The scales of the thread's rows of wgmma, and of its columns, one for as many as share it.
 template <int kBlocks, int kColumns, class Rows, class Columns>
 struct StageScales<kBlocks, kColumns, Rows, Columns> {
   static constexpr int kShared = common_divisor(kColumns, ScaledRows<Columns>::kRows);
@@ -48,7 +49,7 @@ struct StageScales<kBlocks, kColumns, Rows, Columns> {
     }
   }
 
-  // The i-th sum of a block.
+  // Returns the i-th sum of a block, scaled.
   __device__ __forceinline__ float scaled(float sum, int block, int i) const {
     return sum *
            (rows[block][i / 2 % 2] * columns[kEach ? i / 4 * 2 + i % 2 : i / 4 * 8 / kShared]);

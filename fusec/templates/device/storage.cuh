@@ -1,7 +1,7 @@
-// Fixed-width integers, storage types of the small floats, and the few type facts the other headers
-// need. The small floats hold bits and have no arithmetic: kernels convert to float, compute, and
-// round once. Every other header includes this one; kernels include types.cuh, which adds the
-// conversions.
+// Fixed-width integers, storage types of the small floats, and the type traits that the other
+// headers need. The small floats hold bits and have no arithmetic: kernels convert to float,
+// compute, and round once. Every other header includes this one; kernels include types.cuh, which
+// adds the conversions.
 #pragma once
 
 // The two macros of <math.h> that NVRTC does not define.
@@ -63,7 +63,7 @@ inline constexpr bool kIsSmallFloat =
 template <class T>
 inline constexpr bool kIsFloat = kIsSmallFloat<T> || kIsSame<T, float> || kIsSame<T, double>;
 
-// Lowest and highest value of each type that reductions run in; infinities for floats.
+// Lowest and highest value of each type that reductions compute in; infinities for floats.
 template <class T>
 struct Limits {
   static constexpr bool kSigned = T(-1) < T(0);

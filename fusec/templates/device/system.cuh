@@ -1,4 +1,4 @@
-// Words that the GPUs of one host write for one another.
+// Acquire loads and release stores at system scope, for flags between the GPUs of one host.
 #pragma once
 
 #include "types.cuh"

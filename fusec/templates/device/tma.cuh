@@ -1,8 +1,8 @@
-// The bulk copy engine (sm_90). One thread issues each copy. Loads complete on a Barrier that
+// TMA and other bulk copies (sm_90). One thread issues each copy. Loads complete on a Barrier that
 // expects their bytes (arrive_expect_tx); stores complete in bulk groups (proxy.cuh). Shared
-// addresses of tensor copies are multiples of 128 (1024 for the 128-byte swizzle), plain bulk
+// addresses of tensor copies are aligned to 128 bytes (1024 for the 128-byte swizzle); plain bulk
 // copies need 16 for both addresses and the size. Coordinates count elements, innermost first. A
-// TensorMap comes as a `const __grid_constant__ TensorMap` parameter and is encoded by the host.
+// TensorMap is a `const __grid_constant__ TensorMap` parameter, encoded by the host.
 #pragma once
 
 #include "l2_policy.cuh"
@@ -67,8 +67,8 @@ __device__ __forceinline__ void tensor_load_2d(void* shared, const TensorMap* ma
       : "memory");
 }
 
-// The same tile into every block of the cluster whose bit is set in `blocks`, each on its own
-// barrier.
+// Loads the same tile into every block of the cluster whose bit is set in `blocks`, each with its
+// own barrier.
 __device__ __forceinline__ void tensor_load_2d_multicast(void* shared, const TensorMap* map, i32 x,
                                                          i32 y, Barrier* barrier, u16 blocks) {
   asm volatile(

@@ -1,9 +1,8 @@
-// The smallest entries of a row. An entry is a key and the place where it was found, so that no two
-// are equal and the result does not depend on the order in which they are looked at; what is
-// missing is kNoEntry. A block keeps a tile of the row in registers, gathers the entries below a
-// limit in shared memory and puts these few in order; or some lanes of a warp share a row, and take
-// its smallest keys one after another. The threads of the block, or of the warp, call each function
-// together, but offer.
+// Selects the smallest entries of a row. An entry is a key and its index in the row, so no two are
+// equal and the result does not depend on the order of evaluation; missing entries are kNoEntry. A
+// block keeps a tile of the row in registers, gathers the entries up to a limit in shared memory
+// and sorts these; or some lanes of a warp share a row, and extract its smallest keys one after
+// another. Each function, except offer, is called by all threads of the block or of the warp.
 #pragma once
 
 #include "sort.cuh"
@@ -29,7 +28,7 @@ struct Selection {
   u32 bounds[32];
 };
 
-// Puts the values of a warp's lanes in ascending order.
+// Sorts the values of a warp's lanes in ascending order.
 template <class T>
 __device__ __forceinline__ T warp_sort(T value) {
 #pragma unroll
@@ -45,7 +44,7 @@ __device__ __forceinline__ T warp_sort(T value) {
   return value;
 }
 
-// Puts `size` entries, a power of two, in ascending order.
+// Sorts `size` entries, a power of two, in ascending order.
 template <int kThreads>
 __device__ __forceinline__ void sort_entries(u64* entries, int size) {
   for (int width = 2; width <= size; width *= 2) {
@@ -64,8 +63,8 @@ __device__ __forceinline__ void sort_entries(u64* entries, int size) {
   }
 }
 
-// Starts again from the smallest key that each thread has: at least kKeep entries are not larger
-// than the limit, below which every warp has its share of them.
+// Restarts with the smallest key of each thread. Every warp has its share of kKeep entries up to
+// the limit, so at least kKeep entries do not exceed it.
 template <int kThreads, int kKeep, int kBuffer>
 __device__ __forceinline__ void begin_selection(Selection<kKeep, kBuffer>& selection,
                                                 u32 smallest) {
@@ -91,14 +90,14 @@ __device__ __forceinline__ void begin_selection(Selection<kKeep, kBuffer>& selec
   __syncthreads();
 }
 
-// How many entries are smaller than one that is there.
+// Returns how many entries are smaller than `own`; 0 for kNoEntry.
 __device__ __forceinline__ int rank_of(const u64* entries, int count, u64 own) {
   int rank = 0;
   for (int i = 0; own != kNoEntry && i < count; ++i) rank += entries[i] < own;
   return rank;
 }
 
-// Puts the entries in order and drops all but the kKeep smallest.
+// Sorts the entries and drops all but the kKeep smallest.
 template <int kThreads, int kKeep, int kBuffer>
 __device__ __forceinline__ void end_selection(Selection<kKeep, kBuffer>& selection) {
   constexpr int kRanked = kThreads < 128 ? kThreads : 128;
@@ -128,7 +127,7 @@ __device__ __forceinline__ void end_selection(Selection<kKeep, kBuffer>& selecti
   __syncthreads();
 }
 
-// Adds an entry if it may be among the smallest; those that there is no room for only count.
+// Adds an entry if it may be among the smallest; entries beyond the buffer are only counted.
 template <int kKeep, int kBuffer>
 __device__ __forceinline__ void offer(Selection<kKeep, kBuffer>& selection, u64 entry, u64 limit) {
   if (entry > limit) return;
@@ -136,7 +135,7 @@ __device__ __forceinline__ void offer(Selection<kKeep, kBuffer>& selection, u64 
   if (place < kBuffer) selection.kept[place] = entry;
 }
 
-// Offers what each thread has of a tile: entry(i) for i below kCount.
+// Offers each thread's entries of a tile: entry(i) for i below kCount.
 template <int kThreads, int kCount, int kKeep, int kBuffer, class Entry>
 __device__ __forceinline__ void push_tile(Selection<kKeep, kBuffer>& selection,
                                           const Entry& entry) {
@@ -154,7 +153,7 @@ __device__ __forceinline__ void push_tile(Selection<kKeep, kBuffer>& selection,
   __syncthreads();
   if (!is_over) return;
 
-  // More than there is room for: again, one of each thread at a time, and with lower limits.
+  // The buffer overflowed: again, with one entry per thread at a time, and with lower limits.
   u64 own[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) own[i] = entry(i);
@@ -170,14 +169,14 @@ __device__ __forceinline__ void push_tile(Selection<kKeep, kBuffer>& selection,
   __syncthreads();
 }
 
-// Lowers the limit before the next tile, where many entries were below it.
+// Lowers the limit before the next tile if many entries were below it.
 template <int kThreads, int kKeep, int kBuffer>
 __device__ __forceinline__ void prune(Selection<kKeep, kBuffer>& selection) {
   const bool is_many = selection.count >= kKeep + kKeep / 2;
   if (is_many) end_selection<kThreads>(selection);
 }
 
-// Puts a thread's keys in ascending order; equal ones stay in the order of their indices.
+// Sorts a thread's keys in ascending order; equal ones stay in the order of their indices.
 template <int kCount>
 __device__ __forceinline__ void sort_own(u32 (&keys)[kCount], int (&places)[kCount]) {
 #pragma unroll
@@ -195,15 +194,15 @@ __device__ __forceinline__ void sort_own(u32 (&keys)[kCount], int (&places)[kCou
   }
 }
 
-// The smallest key of kLanes adjacent lanes.
+// Returns the smallest key of kLanes adjacent lanes.
 template <int kLanes>
 __device__ __forceinline__ u32 smallest_of_lanes(u32 key) {
   if constexpr (kLanes == 32) return __reduce_min_sync(kFullWarp, key);
   return warp_reduce<Min<u32>, kLanes>(key);
 }
 
-// The place of the kKeep smallest keys of kLanes adjacent lanes, by the number of the lane; a lane
-// has `count` keys in order, and those of lower lanes lie before them in the row.
+// Extracts the kKeep smallest keys of kLanes adjacent lanes, and returns in lane i the place of the
+// i-th. A lane has `count` keys in ascending order; those of lower lanes precede them in the row.
 template <int kLanes, int kKeep, int kCount>
 __device__ __forceinline__ int take_smallest(u32 (&keys)[kCount], int (&places)[kCount],
                                              int count) {

@@ -1,17 +1,17 @@
 // A tile of lines by columns in shared memory, filled by vectors along its lines and read by
-// vectors along its columns, without bank conflicts where both are 16 bytes. It begins at a
-// multiple of 16 bytes; threads wait for one another between the two.
+// vectors along its columns, without bank conflicts if both are 16 bytes. It is aligned to 16
+// bytes; a barrier separates filling and reading.
 //
-// The columns of a line lie in units of 16 bytes, or of a vector where that is longer. Of the lines
-// of the vector number n, unit u lies at u ^ (n mod 8): eight threads that put words at the same
-// column of eight vectors reach eight units, and so do eight threads that get the units of a line.
+// The columns of a line are in units of 16 bytes, or of a vector if that is longer. In the lines of
+// vector n, unit u is at u ^ (n mod 8): eight threads that store words to the same column of eight
+// vectors access eight units, and so do eight threads that load the units of a line.
 #pragma once
 
 #include "vector.cuh"
 
 namespace fusec {
 
-// Where an element lies; the lines of a vector differ by the pitch alone.
+// Returns the offset of an element; the lines of a vector differ by the pitch alone.
 template <class T, int kColumns, int kReadVec, int kWriteVec>
 __device__ __forceinline__ int transposed_offset(int line, int column) {
   constexpr int kWide = 16 / static_cast<int>(sizeof(T));
@@ -21,7 +21,7 @@ __device__ __forceinline__ int transposed_offset(int line, int column) {
   return line * kColumns + unit * kUnit + column % kUnit;
 }
 
-// Keeps vectors of neighbouring columns from a place on, the elements of a line as one word.
+// Stores vectors of neighbouring columns from `target` on, the elements of a line as one word.
 template <int kColumns, class T, int kReadVec, int kPack>
 __device__ __forceinline__ void store_transposed(T* target,
                                                  const Vec<T, kReadVec> (&lines)[kPack]) {

@@ -1,7 +1,7 @@
 // The element types of a kernel and the conversions between them. Every kernel includes this
-// header. to_float(v) widens a stored value for computing; convert<To>(v) converts between any two
-// types: to nearest even for floats, saturating for f8e4m3, truncating from float to integer, to
-// bool by `!= 0`.
+// header. to_float(v) widens a stored value for computation; convert<To>(v) converts between any
+// two types: to nearest even for floats, saturating for f8e4m3, truncating from float to integer,
+// to bool by `!= 0`.
 #pragma once
 
 #include "fp8.cuh"
@@ -15,7 +15,7 @@ __device__ __forceinline__ float to_float(f8e4m3 value) { return f8e4m3_to_float
 __device__ __forceinline__ float to_float(f8e5m2 value) { return f8e5m2_to_float(value); }
 __device__ __forceinline__ float to_float(bf16 value) {
   float result;
-  // A move of two halves, which ptxas folds into the extraction; a shift it would not.
+  // A move of two 16-bit registers, which ptxas folds into the extraction, unlike a shift.
   asm("mov.b32 %0, {%1, %2};" : "=f"(result) : "h"(u16(0)), "h"(value.bits));
   return result;
 }
@@ -34,7 +34,7 @@ __device__ __forceinline__ float to_float(u32 value) { return static_cast<float>
 __device__ __forceinline__ float to_float(u64 value) { return static_cast<float>(value); }
 __device__ __forceinline__ float to_float(bool value) { return value ? 1.0f : 0.0f; }
 
-// Rounds to odd: the sticky last bit makes a second rounding, to a smaller float, the correct one.
+// Rounds to odd: with the sticky last bit, a second rounding, to a smaller float, is correct.
 __device__ __forceinline__ float narrow_to_odd(double value) {
   const float toward_zero = __double2float_rz(value);
   const u32 inexact = static_cast<double>(toward_zero) != value ? 1u : 0u;
@@ -56,8 +56,8 @@ __device__ __forceinline__ To round_to_small(float value) {
   return result;
 }
 
-// Toward zero; what does not fit becomes the nearest that does, and NaN becomes 0. A plain cast of
-// such values would be undefined.
+// Rounds toward zero; values out of range saturate and NaN becomes 0. A plain cast of such values
+// would be undefined.
 __device__ __forceinline__ i32 nearest_i32(float value) { return __float2int_rz(value); }
 __device__ __forceinline__ i32 nearest_i32(double value) {
   return value == value ? __double2int_rz(value) : 0;

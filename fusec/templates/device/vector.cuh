@@ -1,14 +1,14 @@
-// Vec<T, N>: N elements moved by one instruction where the hardware can (1, 2, 4, 8, 16 bytes), or
-// by several 16-byte ones. Callers guarantee that the address is a multiple of alignof(Vec<T, N>).
-// load / store work on global and shared memory; load_readonly only on global memory that nothing
-// writes while the kernel runs; load_streaming and store_streaming mark data as used once.
+// Vec<T, N>: N elements that are copied by one instruction if there is one (1, 2, 4, 8, 16 bytes),
+// else by several. Addresses must be aligned to alignof(Vec<T, N>). load / store access global and
+// shared memory; load_readonly only global memory that nothing writes while the kernel runs;
+// load_streaming and store_streaming mark data as used once.
 #pragma once
 
 #include "storage.cuh"
 
 namespace fusec {
 
-// The widest access that a run of `bytes` bytes is a whole number of, at most 16.
+// Returns the widest access, at most 16 bytes, that divides `bytes`.
 __host__ __device__ constexpr int access_bytes(int bytes) {
   const int power = bytes & -bytes;
   return power < 16 ? power : 16;
@@ -29,7 +29,7 @@ __device__ __forceinline__ Vec<T, N> splat(T value) {
   return result;
 }
 
-// The register type of one access of kBytes bytes.
+// The register type of an access of kBytes bytes.
 template <int kBytes>
 struct Word;
 template <>
@@ -53,7 +53,7 @@ struct Word<16> {
   using type = uint4;
 };
 
-// A Vec seen as the words that move it.
+// The words of a Vec, one per access.
 template <class T, int N>
 struct Words {
   static constexpr int kBytes = access_bytes(sizeof(T) * N);

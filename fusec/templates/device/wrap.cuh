@@ -1,5 +1,5 @@
-// Integer arithmetic that wraps, as PyTorch's does: done in unsigned integers, as C++ leaves the
-// overflow of signed ones undefined. For data; indices do not overflow.
+// Integer arithmetic that wraps, as PyTorch's does: computed in unsigned integers, since C++ leaves
+// signed overflow undefined. For data; indices do not overflow.
 #pragma once
 
 #include "storage.cuh"
@@ -20,7 +20,7 @@ struct ModularOf<true> {
   using type = u64;
 };
 
-// The unsigned type that T is computed in.
+// The unsigned type in which T is computed.
 template <class T>
 using Modular = typename ModularOf<(sizeof(T) > 4)>::type;
 
@@ -44,7 +44,7 @@ __device__ __forceinline__ T wrapping_neg(T a) {
   return static_cast<T>(Modular<T>(0) - static_cast<Modular<T>>(a));
 }
 
-// The absolute value of a signed integer; the lowest one has none, and stays.
+// Returns the absolute value of a signed integer; the lowest one has none and is unchanged.
 template <class T>
 __device__ __forceinline__ T wrapping_abs(T a) {
   return a < T(0) ? wrapping_neg(a) : a;
