@@ -63,7 +63,7 @@ DECLARED: Mapping[str, str] = {
     "matmul_swap_ab.cuh": "visit_swap_ab",
     "matmul_tail.cuh": "sum_parts tile_unit tile_units",
     "matmul_tf32.cuh": "multiply_tf32_steps",
-    "matmul_tile.cuh": "matmul_operand matmul_tile matmul_tile_of_cluster tile_count",
+    "matmul_tile.cuh": "matmul_operand matmul_tile cluster_tile tile_count",
     "matmul_semaphores.cuh": (
         "add semaphore_release semaphore_release_stores read_tile sum_over_cluster semaphore_wait"
     ),

@@ -14,6 +14,7 @@ from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.compile_time import with_build_time
+from fusec.schedule.former import Former
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
@@ -33,13 +34,15 @@ class Family(ABC, Generic[P, R, L]):
 
     name: the scheduler's name, as in nvFuser. templates: the templates of its kernels, by name.
     reach: the tables `[reach.NAME]` of target files that its costs read. vocabulary: the names of
-    variables that its templates declare; no value of a kernel may have one of them.
+    variables that its templates declare; no value of a kernel may have one of them. former: former
+    names of its fields, which files may still have.
     """
 
     name: str
     templates: ClassVar[Mapping[str, Template]]
     reach: ClassVar[tuple[str, ...]]
     vocabulary: ClassVar[frozenset[str]]
+    former: ClassVar[Mapping[str, Former]] = MappingProxyType({})
 
     def __init_subclass__(cls, **given: object) -> None:
         """Check the class variables of a family; a class without a name is a shared base class."""

@@ -17,6 +17,7 @@ from fusec.ir.graph import Fusion
 from fusec.ops.communication import FAMILY, PLACEMENT
 from fusec.options import HOST_SCHEDULER
 from fusec.schedule import requirements
+from fusec.schedule.former import Former
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.space import Field, Parameters
@@ -30,6 +31,11 @@ class PlanningScheduler(Protocol):
     @property
     def name(self) -> str:
         """Return the scheduler's name."""
+        ...
+
+    @property
+    def former(self) -> Mapping[str, Former]:
+        """Return the former names of its fields."""
         ...
 
     def propose(

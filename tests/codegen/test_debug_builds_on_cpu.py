@@ -21,7 +21,7 @@ def as_debug(text: str) -> str:
 
 @pytest.mark.parametrize("method", ["serial_tma", "serial"])
 def test_turns_of_debug_builds_are_right(method: str, tmp_path: Path) -> None:
-    assert wrong(*split_in_three(method, cluster=1), tmp_path, ORDERS, as_debug) == ""
+    assert wrong(*split_in_three(method, cluster_k=1), tmp_path, ORDERS, as_debug) == ""
 
 
 def test_debug_builds_trap_where_a_turn_does_not_come(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_debug_builds_trap_where_a_turn_does_not_come(tmp_path: Path) -> None:
     def edit(text: str) -> str:
         return as_debug(text.replace(looks, looks.replace("1u << 22", "1u")))
 
-    assert "a trap" in wrong(*split_in_three("serial_tma", cluster=1), tmp_path, ORDERS, edit)
+    assert "a trap" in wrong(*split_in_three("serial_tma", cluster_k=1), tmp_path, ORDERS, edit)
 
 
 @pytest.mark.nightly

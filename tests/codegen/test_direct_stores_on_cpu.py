@@ -46,11 +46,10 @@ def test_stores_by_element(name: str, m: int, n: int, tmp_path: Path) -> None:
     assert wrong(gemm(STORES[name], m, n, schedule), tmp_path) == ""
 
 
-@pytest.mark.parametrize("cluster", mostly_nightly([(1, 2), (2, 1), (1, 1)], 3))
+@pytest.mark.parametrize(("m", "n"), mostly_nightly([(1, 2), (2, 1), (1, 1)], 3))
 @pytest.mark.nightly
-def test_clusters_whose_last_tile_is_none(cluster: tuple[int, int], tmp_path: Path) -> None:
+def test_clusters_whose_last_tile_is_none(m: int, n: int, tmp_path: Path) -> None:
     """M and N are multiples of the tile, not of the cluster's two."""
-    m, n = cluster
     schedule = f"{STAGED}, tile_n: 128, cluster_m: {m}, cluster_n: {n}"
     assert wrong(gemm(STORES["transposed"], 384, 384, schedule), tmp_path) == ""
 

@@ -113,8 +113,8 @@ def test_without_a_barrier_sums_are_read_before_they_are_there(tmp_path: Path) -
     fusion = product(3, 20, 520)
 
     def edit(text: str) -> str:
-        return text.replace("(tiles[threadIdx.x / 32], sums);\n  __syncthreads();",
-                            "(tiles[threadIdx.x / 32], sums);")  # fmt: skip
+        return text.replace("(tiles[threadIdx.x / 32], accumulators);\n  __syncthreads();",
+                            "(tiles[threadIdx.x / 32], accumulators);")  # fmt: skip
 
     assert wrong(fusion, streamed(fusion), tmp_path, MORE_ORDERS, edit)
 

@@ -264,7 +264,10 @@ def test_a_wrong_product_is_seen(name: str, tmp_path: Path) -> None:
 SWAPPED = {
     "the operand of a warpgroup": ("b_tile + own, a_tile", "b_tile, a_tile"),
     "the layouts of the operands": ("kBKMajor, Config::kAKMajor", "kAKMajor, Config::kBKMajor"),
-    "the neighbour of a sum": ("at[Config::kSumsPitch] = sums[i + 1]", "at[0] = sums[i + 1]"),
+    "the neighbour of a sum": (
+        "at[Config::kSumsPitch] = accumulators[i + 1]",
+        "at[0] = accumulators[i + 1]",
+    ),
     "stages are overwritten early": SPLIT["stages are overwritten early"],
 }
 
@@ -327,7 +330,7 @@ def test_wrong_slices_are_seen(name: str, tmp_path: Path) -> None:
 
 
 ALONE = {
-    "no barrier after sums": (f"  fusec::{NAMED}  // all sums", "  // all sums"),
+    "no barrier after sums": (f"  fusec::{NAMED}  // all partial", "  // all partial"),
     "the share goes where others read": (f"  fusec::{NAMED}  // the share", "  // the share"),
     "the row of a quad": ("tile + quad.row * Config::kSumsPitch", "tile + quad.row"),
     "no barrier after tickets": ("  __syncthreads();\n  const int work", "  const int work"),

@@ -187,7 +187,7 @@ def test_results_that_lanes_past_the_end_store_again_are_seen(rows: int, tmp_pat
             assert "min(tile_m + warp_m + row, M - 1)" in edited
         return edited
 
-    settings = {"kernel": "wgmma", "tile_m": 128, "tile_n": 64, "staged": True}
+    settings = {"kernel": "wgmma", "tile_m": 128, "tile_n": 64, "epilogue_smem": True}
     if rows % 128 == 0:
         run(PRODUCT.format(rows=rows), "matmul", tmp_path, edit, **settings)
     else:

@@ -391,7 +391,7 @@ PARTS = {
     "the place of a thread": ("threadIdx.x % kThreads * 4", "threadIdx.x % 32 * 4"),
     "whoever is last": ("!= kParts - 1) return", "!= 0) return"),
     "all parts": ("each < kParts;", "each < kParts - 1;"),
-    "sums begin as zeros": ("++i) sums[i] = 0.0f;", "++i) sums[i] += 0.0f;"),
+    "sums begin as zeros": ("++i) accumulators[i] = 0.0f;", "++i) accumulators[i] += 0.0f;"),
     "no barrier before the count": (
         "  named_barrier_sync<kThreads>(kPartsBarrier);\n  if (threadIdx.x % kThreads == 0)",
         "  if (threadIdx.x % kThreads == 0)",

@@ -36,7 +36,7 @@ METHODS = {
     "slices": {"counts", "reads a peer"},
     "two_pass": {"waits for a kernel", "reads a peer"},
     "parallel": {"adds atomically", "counts", "reads a peer"},
-    "cluster_k": {"reads a peer"},
+    "cluster": {"reads a peer"},
     "stream_k": {"counts"},
 }
 
@@ -54,7 +54,7 @@ def test_every_method_has_an_example() -> None:
     for name in METHODS:
         parameters = planned(name)[1].parameters
         assert isinstance(parameters, MatmulParameters)
-        if name == "cluster_k":
+        if name == "cluster":
             assert (parameters.splits, parameters.cluster_k) == (1, 8)
         else:
             assert parameters.split_method == name.removesuffix("_half")

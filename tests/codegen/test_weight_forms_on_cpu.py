@@ -50,7 +50,11 @@ WRONG = {
     "the next column": (ACROSS[5], "column / 2 * 0x1111", "column * 0x1111"),
     "the swizzle across": (ACROSS[5], "row / 32 ^ line % 4", "row / 32"),
     "the columns of a lane": (ACROSS[2], "kRowDistance == 1 ? 2 : 1", "1"),
-    "the neighbour of a sum": (ACROSS[2], "{sums[i], sums[i + 2]}", "{sums[i], sums[i + 1]}"),
+    "the neighbour of a sum": (
+        ACROSS[2],
+        "{accumulators[i], accumulators[i + 2]}",
+        "{accumulators[i], accumulators[i + 1]}",
+    ),
 }
 
 

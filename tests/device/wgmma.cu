@@ -26,10 +26,10 @@ __device__ void multiply(float* target, const fusec::u8* tiles) {
 
 extern "C" __global__ void __launch_bounds__(128, 1) kernel(float* target) {
   extern __shared__ __align__(1024) fusec::u8 tiles[];
-  fusec::give_registers<232>();
+  fusec::dealloc_registers<232>();
   multiply<64, fusec::bf16, 0, 0>(target, tiles);
   multiply<128, fusec::f16, 1, 0>(target, tiles);
-  fusec::take_registers<240>();
+  fusec::alloc_registers<240>();
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) wide(float* target) {

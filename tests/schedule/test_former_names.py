@@ -12,10 +12,11 @@ from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Setting
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.schedule.former import all_present, present
 from fusec.schedule.matmul.choice import MatmulParameters
+from fusec.schedule.registry import find_scheduler, schedulers
 from fusec.schedule.rows.reduction.choice import ReductionParameters
 from fusec.schedule.scatter.family import ScatterParameters
-from fusec.schedule.settings.former import FORMER, all_present, is_former, present
 from fusec.schedule.space import Parameters
 
 RECORDS: dict[str, type[Parameters]] = {
@@ -47,9 +48,11 @@ def planned(text: str) -> Parameters:
 
 
 def test_present_names_are_fields_and_former_ones_are_not() -> None:
-    assert FORMER.keys() == RECORDS.keys()
-    for scheduler, former in FORMER.items():
-        values = {f.name: f.values for f in RECORDS[scheduler].free}
+    families = [s.family for s in schedulers() if s.family.former]
+    assert {f.name for f in families} == RECORDS.keys()
+    for family in families:
+        former = family.former
+        values = {f.name: f.values for f in RECORDS[family.name].free}
         for name, each in former.items():
             assert {*each.fields} <= {*values}
             assert name not in values or all(v not in values[name] for v in each.values)
@@ -75,19 +78,18 @@ def test_former_names_plan_what_present_ones_do(former: str, now: str) -> None:
 
 def test_a_field_of_another_scheduler_keeps_its_name() -> None:
     assert planned(SOFTMAX).settings["cluster"] == 4
-    assert present("inner_persistent", "cluster", 4) == {"cluster": 4}
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "expected"),
+    ("name", "value", "now"),
     [
-        ("multicast", "4x2", True), ("multicast", "5x2", False), ("cluster", 2, True),
-        ("kernel", "vector", True), ("kernel", "wgmma", False), ("split_method", "slices", False),
-        ("tile_m", 128, False),
+        ("multicast", "4x2", {"cluster_m": 4, "cluster_n": 2}), ("cluster", 2, {"cluster_k": 2}),
+        ("kernel", "vector", {"kernel": "gemv"}), ("kernel", "wgmma", {"kernel": "wgmma"}),
+        ("multicast", "5x2", {"multicast": "5x2"}), ("tile_m", 128, {"tile_m": 128}),
     ],
 )  # fmt: skip
-def test_only_former_names_and_values_are_former(name: str, value: Setting, expected: bool) -> None:
-    assert is_former(name, value) == expected
+def test_other_names_and_values_stay(name: str, value: Setting, now: dict[str, Setting]) -> None:
+    assert present(find_scheduler("matmul").former, name, value) == now
 
 
 def test_commands_print_what_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,5 +119,5 @@ def test_an_unknown_value_of_a_former_field_is_an_error_of_that_field() -> None:
 def test_settings_of_tuned_entries_have_present_names() -> None:
     former: dict[str, Setting] = {"kernel": "vector", "multicast": "none", "tile_m": 8}
     now = {"kernel": "gemv", "cluster_m": 1, "cluster_n": 1, "tile_m": 8}
-    assert all_present("matmul", former) == now
-    assert all_present("pointwise", former) is former
+    assert all_present(find_scheduler("matmul").former, former) == now
+    assert all_present(find_scheduler("pointwise").former, former) is former

@@ -20,7 +20,7 @@
 
 using Index = int;
 
-// Tiles, stages and roles of this kernel, and where its shared memory holds what.
+// Tiles, stages and warp roles, and the layout of shared memory.
 struct Config {
   using T = fusec::bf16;                      // of queries, keys, values and weights
   static constexpr int kFeatures = 128;       // of queries and keys
@@ -28,7 +28,7 @@ struct Config {
   static constexpr int kRows = 128;           // queries per tile
   static constexpr int kKeys = 128;           // keys per stage
   static constexpr int kStages = 2;           // stages in flight
-  static constexpr int kConsumers = 2;        // consumer warpgroups of 64 queries; one more loads
+  static constexpr int kConsumers = 2;        // warpgroups with 64 queries each; one more loads
   static constexpr int kTurns = 1;            // warpgroups that alternate
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kProducerRegisters = 24;   // per producer thread
@@ -58,9 +58,9 @@ struct Config {
   static constexpr int kValuesEmpty = kValuesFull + kStages * 8;
 };
 
-constexpr int kWidth = 2;  // neighbouring keys of one access
+constexpr int kWidth = 2;  // neighbouring keys per access
 using Scores = fusec::Vec<float, kWidth>;
-constexpr int kOutWidth = 2;  // neighbouring features of one
+constexpr int kOutWidth = 2;  // neighbouring features per access
 using Sums = fusec::Vec<float, kOutWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   if (threadIdx.x == 0) fusec::init_attention<Config>(shared);
   __syncthreads();
 
-  // Which keys the queries `first` to `last` see.
+  // Returns the range of keys that the queries `first` to `last` attend to.
   const auto key_range = [&](int first, int last) {
     fusec::KeyRange seen = {0, static_cast<int>(N), 0, static_cast<int>(N)};
     seen.end_at(last + 1, first + 1);
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
 
   fusec::AttentionPlace<Config::kStages> place;
   if (threadIdx.x >= 128 * Config::kConsumers) {
-    // The producer: one thread loads queries, and keys and values ahead of the products.
+    // Producer: one thread loads queries, and prefetches keys and values.
     fusec::dealloc_registers<Config::kProducerRegisters>();
     if (threadIdx.x == 128 * Config::kConsumers) {
       for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
@@ -107,18 +107,18 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
 
   fusec::alloc_registers<Config::kConsumerRegisters>();
   const float scale = 0.088388346f;
-  // The scores of query m and neighbouring keys from n on, of a batch,
-  // but for the scale.
+  // Computes the scores of query m and neighbouring keys from n on, of a batch,
+  // without the scale.
   const auto score = [&](Index batch, Index m, Index n, Scores& acc) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       acc[i] = n + i <= m ? acc[i] : -INFINITY;
     }
   };
-  // The same where the query sees all of them.
+  // The same if the query attends to all of them.
   const auto score_seen = [&](Index batch, Index m, Index n, Scores& acc) {};
-  // The end of query m, from the largest score and the sum of exponentials: what outputs are
-  // multiplied by, stored with what else it has.
+  // Returns the factor of query m's outputs, from its largest score and sum of
+  // exponentials; stores its other results.
   const auto finish_row = [&](Index batch, Index m, float top, float total) {
     if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)
     const float div_1_reciprocal = 1.0f / total;
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     }
     return div_1_reciprocal;
   };
-  // The outputs of query m, neighbouring features from n on, of a batch.
+  // Epilogue of query m of a batch: neighbouring features, starting at n.
   const auto finish = [&](Index batch, Index m, Index n, const Sums& acc) {
     const int batch_over_16 = batch / 16;
     const int batch_mod_16 = batch % 16;

@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                        fusec::i64 NH,
                                        fusec::i64 Q) {
   const int rows = B * NH * Q;
-  // Rows past the end repeat the last one, so that every thread takes part in the reductions.
+  // Rows past the end are clamped, so that every thread participates in the reductions.
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
   const bool is_row = row_of_thread < rows;
   const int row = is_row ? row_of_thread : rows - 1;

@@ -20,15 +20,15 @@
 #include "vector.cuh"
 
 constexpr int kVec = 8;     // elements per access
-constexpr int kWarps = 8;   // warps of a group, which takes a row at a time
+constexpr int kWarps = 8;   // warps of a group, which processes a row at a time
 constexpr int kGroups = 3;  // groups
 constexpr int kWorkers = 32 * kWarps * kGroups;
-constexpr int kThreads = kWorkers + 32;    // one more warp loads rows
+constexpr int kThreads = kWorkers + 32;    // with the producer warp, which loads rows
 constexpr int kCluster = 8;                // blocks that share a row
 constexpr int kStages = 6;                 // rows in shared memory
 constexpr int kColumns = 100352;           // elements of a row
-constexpr int kOwn = kColumns / kCluster;  // those of a block
-constexpr int kPiece = 3136;               // contiguous ones, for one copy
+constexpr int kOwn = kColumns / kCluster;  // elements of a row per block
+constexpr int kPiece = 3136;               // contiguous elements per bulk copy
 constexpr int kXRing = 0;                  // first byte of x_ring
 constexpr int kVarSumParts = 150528;       // first byte of var_sum_parts
 constexpr int kVarM2Parts = 152064;        // first byte of var_m2_parts
@@ -66,7 +66,7 @@ extern "C" __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads
   const int step = gridDim.x / kCluster;
 
   if (threadIdx.x >= kWorkers) {
-    // The producer: one thread keeps the rows of all slots on their way.
+    // Producer: one thread keeps the copies of all slots in flight.
     if (threadIdx.x == kWorkers) {
       int slot = 0;
       fusec::u32 parity = 1;
@@ -155,6 +155,6 @@ extern "C" __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads
       turn_parity ^= turn == 0;
     }
   }
-  // No block ends while another one may still send to it.
+  // No block exits while another one may still send to it.
   fusec::cluster_sync();
 }

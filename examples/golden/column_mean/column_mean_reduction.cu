@@ -12,7 +12,7 @@
 #include "vector.cuh"
 
 constexpr int kVec = 4;        // columns per access
-constexpr int kThreadsX = 32;  // vectors of columns side by side
+constexpr int kThreadsX = 32;  // adjacent vectors of columns
 constexpr int kThreadsY = 16;  // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 17;  // blocks that share a column
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int rows = B;
   const int columns = 2048;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
-  // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const bool is_column = column_of_thread < columns;
   const int column = is_column ? column_of_thread : columns - kVec;
   auto sum_1_part = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                       blockIdx.x * kThreadsX + threadIdx.x;
   auto* largest_value_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(largest_partials) +
                               blockIdx.x * kThreadsX + threadIdx.x;
-  // Each block leaves its part; the last one to arrive combines them in their order.
+  // Each block stores its partial results; the last one to arrive combines them in order.
   if (threadIdx.y == 0) {
     sum_1_parts[blockIdx.y * width] = sum_1_part;
     largest_value_parts[blockIdx.y * width] = largest_part;

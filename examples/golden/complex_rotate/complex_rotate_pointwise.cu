@@ -9,7 +9,7 @@
 #include "vector.cuh"
 
 constexpr int kVec = 1;         // elements per access
-constexpr int kThreadsX = 256;  // vectors of a row side by side
+constexpr int kThreadsX = 256;  // adjacent vectors of a row
 constexpr int kThreadsY = 1;    // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kUnroll = 2;  // rows per thread

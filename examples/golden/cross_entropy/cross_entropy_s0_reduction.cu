@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                fusec::i64 T) {
   const int rows = T;
   const int columns = 32000;
-  // Rows past the end repeat the last one, so that every thread takes part in the reductions.
+  // Rows past the end are clamped, so that every thread participates in the reductions.
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
   const bool is_row = row_of_thread < rows;
   const int row = is_row ? row_of_thread : rows - 1;

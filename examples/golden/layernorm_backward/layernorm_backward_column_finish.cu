@@ -20,11 +20,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   fusec::wait_for_kernels_before();
   int block = blockIdx.x;
   // The sums over i0.
-  constexpr int kThreadsX = 16;  // columns of a block
+  constexpr int kThreadsX = 16;  // columns per block
   constexpr int kThreadsY = 16;  // partial rows at a time
   constexpr int kRanges = 128;   // partial rows of a group
   const int column_of_thread = block * kThreadsX + threadIdx.x % kThreadsX;
-  // Threads past the last column repeat it, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const int column = min(column_of_thread, kColumns - 1);
   float sum_3_part = fusec::Sum<float>::identity();
   float sum_4_part = fusec::Sum<float>::identity();

@@ -29,8 +29,8 @@ constexpr int kChunks = 2;  // vectors of a row per thread
 constexpr int kColumns = 4096;
 constexpr int kDyRing = 0;        // first byte of dy_ring
 constexpr int kXRing = 24576;     // first byte of x_ring
-constexpr int kGroupRows = 2048;  // rows that are summed up together at least
-constexpr int kRangeRows = 16;    // rows of a range
+constexpr int kGroupRows = 2048;  // rows per group, which share column sums
+constexpr int kRangeRows = 16;    // rows per range
 constexpr int kStages = 3;        // rows in the ring, all but one in flight
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);
 
-  // What only the column determines stays in registers.
+  // Values that depend only on the column stay in registers.
   fusec::Vec<float, kVec> cast_2_columns[kChunks];
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     }
   }
 
-  // The sums down the columns of this range; each thread owns its columns.
+  // Column sums of this range of rows; each thread owns its columns.
   fusec::Vec<float, kVec> sum_4_part[kChunks];
   fusec::Vec<float, kVec> sum_3_part[kChunks];
 #pragma unroll
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     sum_3_part[c] = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
   }
 
-  // Rows on their way: each thread copies, and later reads, its own columns only.
+  // Prefetched rows: each thread copies, and later reads, only its own columns.
   extern __shared__ __align__(16) char shared_memory[];
   auto* dy_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kDyRing);
   auto* x_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kXRing);
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     slot = slot == kStages - 1 ? 0 : slot + 1;
   }
 
-  // One partial row per range and sum; the finish adds them up.
+  // One partial row per range and sum; the finishing kernel adds them up.
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;

@@ -40,7 +40,7 @@ struct Config {
   static constexpr int kGroup = 64;       // elements of K per group
   static constexpr bool kPaired = true;   // a byte holds two columns
   static constexpr int kStages = 9;       // stages in flight
-  static constexpr int kConsumers = 2;    // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;    // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = true;                        // columns of B are rows of wgmma
   static constexpr int kAccumulators = 32;                     // per consumer thread

@@ -26,12 +26,12 @@ struct Config {
   static constexpr int kTileN = 128;    // columns of an output tile
   static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 12;    // stages in flight
-  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = true;                        // columns of B are rows of wgmma
   static constexpr int kAccumulators = 8;                      // per consumer thread
   static constexpr int kReaders = 8;                           // warps that read a stage
-  static constexpr int kWriters = 3;                           // warps that compute A, one stage each
+  static constexpr int kWriters = 3;                           // warps that compute A
   static constexpr int kProducts = 1;                          // GEMMs per tile
   static constexpr int kMultipliers = 128 * kConsumers;        // consumer threads
   static constexpr int kCluster = 2;                           // CTAs that split K

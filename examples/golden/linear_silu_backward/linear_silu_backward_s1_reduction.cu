@@ -9,7 +9,7 @@
 #include "vector.cuh"
 
 constexpr int kVec = 4;        // columns per access
-constexpr int kThreadsX = 32;  // vectors of columns side by side
+constexpr int kThreadsX = 32;  // adjacent vectors of columns
 constexpr int kThreadsY = 8;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int rows = (M + 16 - 1) / 16;
   const int columns = 1024;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
-  // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const bool is_column = column_of_thread < columns;
   const int column = is_column ? column_of_thread : columns - kVec;
   auto dbias_part = fusec::splat<float, kVec>(fusec::Sum<float>::identity());

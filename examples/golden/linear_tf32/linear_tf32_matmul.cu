@@ -24,12 +24,12 @@ struct Config {
   static constexpr int kTileN = 64;     // columns of an output tile
   static constexpr int kTileK = 32;     // elements of K per stage
   static constexpr int kStages = 7;     // stages in flight
-  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = false;          // columns of B are rows of wgmma
   static constexpr int kAccumulators = 32;        // per consumer thread
-  static constexpr int kClusterM = 1;             // tile rows of a cluster of two CTAs
-  static constexpr int kClusterN = 2;             // tile columns; they share the other operand
+  static constexpr int kClusterM = 1;             // tile rows of a cluster
+  static constexpr int kClusterN = 2;             // tile columns of a cluster
   static constexpr int kReaders = 16;             // warps that read a stage
   static constexpr int kProducerRegisters = 40;   // per producer thread
   static constexpr int kConsumerRegisters = 232;  // per consumer thread
@@ -93,8 +93,9 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
       int stage = 0;
       fusec::u32 parity = 1;
       for (int index = blockIdx.x / 2; index < pairs; index += gridDim.x / 2) {
-        const auto tile = fusec::matmul_tile_of_cluster<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
-            index, tile_rows, tile_columns, rank);
+        const auto tile =
+            fusec::cluster_tile<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
+                index, tile_rows, tile_columns, rank);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
         const fusec::TileSource a_rows = {&x_map, m, 0};
@@ -121,7 +122,7 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
     fusec::u32 parity = 0;
     for (int index = blockIdx.x / 2; index < pairs; index += gridDim.x / 2) {
       const auto tile =
-          fusec::matmul_tile_of_cluster<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
+          fusec::cluster_tile<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
               index, tile_rows, tile_columns, rank);
       const Index tile_m = tile.row * Config::kTileM;
       const Index tile_n = tile.column * Config::kTileN;

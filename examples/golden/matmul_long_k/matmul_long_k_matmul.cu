@@ -21,12 +21,12 @@ struct Config {
   static constexpr int kTileN = 128;    // columns of an output tile
   static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 7;     // stages in flight
-  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = false;                       // columns of B are rows of wgmma
   static constexpr int kAccumulators = 64;                     // per consumer thread
-  static constexpr int kClusterM = 2;                          // tile rows of a cluster of two CTAs
-  static constexpr int kClusterN = 1;                          // tile columns; they share an operand
+  static constexpr int kClusterM = 2;                          // tile rows of a cluster
+  static constexpr int kClusterN = 1;                          // tile columns of a cluster
   static constexpr int kReaders = 16;                          // warps that read a stage
   static constexpr int kProducts = 1;                          // GEMMs per tile
   static constexpr int kMultipliers = 128 * kConsumers;        // consumer threads
@@ -86,9 +86,8 @@ extern "C" __global__ void __cluster_dims__(2)
   const int work = blockIdx.x / 2;
   const int tile_index = work / splits;
   const int turn = work % splits;
-  const auto tile =
-      fusec::matmul_tile_of_cluster<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
-          tile_index, tile_rows, tile_columns, place);
+  const auto tile = fusec::cluster_tile<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
+      tile_index, tile_rows, tile_columns, place);
   // The CTAs of a tile divide K evenly; 64-bit, since steps * chunk may exceed 32 bits.
   const fusec::i64 steps = fusec::tile_count(K, Config::kTileK);
   const fusec::i64 chunk = static_cast<fusec::i64>(turn) * Config::kCluster + rank;

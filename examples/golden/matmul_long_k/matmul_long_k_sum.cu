@@ -19,12 +19,12 @@ struct Config {
   static constexpr int kTileN = 128;    // columns of an output tile
   static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 7;     // stages in flight
-  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = false;                       // columns of B are rows of wgmma
   static constexpr int kAccumulators = 64;                     // per consumer thread
-  static constexpr int kClusterM = 2;                          // tile rows of a cluster of two CTAs
-  static constexpr int kClusterN = 1;                          // tile columns; they share an operand
+  static constexpr int kClusterM = 2;                          // tile rows of a cluster
+  static constexpr int kClusterN = 1;                          // tile columns of a cluster
   static constexpr int kReaders = 16;                          // warps that read a stage
   static constexpr int kProducts = 1;                          // GEMMs per tile
   static constexpr int kMultipliers = 128 * kConsumers;        // consumer threads
@@ -32,7 +32,7 @@ struct Config {
   static constexpr int kOwned = kAccumulators / 4 / kCluster;  // quads per thread
   static constexpr int kSlab = kOwned * kMultipliers;          // quads of a CTA's share
   static constexpr int kResident = 1;                          // CTAs per SM
-  static constexpr int kGroups = 4;                            // thread groups that divide the slices
+  static constexpr int kGroups = 4;                            // thread groups of a block
   static constexpr int kEach = 8;                              // slices per group, at most
   static constexpr int kQuads = kMultipliers / kGroups;        // quads per block
   static constexpr int kRuns = kSlab / kQuads;                 // blocks per CTA's share
@@ -55,9 +55,8 @@ extern "C" __global__ void __launch_bounds__(Config::kMultipliers)
   // A block sums adjacent quads over the slices of a tile's clusters.
   const int owner = blockIdx.x / Config::kRuns;
   const int part = blockIdx.x % Config::kRuns * Config::kQuads + threadIdx.x % Config::kQuads;
-  const auto tile =
-      fusec::matmul_tile_of_cluster<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
-          owner / 2, tile_rows, tile_columns, owner % 2);
+  const auto tile = fusec::cluster_tile<Config::kRasterGroup, Config::kClusterM, Config::kClusterN>(
+      owner / 2, tile_rows, tile_columns, owner % 2);
   const Index tile_m = tile.row * Config::kTileM;
   const Index tile_n = tile.column * Config::kTileN;
   const float4* const slices = reinterpret_cast<const float4*>(partials) +

@@ -20,7 +20,7 @@
 
 using Index = int;
 
-// Tiles, stages and warps of this kernel, and where its shared memory holds what.
+// Tiles, stages and warps, and the layout of shared memory.
 struct Config {
   using T = fusec::bf16;                         // of queries, keys, values and weights
   static constexpr int kFeatures = 128;          // of queries and keys
@@ -41,8 +41,8 @@ struct Config {
   // One stage.
   static constexpr int kStageBytes = kKeyBytes + kKeys * (kValueFeatures + 8) * 2;
 };
-constexpr int kWidth = 2;     // neighbouring keys
-constexpr int kOutWidth = 4;  // neighbouring features
+constexpr int kWidth = 2;     // neighbouring keys per access
+constexpr int kOutWidth = 4;  // neighbouring features per access
 using Scores = fusec::Vec<float, kWidth>;
 using Sums = fusec::Vec<float, kOutWidth>;
 using Whole = fusec::DecodeWhole<kOutWidth>;
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   const int split = blockIdx.x % Config::kSplits;
   const Index batch = blockIdx.x / Config::kSplits;
 
-  // Where queries, keys and values begin in memory.
+  // Addresses of queries, keys and values.
   const auto query = [&](int g, int m) {
     const auto* const row = q + batch * (4 * Config::kFeatures) + m * Config::kFeatures;
     return row;
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   };
 
   const float scale = 0.088388346f;
-  // The scores of query m of head g and neighbouring keys from n on, but for the scale.
+  // Computes the scores of query m of head g and neighbouring keys from n on, without the scale.
   const auto score = [&](Index batch, int g, int m, Index n, Scores& acc) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   };
   const auto scores = [&](float (&s)[Config::kKeys / 2], int first) {
     const auto visit = [&](int row, int column, Scores& acc) {
-      // Of 16 rows, those that are not queries repeat the last one, and are ignored.
+      // Of the 16 rows, those past the last query are clamped, and their results ignored.
       const int r = row < Config::kRows ? row : Config::kRows - 1;
       const Index n = first + column;
       if (N % Config::kKeys == 0 || n < N) {
@@ -129,14 +129,14 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
   fusec::DecodeSums<Config> sums;
   fusec::decode<Config>(sums, shared, tiles, split, scale, query, load_keys, load_values, scores);
 
-  // The end of query m, from the largest score and the sum of exponentials: what outputs are
-  // multiplied by.
+  // Returns the factor of query m's outputs, from its largest score and sum of
+  // exponentials.
   const auto finish_row = [&](Index batch, int g, int m, bool stores, float top, float total) {
     if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)
     const float div_1_reciprocal = 1.0f / total;
     return div_1_reciprocal;
   };
-  // The outputs of query m of head g, neighbouring features from n on.
+  // Epilogue of query m of head g: neighbouring features, starting at n.
   const auto finish = [&](Index batch, int g, int m, Index n, const Sums& acc) {
     fusec::Vec<fusec::bf16, kOutWidth> y_vec;
 #pragma unroll
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads)
     fusec::store(y + batch * (4 * Config::kValueFeatures) + m * Config::kValueFeatures + n, y_vec);
   };
 
-  __syncthreads();  // of all warps, with their rings
+  __syncthreads();  // all warps are done with their rings
   const WarpParts warps = {reinterpret_cast<float*>(shared)};
   fusec::store_partial(warps, threadIdx.x / 32, sums);
   __syncthreads();

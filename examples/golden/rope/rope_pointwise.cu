@@ -11,7 +11,7 @@
 #include "vector.cuh"
 
 constexpr int kVec = 8;         // elements per access
-constexpr int kThreadsX = 256;  // vectors of a row side by side
+constexpr int kThreadsX = 256;  // adjacent vectors of a row
 constexpr int kThreadsY = 1;    // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kUnroll = 4;  // rows per thread
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const auto cos_vec = fusec::load_readonly<kVec>(cos + column);
   const auto sin_vec = fusec::load_readonly<kVec>(sin + column);
 
-  // All loads are on their way before the first is waited for.
+  // All loads are issued before the first one is waited for.
   fusec::Vec<fusec::bf16, kVec> q_ahead[kUnroll];
   fusec::Vec<fusec::bf16, kVec> q_ahead2[kUnroll];
 

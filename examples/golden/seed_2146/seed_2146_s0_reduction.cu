@@ -27,7 +27,7 @@
 #include "vector.cuh"
 
 constexpr int kVec = 8;        // columns per access
-constexpr int kThreadsX = 32;  // vectors of columns side by side
+constexpr int kThreadsX = 32;  // adjacent vectors of columns
 constexpr int kThreadsY = 8;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 7;  // blocks that share a column
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int rows = 1024;
   const int columns = 57344;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
-  // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const bool is_column = column_of_thread < columns;
   const int column = is_column ? column_of_thread : columns - kVec;
   const int part_over_128 = column / kVec / 128;
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                     blockIdx.x * kThreadsX + threadIdx.x;
   auto* T52_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(T52_partials) +
                     blockIdx.x * kThreadsX + threadIdx.x;
-  // Each block leaves its part; the last one to arrive combines them in their order.
+  // Each block stores its partial results; the last one to arrive combines them in order.
   if (threadIdx.y == 0) {
     T40_parts[blockIdx.y * width] = T40_part;
     T52_parts[blockIdx.y * width] = T52_part;

@@ -21,11 +21,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   fusec::wait_for_kernels_before();
   int block = blockIdx.x;
   // The sums over i0, i1.
-  constexpr int kThreadsX = 8;   // columns of a block
+  constexpr int kThreadsX = 8;   // columns per block
   constexpr int kThreadsY = 32;  // partial rows at a time
   constexpr int kRanges = 527;   // partial rows of a group
   const int column_of_thread = block * kThreadsX + threadIdx.x % kThreadsX;
-  // Threads past the last column repeat it, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const int column = min(column_of_thread, kColumns - 1);
   float T62_part = fusec::Sum<float>::identity();
   float T66_part = fusec::Sum<float>::identity();

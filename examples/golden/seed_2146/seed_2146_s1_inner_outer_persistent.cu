@@ -39,8 +39,8 @@ constexpr int kColumns = 1024;
 constexpr int kT2Ring = 0;         // first byte of T2_ring
 constexpr int kT3Ring = 4096;      // first byte of T3_ring
 constexpr int kT6Ring = 8192;      // first byte of T6_ring
-constexpr int kGroupRows = 57344;  // rows that are summed up together at least
-constexpr int kRangeRows = 109;    // rows of a range
+constexpr int kGroupRows = 57344;  // rows per group, which share column sums
+constexpr int kRangeRows = 109;    // rows per range
 constexpr int kStages = 2;         // rows in the ring, all but one in flight
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);
 
-  // What only the column determines stays in registers.
+  // Values that depend only on the column stay in registers.
   fusec::Vec<float, kVec> T25_columns[kChunks];
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     }
   }
 
-  // The sums down the columns of this range; each thread owns its columns.
+  // Column sums of this range of rows; each thread owns its columns.
   fusec::Vec<float, kVec> T66_part[kChunks];
   fusec::Vec<float, kVec> T62_part[kChunks];
 #pragma unroll
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     T62_part[c] = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
   }
 
-  // Rows on their way: each thread copies, and later reads, its own columns only.
+  // Prefetched rows: each thread copies, and later reads, only its own columns.
   extern __shared__ __align__(16) char shared_memory[];
   auto* T2_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kT2Ring);
   auto* T3_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kT3Ring);
@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     slot = slot == kStages - 1 ? 0 : slot + 1;
   }
 
-  // One partial row per range and sum; the finish adds them up.
+  // One partial row per range and sum; the finishing kernel adds them up.
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;

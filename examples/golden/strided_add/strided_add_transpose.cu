@@ -13,11 +13,11 @@ constexpr int kTileLines = 32;    // elements of a tile along lines
 constexpr int kTileColumns = 64;  // elements of a tile along columns
 constexpr int kReadVec = 4;       // elements per access along lines
 constexpr int kWriteVec = 4;      // elements per access along columns
-constexpr int kPack = 1;          // adjacent columns that a thread reads
+constexpr int kPack = 1;          // adjacent columns per thread
 constexpr int kLineVecs = kTileLines / kReadVec;
 constexpr int kColumnVecs = kTileColumns / kWriteVec;
-constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns to a thread's next vectors
-constexpr int kWriteStep = kThreads / kColumnVecs;       // lines to its next vector
+constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns between the vectors of a thread
+constexpr int kWriteStep = kThreads / kColumnVecs;       // lines between the vectors of a thread
 constexpr int kReads = kTileColumns / kReadStep;
 constexpr int kWrites = kTileLines / kWriteStep;
 
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int first_column = blockIdx.x % column_tiles * kTileColumns;
   const int first_line = blockIdx.x / column_tiles * kTileLines;
 
-  // Read along the lines, past the ends the last ones again, and turn.
+  // Read along the lines, clamped to the last ones, and transpose.
   {
     const int tile_line = threadIdx.x % kLineVecs * kReadVec;
     const int tile_column = threadIdx.x / kLineVecs * kPack;

@@ -222,7 +222,7 @@ COSTS: Mapping[str, Costs] = {
     "store_transposed": _store_transposed,
     "tile_count": {INTEGER: 2},
     "matmul_tile": {INTEGER: 30},
-    "matmul_tile_of_cluster": {INTEGER: 34},
+    "cluster_tile": {INTEGER: 34},
     "matmul_operand": NO_INSTRUCTIONS,
     "init_stages": {BARRIER: 2},
     "load_stages": _loaded_stages,

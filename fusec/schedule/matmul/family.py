@@ -23,6 +23,7 @@ from fusec.schedule.matmul.cost.cache_hints import streamed_operands
 from fusec.schedule.matmul.cost.estimate import lasting, ranked, seconds
 from fusec.schedule.matmul.cost.work import ProductWork, work_of
 from fusec.schedule.matmul.dual import find_products
+from fusec.schedule.matmul.former import FORMER
 from fusec.schedule.matmul.kernel.names import VOCABULARY
 from fusec.schedule.matmul.kernels import kernels, relied_on
 from fusec.schedule.matmul.legal import why_illegal
@@ -97,6 +98,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     }
     reach = ("matmul",)
     vocabulary = VOCABULARY
+    former = FORMER
 
     def problem(self, segment: Fusion) -> MatmulProblem | Refusal:
         """Return the segment around its product."""

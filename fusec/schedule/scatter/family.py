@@ -10,6 +10,7 @@ from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.builder.build import make_node
 from fusec.schedule.common import access, specialise
 from fusec.schedule.family import Family
+from fusec.schedule.former import Former
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pointwise.family import Pointwise, PointwisePlan
 from fusec.schedule.requirements import any_scatter
@@ -73,6 +74,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
     }
     reach = ("scatter",)
     vocabulary = TEMPLATE_NAMES
+    former: ClassVar = {"way": Former(("algorithm",))}
 
     def problem(self, segment: Fusion) -> Scatter | Refusal:
         """Return the segment around its scatter."""

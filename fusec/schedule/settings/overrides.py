@@ -11,8 +11,8 @@ from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import whole_name
 from fusec.options import SCHEDULERS
+from fusec.schedule.former import present
 from fusec.schedule.registry import PlanningScheduler, find_scheduler, schedulers
-from fusec.schedule.settings.former import present
 from fusec.schedule.space import listing, setting_text
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.segmented import Segment, SegmentedFusion
@@ -53,7 +53,8 @@ def set_by_user(segment: Segment) -> dict[str, Setting]:
 
 def _present(override: Override, scheduler: str) -> list[Override]:
     """Return an override with the present names of its field and value."""
-    found = present(scheduler, override.name, override.value)
+    former = find_scheduler(scheduler).former
+    found = present(former, override.name, override.value)
     if found == {override.name: override.value}:
         return [override]
     written = f"{override.name}: {setting_text(override.value)}"

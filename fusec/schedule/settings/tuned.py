@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from fusec.dataclasses import replace
 from fusec.ir.annotations import Setting
+from fusec.schedule.former import all_present
 from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import PlanningScheduler, find_scheduler
-from fusec.schedule.settings.former import all_present
 from fusec.schedule.settings.overrides import as_stored
 from fusec.schedule.space import Parameters
 from fusec.schedule.summation import digest_at
@@ -48,7 +48,8 @@ def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment
             break
         if not found.entry.is_current:
             continue
-        entry = _with_present_names(found.entry)
+        settings = all_present(scheduler.former, found.entry.parameters)
+        entry = replace(found.entry, parameters=settings)
         offer = _offer(segment, entry, found.doublings, scheduler, target)
         if offer is not None:
             plan, estimate = offer
@@ -56,11 +57,6 @@ def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment
             tuned = Tuned(*about, _reordered(segment, plan, scheduler, target))
             return replace(segment, tuned=tuned, estimate=as_stored(segment, estimate))
     return segment
-
-
-def _with_present_names(entry: Entry) -> Entry:
-    settings = all_present(entry.scheduler, entry.parameters)
-    return entry if settings is entry.parameters else replace(entry, parameters=settings)
 
 
 def _offer(

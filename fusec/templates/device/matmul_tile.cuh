@@ -26,7 +26,7 @@ __device__ __forceinline__ MatmulTile matmul_tile(int index, int tile_rows, int 
 // The same for clusters of kRows x kColumns neighbouring tiles; `index` counts clusters, and `rank`
 // selects the tile in the cluster.
 template <int kRasterGroup, int kRows, int kColumns>
-__device__ __forceinline__ MatmulTile matmul_tile_of_cluster(int index, int tile_rows,
+__device__ __forceinline__ MatmulTile cluster_tile(int index, int tile_rows,
                                                           int tile_columns, int rank) {
   const MatmulTile first = matmul_tile<kRasterGroup>(index, (tile_rows + kRows - 1) / kRows,
                                               (tile_columns + kColumns - 1) / kColumns);

@@ -1,4 +1,4 @@
-// Runs sequence_parallel_mlp once on 4 GPUs, a thread for each:
+// Runs sequence_parallel_mlp once on 4 GPUs, one thread per GPU,
 // on zeroed memory, at the sizes that it was planned for.
 #include <pthread.h>
 #include <stdint.h>
@@ -28,7 +28,7 @@ static void* memory_of(size_t bytes) {
 
 static ncclUniqueId id;
 
-// Run the program as one of the ranks, on the GPU of its number.
+// Run the program as one of the ranks, on the GPU with the same index.
 static void* run_rank(void* number) {
   const int rank = (int)(intptr_t)number;
   CUdevice device;

@@ -1,18 +1,18 @@
 // sequence_parallel_mlp: kernels of a fusion, launched through the CUDA driver API.
 //
 // A program belongs to the context that was current when it was created, and that context must be
-// current whenever it is run. It does not change, and any number of threads may run it. Arguments
-// and a workspace are for one thread at a time, and a workspace is for one stream, in whose order
-// its content lives; under capture for that graph. All memory is the caller's: a run allocates
-// none, copies none to or from the host, and does not wait for the device.
+// current whenever it is run. It is immutable, and any number of threads may run it. Arguments and
+// a workspace are for one thread at a time. A workspace is for one stream, which orders the
+// accesses to it, or for one captured graph. All memory is the caller's: a run allocates none,
+// copies none to or from the host, and does not wait for the device.
 //
 // 4 ranks run the program together: each in a process or thread of its own, with its own GPU,
-// its own part of each tensor, and the same calls in the same order. Where the run of one fails,
+// its own part of each tensor, and the same calls in the same order. If the run of one rank fails,
 // the others wait for it until their communicators are aborted.
 //
-// Pointers are to device memory. Memory that is written overlaps no other. A pointer to no elements
-// may be NULL. All functions but the last return 0 or an error; where arguments are wrong, nothing
-// has been launched.
+// Pointers are to device memory. Memory that is written must not overlap with any other. A pointer
+// to a tensor without elements may be NULL. All functions except the last return 0 or an error; if
+// arguments are wrong, nothing is launched.
 #ifndef SEQUENCE_PARALLEL_MLP_H
 #define SEQUENCE_PARALLEL_MLP_H
 
@@ -28,14 +28,14 @@ extern "C" {
 
 enum sequence_parallel_mlp_error {
   SEQUENCE_PARALLEL_MLP_OK = 0,
-  SEQUENCE_PARALLEL_MLP_ERROR_MEMORY = 1,       // no host memory is left
+  SEQUENCE_PARALLEL_MLP_ERROR_MEMORY = 1,       // out of host memory
   SEQUENCE_PARALLEL_MLP_ERROR_CONTEXT = 2,      // no context is current
   SEQUENCE_PARALLEL_MLP_ERROR_OLD_DRIVER = 3,   // the driver is older than CUDA 13.0
   SEQUENCE_PARALLEL_MLP_ERROR_GPU = 4,          // the kernels are for other GPUs: sm_90a
-  SEQUENCE_PARALLEL_MLP_ERROR_WORKSPACE = 5,    // the workspace is too small, or badly aligned
-  SEQUENCE_PARALLEL_MLP_ERROR_RANKS = 7,        // a communicator of other ranks, or none
-  SEQUENCE_PARALLEL_MLP_ERROR_SIZES = 10000,    // and above: the kernels are not for these sizes
-  SEQUENCE_PARALLEL_MLP_ERROR_POINTER = 20000,  // and above: a pointer is NULL, or badly aligned
+  SEQUENCE_PARALLEL_MLP_ERROR_WORKSPACE = 5,    // the workspace is too small or misaligned
+  SEQUENCE_PARALLEL_MLP_ERROR_RANKS = 7,        // a communicator is NULL or has the wrong number of ranks
+  SEQUENCE_PARALLEL_MLP_ERROR_SIZES = 10000,    // and above: the kernels do not support these sizes
+  SEQUENCE_PARALLEL_MLP_ERROR_POINTER = 20000,  // and above: a pointer is NULL or misaligned
   SEQUENCE_PARALLEL_MLP_ERROR_CUDA = 30000,     // and above: plus a CUresult of the driver
   SEQUENCE_PARALLEL_MLP_ERROR_NCCL = 40000      // and above: plus an ncclResult_t
 };
@@ -49,7 +49,7 @@ typedef struct sequence_parallel_mlp_sizes {
   int64_t F;  // extent, 7168 in these kernels
 } sequence_parallel_mlp_sizes;
 
-// The ranks along each axis of the mesh, by rank index; for one thread and stream at a time.
+// Communicators along each axis of the mesh, by rank index; for one thread and stream at a time.
 typedef struct sequence_parallel_mlp_ranks {
   ncclComm_t tp;  // 4 ranks
 } sequence_parallel_mlp_ranks;
@@ -64,40 +64,40 @@ typedef struct sequence_parallel_mlp_arguments {
   void* y;            // bf16[T, D], at a multiple of 16 bytes
 } sequence_parallel_mlp_arguments;
 
-// Scratch memory: as many bytes as sequence_parallel_mlp_workspace_bytes says,
-// at a multiple of 256. zeroed: 0 before the first run, and again where something else was written
-// into the memory.
+// Scratch memory: as many bytes as sequence_parallel_mlp_workspace_bytes returns,
+// aligned to 256 bytes. zeroed: 0 before the first run, and again after something else has written
+// to the memory.
 typedef struct sequence_parallel_mlp_workspace {
   void* memory;
   size_t bytes;
   size_t zeroed;
 } sequence_parallel_mlp_workspace;
 
-// Load the kernels into the current context. The program must be destroyed.
+// Load the kernels into the current context. Destroy the program after use.
 int sequence_parallel_mlp_create(sequence_parallel_mlp_program** program);
 
-// Unload the kernels, which must have ended.
+// Unload the kernels, which must have completed.
 int sequence_parallel_mlp_destroy(sequence_parallel_mlp_program* program);
 
-// Connect the ranks; all call this with the same id of ncclGetUniqueId. Communicators
-// that were made otherwise will do as well.
+// Connect the ranks; all call this with the same id from ncclGetUniqueId. Communicators
+// that were created in another way may be used instead.
 // rank: from 0 to 3, the rank index along tp
 int sequence_parallel_mlp_connect(sequence_parallel_mlp_ranks* ranks, const ncclUniqueId* id,
                                   int rank);
 
-// Destroy the communicators, whose work must have ended.
+// Destroy the communicators, whose work must have completed.
 int sequence_parallel_mlp_disconnect(sequence_parallel_mlp_ranks* ranks);
 
-// Find how much scratch memory a run needs: 0 where the workspace may be NULL.
+// Compute the bytes of scratch memory of a run; if 0, the workspace may be NULL.
 int sequence_parallel_mlp_workspace_bytes(const sequence_parallel_mlp_program* program,
                                           const sequence_parallel_mlp_sizes* sizes, size_t* bytes);
 
-// Launch the kernels on a stream; returns before they are done.
+// Launch the kernels on a stream asynchronously.
 int sequence_parallel_mlp_run(const sequence_parallel_mlp_program* program, CUstream stream,
                               const sequence_parallel_mlp_arguments* arguments,
                               sequence_parallel_mlp_workspace* workspace);
 
-// Say what an error is. The text stays.
+// Return the description of an error, a static string.
 const char* sequence_parallel_mlp_error_text(int error);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// Runs stream_rows once:
+// Runs stream_rows once,
 // on zeroed memory, at the sizes that it was planned for.
 #include <stdio.h>
 #include <stdlib.h>

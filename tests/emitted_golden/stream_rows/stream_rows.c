@@ -16,7 +16,7 @@ typedef struct Kernel {
   bool large_clusters;
 } Kernel;
 
-// Launches kernels, those from `first` on of its build, at the sizes for which they are.
+// Launches the kernels of its build from `first` on, at the sizes that they support.
 typedef struct Plan {
   int first;
   int (*check)(const Sizes* sizes);
@@ -24,8 +24,8 @@ typedef struct Plan {
   int (*run)(const CUfunction* functions, CUstream stream, const Arguments* a, Workspace* w);
 } Plan;
 
-// The kernels for one target. A GPU of a later capability of the same major version runs them, too,
-// unless they are for just one.
+// The kernels for one target. They also run on GPUs of a later compute capability with the same
+// major version, unless just_one is set.
 typedef struct Build {
   int major, minor;
   bool just_one;
@@ -64,17 +64,18 @@ static int64_t floor_mod(int64_t a, int64_t b) {
 
 static int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// What a size counts in a product, in which one of 0 may hide others that are too large.
+// Return a size's magnitude for the overflow check of a product; 0 counts as 1, or it would hide
+// sizes that are too large.
 static double magnitude(int64_t size) {
   return size > 1 ? (double)size : size < -1 ? -(double)size : 1.0;
 }
 
-// Whether a tensor with so many elements begins at a multiple of some bytes.
+// Return whether a pointer is aligned and not NULL; true for a tensor without elements.
 static bool is_aligned(const void* pointer, int64_t elements, uintptr_t alignment) {
   return elements == 0 || (pointer != NULL && (uintptr_t)pointer % alignment == 0);
 }
 
-// Take bytes of the workspace, from a multiple of 256 on.
+// Allocate bytes of the workspace and return their offset, a multiple of 256.
 static size_t take(size_t* end, int64_t bytes) {
   const size_t start = *end;
   *end += ((size_t)bytes + 255) / 256 * 256;
@@ -86,11 +87,10 @@ static bool is_enough(const Workspace* w, size_t bytes) {
   return w->memory != NULL && (uintptr_t)w->memory % 256 == 0 && w->bytes >= bytes;
 }
 
-// Return where a part of a buffer begins.
+// Return the address of a part of a buffer.
 static CUdeviceptr part(CUdeviceptr buffer, int64_t bytes) { return buffer + (CUdeviceptr)bytes; }
 
-// Describe a tensor to the bulk copy unit, the innermost dim first; one without elements is not
-//   read.
+// Encode a tensor map for TMA, innermost dim first; skipped for a tensor without elements.
 static int encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, CUdeviceptr address,
                   const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
                   CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
@@ -103,7 +103,7 @@ static int encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, C
                                      interleave, swizzle, promotion, oob_fill));
 }
 
-// Launch a kernel, but not on an empty grid.
+// Launch a kernel, unless its grid is empty.
 static int launch(CUfunction function, int64_t x, int64_t y, int64_t z, unsigned int block_x,
                   unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
                   CUstream stream, void** parameters) {
@@ -112,8 +112,8 @@ static int launch(CUfunction function, int64_t x, int64_t y, int64_t z, unsigned
                              block_y, block_z, shared_bytes, stream, parameters, NULL));
 }
 
-// Whether a run has given a stream work, and whether the caller's stream waits for it.
-typedef enum Progress { kIdle, kBusy, kDual } Progress;
+// Whether a stream has work of a run, and whether the caller's stream waits for it.
+typedef enum Progress { kIdle, kBusy, kJoined } Progress;
 
 // The streams of a run, the caller's first.
 struct stream_rows_streams {
@@ -123,22 +123,22 @@ struct stream_rows_streams {
   CUevent turn;
 };
 
-// Return a stream other than the caller's.
+// Return a stream other than the caller's, to issue work on.
 static CUstream use(Streams* streams, int64_t number) {
   streams->progress[number] = kBusy;
   return streams->all[number];
 }
 
-// Let a stream wait for all that another one was given so far; a run's own have nothing at first.
+// Make a stream wait for all work so far of another one, which has none if it is idle.
 static int follow(Streams* streams, CUstream stream, int64_t other) {
   if (other > 0 && streams->progress[other] == kIdle) return STREAM_ROWS_OK;
   int error = cuda(cuEventRecord(streams->turn, streams->all[other]));
   if (error == STREAM_ROWS_OK) error = cuda(cuStreamWaitEvent(stream, streams->turn, 0));
-  if (error == STREAM_ROWS_OK && stream == streams->all[0]) streams->progress[other] = kDual;
+  if (error == STREAM_ROWS_OK && stream == streams->all[0]) streams->progress[other] = kJoined;
   return error;
 }
 
-// Let the caller's stream wait for all others at the end of a run, also where that has failed.
+// Make the caller's stream wait for all others at the end of a run, even if the run has failed.
 static int join(Streams* streams, int error) {
   for (int i = 1; i <= 4; ++i) {
     int failed = STREAM_ROWS_OK;
@@ -168,7 +168,7 @@ static int load(const Kernel* kernel, CUmodule* module, CUfunction* function) {
   return error;
 }
 
-// Return the build for a GPU, NULL where none is; the best come first.
+// Return the build for a GPU, or NULL if there is none; better builds come first.
 static const Build* find_build(int major, int minor) {
   for (size_t i = 0; i < sizeof builds / sizeof *builds; ++i) {
     const Build* build = &builds[i];
@@ -178,7 +178,7 @@ static const Build* find_build(int major, int minor) {
   return NULL;
 }
 
-// Find the first plan that is for these sizes; where none is, the error is that of the first one.
+// Find the first plan that supports these sizes; if there is none, return the error of the first.
 static int find_plan(const Build* build, const Sizes* sizes, const Plan** plan) {
   *plan = build->plans;
   const int first = (*plan)->check(sizes);
@@ -190,7 +190,7 @@ static int find_plan(const Build* build, const Sizes* sizes, const Plan** plan) 
   return error == STREAM_ROWS_OK ? error : first;
 }
 
-// For sm_90a: whether the kernels are for these sizes.
+// For sm_90a: check whether the kernels support these sizes.
 static int check_sm_90a(const Sizes* s) {
   if (!(s->M >= 0)) return STREAM_ROWS_ERROR_SIZES + 0;
   if (!(s->M % 8 == 0)) return STREAM_ROWS_ERROR_SIZES + 1;
@@ -212,7 +212,7 @@ static int check_sm_90a(const Sizes* s) {
   return STREAM_ROWS_OK;
 }
 
-// Where in the workspace memory lies for these sizes: what is zeroed once comes first.
+// Offsets in the workspace at these sizes; memory that is zeroed only once comes first.
 typedef struct Places_sm_90a {
   size_t at_0;  // h.slices
   size_t zeroed, bytes;
@@ -232,7 +232,7 @@ static size_t need_sm_90a(const Sizes* s) {
   return places.bytes;
 }
 
-// Put the work of a run on the stream.
+// Issue the work of a run on the stream.
 static int issue_sm_90a(const CUfunction* functions, CUstream stream, const Arguments* a,
                         CUdeviceptr memory, const Places_sm_90a* places, Streams* streams) {
   const Sizes* s = &a->sizes;

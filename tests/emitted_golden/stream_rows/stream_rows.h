@@ -1,14 +1,14 @@
 // stream_rows: kernels of a fusion, launched through the CUDA driver API.
 //
 // A program belongs to the context that was current when it was created, and that context must be
-// current whenever it is run. It does not change, and any number of threads may run it. Arguments
-// and a workspace are for one thread at a time, and a workspace is for one stream, in whose order
-// its content lives; under capture for that graph. All memory is the caller's: a run allocates
-// none, copies none to or from the host, and does not wait for the device.
+// current whenever it is run. It is immutable, and any number of threads may run it. Arguments and
+// a workspace are for one thread at a time. A workspace is for one stream, which orders the
+// accesses to it, or for one captured graph. All memory is the caller's: a run allocates none,
+// copies none to or from the host, and does not wait for the device.
 //
-// Pointers are to device memory. Memory that is written overlaps no other. A pointer to no elements
-// may be NULL. All functions but the last return 0 or an error; where arguments are wrong, nothing
-// has been launched.
+// Pointers are to device memory. Memory that is written must not overlap with any other. A pointer
+// to a tensor without elements may be NULL. All functions except the last return 0 or an error; if
+// arguments are wrong, nothing is launched.
 #ifndef STREAM_ROWS_H
 #define STREAM_ROWS_H
 
@@ -23,14 +23,14 @@ extern "C" {
 
 enum stream_rows_error {
   STREAM_ROWS_OK = 0,
-  STREAM_ROWS_ERROR_MEMORY = 1,       // no host memory is left
+  STREAM_ROWS_ERROR_MEMORY = 1,       // out of host memory
   STREAM_ROWS_ERROR_CONTEXT = 2,      // no context is current
   STREAM_ROWS_ERROR_OLD_DRIVER = 3,   // the driver is older than CUDA 13.0
   STREAM_ROWS_ERROR_GPU = 4,          // the kernels are for other GPUs: sm_90a
-  STREAM_ROWS_ERROR_WORKSPACE = 5,    // the workspace is too small, or badly aligned
+  STREAM_ROWS_ERROR_WORKSPACE = 5,    // the workspace is too small or misaligned
   STREAM_ROWS_ERROR_STREAMS = 6,      // the workspace has no streams
-  STREAM_ROWS_ERROR_SIZES = 10000,    // and above: the kernels are not for these sizes
-  STREAM_ROWS_ERROR_POINTER = 20000,  // and above: a pointer is NULL, or badly aligned
+  STREAM_ROWS_ERROR_SIZES = 10000,    // and above: the kernels do not support these sizes
+  STREAM_ROWS_ERROR_POINTER = 20000,  // and above: a pointer is NULL or misaligned
   STREAM_ROWS_ERROR_CUDA = 30000      // and above: plus a CUresult of the driver
 };
 
@@ -54,38 +54,38 @@ typedef struct stream_rows_arguments {
 // The streams and events that a run uses in addition to the caller's stream.
 typedef struct stream_rows_streams stream_rows_streams;
 
-// Scratch memory: as many bytes as stream_rows_workspace_bytes says,
-// at a multiple of 256. zeroed: 0 before the first run, and again where something else was written
-// into the memory.
+// Scratch memory: as many bytes as stream_rows_workspace_bytes returns,
+// aligned to 256 bytes. zeroed: 0 before the first run, and again after something else has written
+// to the memory.
 typedef struct stream_rows_workspace {
   void* memory;
   size_t bytes;
   size_t zeroed;
-  stream_rows_streams* streams;  // of stream_rows_streams_create
+  stream_rows_streams* streams;  // from stream_rows_streams_create
 } stream_rows_workspace;
 
-// Load the kernels into the current context. The program must be destroyed.
+// Load the kernels into the current context. Destroy the program after use.
 int stream_rows_create(stream_rows_program** program);
 
-// Unload the kernels, which must have ended.
+// Unload the kernels, which must have completed.
 int stream_rows_destroy(stream_rows_program* program);
 
-// Create streams in the current context, for a workspace. They must be destroyed.
+// Create streams in the current context, for a workspace. Destroy them after use.
 int stream_rows_streams_create(stream_rows_streams** streams);
 
-// Destroy streams, whose work goes on.
+// Destroy streams; their pending work still completes.
 int stream_rows_streams_destroy(stream_rows_streams* streams);
 
-// Find how much scratch memory a run needs: 0 where its memory may be NULL.
+// Compute the bytes of scratch memory of a run; if 0, its memory may be NULL.
 int stream_rows_workspace_bytes(const stream_rows_program* program, const stream_rows_sizes* sizes,
                                 size_t* bytes);
 
-// Launch the kernels; returns before they are done. They come after what the stream was given
-// before, and it waits for them all, also where the run fails.
+// Launch the kernels asynchronously. They start after the previous work of the stream, whose later
+// work waits for all of them, even if the run fails.
 int stream_rows_run(const stream_rows_program* program, CUstream stream,
                     const stream_rows_arguments* arguments, stream_rows_workspace* workspace);
 
-// Say what an error is. The text stays.
+// Return the description of an error, a static string.
 const char* stream_rows_error_text(int error);
 
 #ifdef __cplusplus

@@ -21,7 +21,7 @@ constexpr int kSplits = 16;          // blocks that share a row
 constexpr int kResults = kThreadsY;  // results of a block
 using HighValueLayout = fusec::InMemory<fusec::Max<float>, fusec::u32>;
 using LowValueLayout = fusec::InMemory<fusec::Min<float>, fusec::u32>;
-constexpr int kAhead = 4;  // vectors of a thread that are loaded before they are used
+constexpr int kAhead = 4;  // vectors per thread that are loaded ahead of use
 
 extern "C" __global__ void __launch_bounds__(kThreads, 4)
     extremes_reduction(const float* __restrict__ x,
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
                        fusec::i64 R) {
   const int rows = R;
   const int columns = 1048576;
-  // Rows past the end repeat the last one, so that every thread takes part in the reductions.
+  // Rows past the end are clamped, so that every thread participates in the reductions.
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
   const bool is_row = row_of_thread < rows;
   const int row = is_row ? row_of_thread : rows - 1;
@@ -67,14 +67,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
 
   fusec::u32* high_value_parts = fusec::parts_of_block<kResults>(high_partials);
   fusec::u32* low_value_parts = fusec::parts_of_block<kResults>(low_partials);
-  // The blocks combine their parts in memory in the order of arrival; the last one takes them.
+  // Blocks combine their partial results in memory, in order of arrival; the last one loads
+  // the result.
   fusec::combine_in_bulk<HighValueLayout, kResults>(high_value_parts, high_part, threadIdx.y,
                                                     threadIdx.x == 0);
   fusec::combine_in_bulk<LowValueLayout, kResults>(low_value_parts, low_part, threadIdx.y,
                                                    threadIdx.x == 0);
   if (!fusec::last_block(arrived + blockIdx.x, kSplits)) return;
   if (threadIdx.x == 0) {
-    // What the next launch finds is zero.
+    // Resets the memory to zero for the next launch.
     high_part = fusec::take_combined<HighValueLayout>(high_value_parts + threadIdx.y, high_part);
     low_part = fusec::take_combined<LowValueLayout>(low_value_parts + threadIdx.y, low_part);
   }

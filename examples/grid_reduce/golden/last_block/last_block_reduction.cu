@@ -15,7 +15,7 @@ constexpr int kThreadsX = 512;  // threads per row
 constexpr int kThreadsY = 1;    // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 16;  // blocks that share a row
-constexpr int kAhead = 4;    // vectors of a thread that are loaded before they are used
+constexpr int kAhead = 4;    // vectors per thread that are loaded ahead of use
 
 extern "C" __global__ void __launch_bounds__(kThreads, 4)
     last_block_reduction(const float* __restrict__ x,
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
                          fusec::i64 R) {
   const int rows = R;
   const int columns = 1048576;
-  // Rows past the end repeat the last one, so that every thread takes part in the reductions.
+  // Rows past the end are clamped, so that every thread participates in the reductions.
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
   const bool is_row = row_of_thread < rows;
   const int row = is_row ? row_of_thread : rows - 1;
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
   y_part = fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(y_part);
 
   auto* y_value_parts = reinterpret_cast<float*>(y_partials) + row * kSplits;
-  // Each block leaves its part; the last one to arrive combines them in their order.
+  // Each block stores its partial results; the last one to arrive combines them in order.
   if (threadIdx.x == 0 && is_row) {
     y_value_parts[blockIdx.y] = y_part;
   }

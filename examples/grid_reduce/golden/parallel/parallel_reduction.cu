@@ -12,7 +12,7 @@
 #include "vector.cuh"
 
 constexpr int kVec = 4;        // columns per access
-constexpr int kThreadsX = 32;  // vectors of columns side by side
+constexpr int kThreadsX = 32;  // adjacent vectors of columns
 constexpr int kThreadsY = 8;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 33;                 // blocks that share a column
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 8)
   const int rows = R;
   const int columns = 1024;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
-  // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const bool is_column = column_of_thread < columns;
   const int column = is_column ? column_of_thread : columns - kVec;
   auto y_part = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
@@ -43,12 +43,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 8)
   y_part = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(y_part);
 
   float* y_value_parts = fusec::parts_of_block<kResults>(y_partials);
-  // The blocks combine their parts in memory in the order of arrival; the last one takes them.
+  // Blocks combine their partial results in memory, in order of arrival; the last one loads
+  // the result.
   fusec::combine_in_bulk<YValueLayout, kResults>(y_value_parts, y_part, threadIdx.x * kVec,
                                                  threadIdx.y == 0);
   if (!fusec::last_block(arrived + blockIdx.x, kSplits)) return;
   if (threadIdx.y == 0) {
-    // What the next launch finds is zero.
+    // Resets the memory to zero for the next launch.
     y_part = fusec::take_combined<YValueLayout>(y_value_parts + threadIdx.x * kVec, y_part);
   }
 

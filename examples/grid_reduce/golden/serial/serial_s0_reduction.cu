@@ -15,7 +15,7 @@ constexpr int kThreadsX = 512;  // threads per row
 constexpr int kThreadsY = 1;    // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 64;  // blocks that share a row
-constexpr int kAhead = 4;    // vectors of a thread that are loaded before they are used
+constexpr int kAhead = 4;    // vectors per thread that are loaded ahead of use
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     serial_s0_reduction(const float* __restrict__ x,
@@ -26,9 +26,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                         fusec::i64 R) {
   const int rows = R;
   const int columns = 4194304;
-  // Blocks start in the order of their tickets, and so of their turns.
+  // Blocks start in ticket order, which is the order of their turns.
   const int split = fusec::take_block_ticket(arrived + blockIdx.x, kSplits);
-  // Rows past the end repeat the last one, so that every thread takes part in the reductions.
+  // Rows past the end are clamped, so that every thread participates in the reductions.
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
   const bool is_row = row_of_thread < rows;
   const int row = is_row ? row_of_thread : rows - 1;

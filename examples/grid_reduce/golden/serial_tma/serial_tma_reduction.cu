@@ -18,7 +18,7 @@ constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 16;          // blocks that share a row
 constexpr int kResults = kThreadsY;  // results of a block
 using YValueLayout = fusec::InMemory<fusec::Sum<float>, float>;
-constexpr int kAhead = 4;  // vectors of a thread that are loaded before they are used
+constexpr int kAhead = 4;  // vectors per thread that are loaded ahead of use
 
 extern "C" __global__ void __launch_bounds__(kThreads, 4)
     serial_tma_reduction(const float* __restrict__ x,
@@ -28,9 +28,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
                          fusec::i64 R) {
   const int rows = R;
   const int columns = 1048576;
-  // Blocks start in the order of their tickets, and so of their turns.
+  // Blocks start in ticket order, which is the order of their turns.
   const int split = fusec::take_block_ticket(arrived + blockIdx.x, kSplits);
-  // Rows past the end repeat the last one, so that every thread takes part in the reductions.
+  // Rows past the end are clamped, so that every thread participates in the reductions.
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
   const bool is_row = row_of_thread < rows;
   const int row = is_row ? row_of_thread : rows - 1;
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 4)
     return;
   }
   if (threadIdx.x == 0) {
-    // What the next launch finds is zero.
+    // Resets the memory to zero for the next launch.
     y_part = fusec::combine_last<YValueLayout>(y_value_parts + threadIdx.y, y_part);
   }
   fusec::release_turn(turn, 0);

@@ -12,7 +12,7 @@
 #include "vector.cuh"
 
 constexpr int kVec = 8;        // columns per access
-constexpr int kThreadsX = 32;  // vectors of columns side by side
+constexpr int kThreadsX = 32;  // adjacent vectors of columns
 constexpr int kThreadsY = 8;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 8;                  // blocks that share a column
@@ -28,10 +28,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int rows = R;
   const int columns = 1024;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
-  // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const bool is_column = column_of_thread < columns;
   const int column = is_column ? column_of_thread : columns - kVec;
-  // Blocks start in the order of their tickets, and so of their turns.
+  // Blocks start in ticket order, which is the order of their turns.
   const int split = fusec::take_block_ticket(arrived + blockIdx.x, kSplits);
   auto y_part = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
 #pragma unroll 4
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     return;
   }
   if (threadIdx.y == 0) {
-    // What the next launch finds is zero.
+    // Resets the memory to zero for the next launch.
     y_part = fusec::combine_last<YValueLayout>(y_value_parts + threadIdx.x * kVec, y_part);
   }
   fusec::release_turn(turn, 0);

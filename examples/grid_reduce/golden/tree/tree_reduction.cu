@@ -11,11 +11,11 @@
 #include "welford.cuh"
 
 constexpr int kVec = 2;        // columns per access
-constexpr int kThreadsX = 32;  // vectors of columns side by side
+constexpr int kThreadsX = 32;  // adjacent vectors of columns
 constexpr int kThreadsY = 8;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 132;  // blocks that share a column
-constexpr int kFan = 16;      // blocks whose parts one of them combines
+constexpr int kFan = 16;      // blocks whose partial results one of them combines
 
 extern "C" __global__ void __launch_bounds__(kThreads, 8)
     tree_reduction(const float* __restrict__ x,
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 8)
   const int rows = R;
   const int columns = 1024;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
-  // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const bool is_column = column_of_thread < columns;
   const int column = is_column ? column_of_thread : columns - kVec;
   auto var_part = fusec::splat<fusec::Welford<float>, kVec>(fusec::WelfordMerge<float>::identity());
@@ -45,8 +45,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 8)
   const int width = gridDim.x * static_cast<int>(kThreadsX);
   auto* var_value_parts = reinterpret_cast<fusec::Vec<fusec::Welford<float>, kVec>*>(var_partials) +
                           blockIdx.x * kThreadsX + threadIdx.x;
-  // Of kFan blocks, the last to arrive combines their partial results in order, and stores the
-  // result where the first one was; the last of those blocks combines these.
+  // The last of kFan blocks to arrive combines their partial results in order and stores the result
+  // in place of the first one; at the next level, the last of these blocks combines these results.
 #pragma unroll 1
   for (int step = 1; step < kSplits; step *= kFan) {
     const int first = blockIdx.y / (kFan * step) * (kFan * step);

@@ -22,7 +22,7 @@ struct Config {
   static constexpr int kTileN = 128;    // columns of an output tile
   static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 12;    // stages in flight
-  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = true;                        // columns of B are rows of wgmma
   static constexpr int kAccumulators = 8;                      // per consumer thread

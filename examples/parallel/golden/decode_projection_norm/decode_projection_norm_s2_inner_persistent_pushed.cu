@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2)
     fusec::Vec<fusec::bf16, kVec> p_row[kChunks];
     fusec::Vec<fusec::bf16, kVec> residual_row[kChunks];
 
-    // What is there already is loaded before the row of the sum has come.
+    // Inputs that are already available are loaded before the row of the sum is received.
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int column = (c * kThreadsX + threadIdx.x) * kVec;

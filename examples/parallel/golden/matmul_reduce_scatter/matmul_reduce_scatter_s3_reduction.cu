@@ -12,7 +12,7 @@
 #include "vector.cuh"
 
 constexpr int kVec = 8;         // columns per access
-constexpr int kThreadsX = 256;  // vectors of columns side by side
+constexpr int kThreadsX = 256;  // adjacent vectors of columns
 constexpr int kThreadsY = 1;    // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int rows = 4;
   const int columns = M * 2048;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
-  // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
+  // Columns past the end are clamped, so that every thread participates in the reductions.
   const bool is_column = column_of_thread < columns;
   const int column = is_column ? column_of_thread : columns - kVec;
   auto p_part = fusec::splat<float, kVec>(fusec::Sum<float>::identity());

@@ -20,7 +20,7 @@ struct Config {
   static constexpr int kTileN = 64;     // columns of an output tile
   static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 8;     // stages in flight
-  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = false;          // columns of B are rows of wgmma
   static constexpr int kAccumulators = 32;        // per consumer thread

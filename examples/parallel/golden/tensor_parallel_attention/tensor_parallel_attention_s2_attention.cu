@@ -19,7 +19,7 @@
 
 using Index = int;
 
-// Tiles, stages and roles of this kernel, and where its shared memory holds what.
+// Tiles, stages and warp roles, and the layout of shared memory.
 struct Config {
   using T = fusec::bf16;                     // of queries, keys, values and weights
   static constexpr int kFeatures = 64;       // of queries and keys
@@ -27,7 +27,7 @@ struct Config {
   static constexpr int kRows = 64;           // queries per tile
   static constexpr int kKeys = 128;          // keys per stage
   static constexpr int kStages = 2;          // stages in flight
-  static constexpr int kConsumers = 1;       // consumer warpgroups of 64 queries; one more loads
+  static constexpr int kConsumers = 1;       // warpgroups with 64 queries each; one more loads
   static constexpr int kTurns = 1;           // warpgroups that alternate
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kProducerRegisters = 40;   // per producer thread
@@ -57,9 +57,9 @@ struct Config {
   static constexpr int kValuesEmpty = kValuesFull + kStages * 8;
 };
 
-constexpr int kWidth = 2;  // neighbouring keys of one access
+constexpr int kWidth = 2;  // neighbouring keys per access
 using Scores = fusec::Vec<float, kWidth>;
-constexpr int kOutWidth = 2;  // neighbouring features of one
+constexpr int kOutWidth = 2;  // neighbouring features per access
 using Sums = fusec::Vec<float, kOutWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   if (threadIdx.x == 0) fusec::init_attention<Config>(shared);
   __syncthreads();
 
-  // Which keys the queries `first` to `last` see.
+  // Returns the range of keys that the queries `first` to `last` attend to.
   const auto key_range = [&](int first, int last) {
     fusec::KeyRange seen = {0, static_cast<int>(N), 0, static_cast<int>(N)};
     return seen;
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
 
   fusec::AttentionPlace<Config::kStages> place;
   if (threadIdx.x >= 128 * Config::kConsumers) {
-    // The producer: one thread loads queries, and keys and values ahead of the products.
+    // Producer: one thread loads queries, and prefetches keys and values.
     fusec::dealloc_registers<Config::kProducerRegisters>();
     if (threadIdx.x == 128 * Config::kConsumers) {
       for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
@@ -104,22 +104,22 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
 
   fusec::alloc_registers<Config::kConsumerRegisters>();
   const float scale = 0.125f;
-  // The scores of query m and neighbouring keys from n on, of a batch,
-  // but for the scale.
+  // Computes the scores of query m and neighbouring keys from n on, of a batch,
+  // without the scale.
   const auto score = [&](Index batch, Index m, Index n, Scores& acc) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       acc[i] = fusec::rounded_sum<fusec::bf16>(acc[i]);
     }
   };
-  // The end of query m, from the largest score and the sum of exponentials: what outputs are
-  // multiplied by.
+  // Returns the factor of query m's outputs, from its largest score and sum of
+  // exponentials.
   const auto finish_row = [&](Index batch, Index m, float top, float total) {
     if (top == -INFINITY) total = NAN;  // exp(-INFINITY + INFINITY)
     const float p_reciprocal = 1.0f / total;
     return p_reciprocal;
   };
-  // The outputs of query m, neighbouring features from n on, of a batch.
+  // Epilogue of query m of a batch: neighbouring features, starting at n.
   const auto finish = [&](Index batch, Index m, Index n, const Sums& acc) {
     const int batch_over_4 = batch / 4;
     const int batch_mod_4 = batch % 4;

@@ -32,7 +32,7 @@ struct Config {
   static constexpr bool kLowered = false;  // zero points per group
   static constexpr int kGroup = 128;       // elements of K per group
   static constexpr int kStages = 5;        // stages in flight
-  static constexpr int kConsumers = 2;     // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;     // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = true;                        // columns of B are rows of wgmma
   static constexpr int kAccumulators = 128;                    // per consumer thread

@@ -19,7 +19,7 @@ struct Config {
   static constexpr int kTileN = 128;    // columns of an output tile
   static constexpr int kTileK = 64;     // elements of K per stage
   static constexpr int kStages = 6;     // stages in flight
-  static constexpr int kConsumers = 2;  // consumer warpgroups with 64 rows each; one more loads
+  static constexpr int kConsumers = 2;  // warpgroups with 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapAB = false;                       // columns of B are rows of wgmma
   static constexpr int kAccumulators = 64;                     // per consumer thread
@@ -29,7 +29,7 @@ struct Config {
   static constexpr int kOwned = kAccumulators / 4 / kCluster;  // quads per thread
   static constexpr int kSlab = kOwned * kMultipliers;          // quads of a CTA's share
   static constexpr int kResident = 1;                          // CTAs per SM
-  static constexpr int kGroups = 1;                            // thread groups that divide the slices
+  static constexpr int kGroups = 1;                            // thread groups of a block
   static constexpr int kEach = 7;                              // slices per group, at most
   static constexpr int kQuads = kMultipliers / kGroups;        // quads per block
   static constexpr int kRuns = kSlab / kQuads;                 // blocks per CTA's share

@@ -164,7 +164,7 @@ def _config(context: Context) -> tuple[Statement, ...]:
         integer("kRows", p.rows, f"{own} per tile of a CTA"),
         integer("kOthers", p.others(of_keys=of_keys), f"{others} per stage"),
         integer("kStages", p.stages(of_keys=of_keys), "stages in flight"),
-        integer("kConsumers", p.warpgroups, f"consumer warpgroups of 64 {own}; one more loads"),
+        integer("kConsumers", p.warpgroups, f"warpgroups with 64 {own} each; one more loads"),
         THREADS,
         integer("kProducerRegisters", p.producer_registers, "per producer thread"),
         integer("kConsumerRegisters", p.consumer_registers, "per consumer thread"),

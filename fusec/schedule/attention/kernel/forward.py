@@ -143,7 +143,7 @@ def _config(context: Context, kernel: AttentionKernel) -> tuple[Statement, ...]:
         integer("kRows", p.rows, "queries per tile"),
         integer("kKeys", p.tile_keys, "keys per stage"),
         integer("kStages", p.stages, "stages in flight"),
-        integer("kConsumers", p.warpgroups, "consumer warpgroups of 64 queries; one more loads"),
+        integer("kConsumers", p.warpgroups, "warpgroups with 64 queries each; one more loads"),
         integer(
             "kTurns",
             p.warpgroups if p.ping_pong else 1,

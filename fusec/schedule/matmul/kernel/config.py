@@ -69,7 +69,7 @@ def _summers(p: SplitKParameters, kernel: MatmulKernel) -> list[Statement]:
     if kernel.template != SUM_SLICES:
         return []
     return [
-        integer("kGroups", slice_groups(p), "thread groups that divide the slices"),
+        integer("kGroups", slice_groups(p), "thread groups of a block"),
         integer("kEach", slices_each(p), "slices per group, at most"),
         integer("kQuads", Name("kMultipliers") / "kGroups", "quads per block"),
         integer("kRuns", Name("kSlab") / "kQuads", "blocks per CTA's share"),
@@ -181,15 +181,12 @@ def _wgmma(p: PersistentParameters) -> list[Statement]:
     rows = 64 * p.row_blocks
     own = f"{rows} {'columns' if p.swap_ab else 'rows'}"
     how = f"with tiles of {own}" if p.ping_pong else f"with {own} each"
-    consumers = f"consumer warpgroups {how}; one more loads"
+    consumers = f"warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
     if p.ctas > 1:
-        count = {2: "two", 4: "four", 8: "eight"}[p.ctas]
-        shared = "an" if min(p.cluster_m, p.cluster_n) > 1 else "the other"
-        sides = f"tile columns; they share {shared} operand"
         members += [
-            integer("kClusterM", p.cluster_m, f"tile rows of a cluster of {count} CTAs"),
-            integer("kClusterN", p.cluster_n, sides),
+            integer("kClusterM", p.cluster_m, "tile rows of a cluster"),
+            integer("kClusterN", p.cluster_n, "tile columns of a cluster"),
         ]
     if p.splits > 1:
         members.append(integer("kSplits", p.splits, "splits of K in the last wave"))
@@ -222,18 +219,18 @@ def _split_k(p: SplitKParameters, problem: Product, kernel: MatmulKernel) -> lis
         registers = _moved(*_WEIGHED)
     if p.is_multicast:
         pairs = [
-            integer("kClusterM", p.cluster_m, "tile rows of a cluster of two CTAs"),
-            integer("kClusterN", p.cluster_n, "tile columns; they share an operand"),
+            integer("kClusterM", p.cluster_m, "tile rows of a cluster"),
+            integer("kClusterN", p.cluster_n, "tile columns of a cluster"),
             integer("kReaders", 4 * 2 * p.ctas, "warps that read a stage"),
         ]
     if problem.computed is not None:
         pairs = [
             integer("kReaders", 4 * p.consumers, "warps that read a stage"),
-            integer("kWriters", WRITERS, "warps that compute A, one stage each"),
+            integer("kWriters", WRITERS, "warps that compute A"),
         ]
     return [
         *_weights(p, problem),
-        *_hopper(p, "consumer warpgroups with 64 rows each; one more loads"),
+        *_hopper(p, "warpgroups with 64 rows each; one more loads"),
         *pairs,
         *registers,
         integer("kProducts", p.products, "GEMMs per tile"),

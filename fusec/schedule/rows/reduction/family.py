@@ -16,6 +16,7 @@ from fusec.schedule.common import (
     is_empty,
 )
 from fusec.schedule.compile_time import build_time
+from fusec.schedule.former import Former
 from fusec.schedule.orders import of_all
 from fusec.schedule.plan import Guard, Kernel
 from fusec.schedule.pressure import Pressure, occupancy
@@ -64,6 +65,7 @@ class Reduction(RowsFamily[ReductionParameters]):
     }
     reach = ("reduction", "inner_persistent")
     vocabulary = TEMPLATE_NAMES
+    former: ClassVar = {"partials": Former(("workspace_dtype",))}
 
     def rows(
         self, segment: Fusion, fusion: Fusion, inner: bool | None = None
