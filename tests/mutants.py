@@ -155,7 +155,7 @@ SCHEDULES: dict[str, dict[str, Setting]] = {
     "reduction_inner split": {"threads_x": 64, "threads_y": 2, "splits": 5},
     "reduction_outer": {"threads_x": 8, "threads_y": 16, "splits": 1},
     "reduction_outer split": {"threads_x": 8, "threads_y": 32, "splits": 5},
-    "inner_outer_persistent": {"threads_x": 32, "threads_y": 2, "stream_k": 2},
+    "inner_outer_persistent": {"threads_x": 32, "threads_y": 2, "ranges": 2},
     "scan_rows": {"threads_x": 64, "threads_y": 2, "chunks": 3},
     "scan_columns": {"threads_x": 4, "threads_y": 32, "chunks": 4},
     "scan_tiles": {"threads_x": 64, "chunks": 2, "tiles": 35},

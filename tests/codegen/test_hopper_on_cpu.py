@@ -220,7 +220,7 @@ CLUSTER = "fusec::cluster_sync();"
 NAMED = "named_barrier_sync<Config::kMultipliers>(1);"
 SPIN = "spin_until(semaphore, turn);"
 SPLIT = {
-    "no cluster barrier after sums": (f"ranks.\n  {CLUSTER}", "ranks."),
+    "no cluster barrier after sums": (f"over all CTAs.\n  {CLUSTER}", "over all CTAs."),
     "no cluster barrier before the end": ("fusec::cluster_sync();  // no CTA", "// no CTA"),
     "no cluster barrier after tickets": (f"{CLUSTER}\n  const int work", "const int work"),
     "no fence before a bulk copy": ("  fence_proxy_async_shared_cta();", ""),

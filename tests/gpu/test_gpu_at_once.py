@@ -20,7 +20,7 @@ def test_two_streams_share_nothing(name: str) -> None:
     assert at_once(program_of(name), VARIANTS[name], 100) == 0
 
 
-@pytest.mark.parametrize("name", ["slices", "serial_tma", "vector", "decode"])
+@pytest.mark.parametrize("name", ["slices", "serial_tma", "gemv", "decode"])
 def test_two_graphs_share_nothing(name: str) -> None:
     """Those whose blocks count who arrives."""
     assert graphs_at_once(program_of(name), VARIANTS[name], 100) == 0

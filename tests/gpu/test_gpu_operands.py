@@ -66,7 +66,7 @@ def test_tiles_of_8_bit_floats(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize("along", [True, False])
 def test_joined_products(by: str, along: bool) -> None:
     checked = check_on_gpu(joined(1000, 2304, 520, by, along=along), repeats=3)
-    assert parameters_of(checked).joined
+    assert parameters_of(checked).dual
 
 
 @pytest.mark.parametrize(
