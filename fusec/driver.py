@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusec.dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from fusec.lowering import (
     verify,
 )
 from fusec.options import DEBUG_FLAGS, CompileOptions, environment
+from fusec.properties import cached_property
 from fusec.stages import Stage, Timings, made_earlier
 
 if TYPE_CHECKING:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Union
 
 from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, DimLike, Shape, dim, floordiv, mod
 from fusec.ir.graph import Value
+from fusec.properties import cached_property
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ does not meet it is refused without the family.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import FAMILY, PLACEMENT
 from fusec.options import HOST_SCHEDULER
+from fusec.properties import cached_property
 from fusec.schedule import requirements
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure

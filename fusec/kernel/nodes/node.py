@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, Self, cast
 
 from fusec.dataclasses import dataclass, fields, replace
+from fusec.properties import cached_property
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, access_class
@@ -20,6 +19,7 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.properties import cached_property
 from fusec.schedule.matmul.epilogue import Epilogue, find_epilogue, sums_dtype
 from fusec.schedule.matmul.operands.addresses import coordinates_of, resolve_address
 from fusec.schedule.matmul.operands.block_scales import BlockScales, Found

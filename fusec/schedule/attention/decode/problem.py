@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, lane_zero
@@ -13,6 +12,7 @@ from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.expression import Index, Var, delinearize, index, of_var
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.properties import cached_property
 from fusec.schedule.attention.forward.problem import (
     AttentionGraph,
     Softmax,
