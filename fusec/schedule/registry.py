@@ -20,7 +20,14 @@ from fusec.schedule import requirements
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.space import Field, Parameters
-from fusec.segment.protocol import Estimate, Proposal, Redefining, Redefinition, Refusal
+from fusec.segment.protocol import (
+    BoundedInParts,
+    Estimate,
+    Proposal,
+    Redefining,
+    Redefinition,
+    Refusal,
+)
 from fusec.target import Target
 
 
@@ -101,6 +108,12 @@ class Entry:
     def propose(self, segment: Fusion, target: Target) -> Proposal:
         """Return a predicted cost or a refusal."""
         return self.requirement(segment) or self.family.propose(segment, target)
+
+    def least_in_parts(self, segment: Fusion, target: Target) -> float:
+        """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
+        family = self.family
+        known = isinstance(family, BoundedInParts)
+        return family.least_in_parts(segment, target) if known else 0.0
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target

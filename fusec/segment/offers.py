@@ -14,7 +14,15 @@ from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.options import HOST_SCHEDULER
 from fusec.segment.length import is_too_long
 from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
-from fusec.segment.protocol import Bounded, Estimate, Limited, Proposal, Refusal, Scheduler
+from fusec.segment.protocol import (
+    Bounded,
+    BoundedInParts,
+    Estimate,
+    Limited,
+    Proposal,
+    Refusal,
+    Scheduler,
+)
 from fusec.segment.split import Splits
 from fusec.segment.traffic import with_writes
 from fusec.segment.views import view_of
@@ -139,6 +147,12 @@ class Offers:
             self._known[key] = (names, self._asked(segment, around, only, (key[0], names)))
         asked, offer = self._known[key]
         return offer if asked == names else renamed(offer, dict(zip(asked, names, strict=True)))
+
+    def least_in_parts(self, offer: Offer, segment: Fusion) -> float:
+        """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
+        taker = next(s for s in self.schedulers if s.name == offer.scheduler)
+        known = isinstance(taker, BoundedInParts)
+        return taker.least_in_parts(segment, self.target) if known else 0.0
 
     def ask(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Ask the schedulers, or the one called `only`."""

@@ -12,6 +12,7 @@ from fusec.passes.rewrite import Rule
 from fusec.target import Target
 
 __all__ = [
+    "BoundedInParts",
     "BuildTime",
     "Estimate",
     "Limited",
@@ -210,6 +211,15 @@ class Bounded(Protocol):
     """
 
     moves_compulsory_traffic: bool
+
+
+@runtime_checkable
+class BoundedInParts(Protocol):
+    """A scheduler that knows what segments which it has accepted take at least in parts."""
+
+    def least_in_parts(self, segment: Fusion, target: Target) -> float:
+        """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
+        ...
 
 
 @runtime_checkable
