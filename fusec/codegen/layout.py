@@ -63,12 +63,13 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
     """
     depth = 0
     statement: list[str] = []
+    code: list[str] = []
     for line in lines:
         if not statement and (not line.strip() or line.lstrip().startswith("#")):
             yield line.strip()
             continue
         statement.append(line)
-        code = [_code(each) for each in statement]
+        code.append(_code(line))
         if code[-1] and not (code[-1].endswith(_ENDS) and _is_closed(code)):
             continue
         indent = 2 * (depth - code[0].startswith("}"))
@@ -79,7 +80,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
             shift = indent - _margin(statement[0])
             yield from (" " * (_margin(each) + shift) + each.strip() for each in statement)
         depth += sum(each.count("{") - each.count("}") for each in code)
-        statement = []
+        statement, code = [], []
 
 
 def _is_closed(code: Iterable[str]) -> bool:
@@ -258,6 +259,8 @@ def _pieces(code: str, places: list[int]) -> list[str]:
 
 def _top(code: str, word: str) -> Iterator[int]:
     """Yield where a word stands outside of brackets and texts."""
+    if word not in code:
+        return
     depth, quoted = 0, False
     for k, letter in enumerate(code):
         quoted ^= letter == '"'

@@ -132,10 +132,12 @@ class Rewriter:
 
     def visit(self, node: Node, rule: Rule) -> None:
         """Rebuild one node, or put in its place what `rule` makes of it."""
-        current = self._rebuilt(node)
+        current = self._rebuilt(node) if self._now else node
         results = rule(current, self)
         if results is None:
             self._append(current)
+            if current is node:
+                return
             results = current.outputs
         else:
             self._changed = True

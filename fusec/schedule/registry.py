@@ -21,12 +21,12 @@ from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.space import Field, Parameters
 from fusec.segment.protocol import (
-    BoundedInParts,
     Estimate,
     Proposal,
-    Redefining,
     Redefinition,
     Refusal,
+    is_bounded_in_parts,
+    is_redefining,
 )
 from fusec.target import Target
 
@@ -112,14 +112,13 @@ class Entry:
     def least_in_parts(self, segment: Fusion, target: Target) -> float:
         """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
         family = self.family
-        known = isinstance(family, BoundedInParts)
-        return family.least_in_parts(segment, target) if known else 0.0
+        return family.least_in_parts(segment, target) if is_bounded_in_parts(family) else 0.0
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> Sequence[Redefinition]:
         """Return other definitions of a segment that the family may support."""
-        if self.requirement(segment) is not None or not isinstance(self.family, Redefining):
+        if self.requirement(segment) is not None or not is_redefining(self.family):
             return ()
         return self.family.redefinitions(segment, fusion, target)
 

@@ -22,7 +22,7 @@ from fusec.passes import run_pipeline
 from fusec.schedule.attention.decode.family import AttentionDecodes
 from fusec.schedule.registry import find_scheduler, schedulers
 from fusec.segment import split
-from fusec.segment.protocol import BoundedInParts
+from fusec.segment.protocol import is_bounded_in_parts
 from fusec.segment.search import segment
 from fusec.segment.split import least_seconds
 
@@ -149,7 +149,7 @@ def test_parts_of_an_attention_take_at_least_what_is_said(
 
     found = segment(fusion, schedulers(), target, may_merge=may_merge)
     for family in map(find_scheduler, ("attention", "attention_decode")):
-        assert isinstance(family, BoundedInParts)
+        assert is_bounded_in_parts(family)
         least = family.least_in_parts(found.fusion, target)
         assert len(found.segments) < 2 or found.seconds(target) >= least
 

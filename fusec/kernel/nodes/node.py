@@ -55,4 +55,4 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(node.children))
+        stack += node.children[::-1]
