@@ -15,6 +15,7 @@ from fusec.lowering import (
     divide,
     expand,
     lower,
+    no_collection,
     optimise,
     render,
     schedule,
@@ -234,6 +235,7 @@ def choose(caller: str, named: Mapping[str, T], part: str | None) -> T:
     raise FusecError(f"{caller}(): {what}", help=f"part: one of {', '.join(named)}")
 
 
+@no_collection()
 def plan(fusion: Fusion, options: CompileOptions) -> Compilation:
     """Return a fusion's program after all stages of the table."""
     program = Compilation(fusion, options)

@@ -65,8 +65,13 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
     statement: list[str] = []
     code: list[str] = []
     for line in lines:
-        if not statement and (not line.strip() or line.lstrip().startswith("#")):
-            yield line.strip()
+        bare = line.strip()
+        if not statement and (not bare or bare.startswith("#")):
+            yield bare
+            continue
+        if not statement and _is_whole(bare):
+            yield " " * (2 * (depth - bare.startswith("}"))) + bare.replace("( ", "(")
+            depth += bare.count("{") - bare.count("}")
             continue
         statement.append(line)
         code.append(_code(line))
@@ -81,6 +86,12 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
             yield from (" " * (_margin(each) + shift) + each.strip() for each in statement)
         depth += sum(each.count("{") - each.count("}") for each in code)
         statement, code = [], []
+
+
+def _is_whole(line: str) -> bool:
+    """Return whether a line is a statement, without a comment."""
+    ends = "//" not in line and line.endswith(_ENDS)
+    return ends and line.count("(") <= line.count(")")
 
 
 def _is_closed(code: Iterable[str]) -> bool:
@@ -122,9 +133,10 @@ def _aligned(lines: Iterable[str]) -> Iterator[str]:
         if found is not None:
             group.append((found["code"], found["comment"]))
             continue
-        most = max((len(code) for code, _ in group), default=0)
-        yield from (f"{code:{most}}  {comment}" for code, comment in group)
-        group = []
+        if group:
+            most = max(len(code) for code, _ in group)
+            yield from (f"{code:{most}}  {comment}" for code, comment in group)
+            group = []
         yield line
 
 

@@ -71,7 +71,7 @@ class MatmulProblem(Problem):
     @cached_property
     def work(self) -> ProductWork:
         """Return what the product needs, whatever its kernel."""
-        return work_of(self.product, traffic(self.fusion), self.hints)
+        return work_of(self.product, traffic(self.segment), self.hints)
 
     @cached_property
     def traits(self) -> Traits:
