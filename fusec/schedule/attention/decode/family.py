@@ -24,7 +24,6 @@ from fusec.schedule.attention.decode.choice import (
 )
 from fusec.schedule.attention.decode.cost import best_splits, held, seconds, streaming
 from fusec.schedule.attention.decode.problem import Decode, find_decode, start_of
-from fusec.schedule.attention.in_parts import least_seconds_in_parts
 from fusec.schedule.attention.kernel.names import DECODE
 from fusec.schedule.attention.masks import visible
 from fusec.schedule.attention.sums import sum_of
@@ -138,6 +137,8 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
         problem = self.known(segment)
         if isinstance(problem, Refusal) or problem.decode.fusion is not problem.fusion:
             return 0.0  # where sums are products, kernels of rows compute these, too
+        from fusec.schedule.attention.in_parts import least_seconds_in_parts
+
         return least_seconds_in_parts(problem.fusion, problem.decode.graph, target)
 
     def plan(

@@ -22,7 +22,6 @@ from fusec.schedule.attention.forward.choice import (
 )
 from fusec.schedule.attention.forward.cost import seconds
 from fusec.schedule.attention.forward.problem import Attention, find_attention
-from fusec.schedule.attention.in_parts import least_seconds_in_parts
 from fusec.schedule.attention.kernel.names import FORWARD
 from fusec.schedule.attention.maps import is_readable, tensor_maps
 from fusec.schedule.attention.masks import visible
@@ -132,6 +131,8 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
         problem = self.known(segment)
         if isinstance(problem, Refusal):
             return 0.0
+        from fusec.schedule.attention.in_parts import least_seconds_in_parts
+
         return least_seconds_in_parts(problem.fusion, problem.attention, target)
 
     def plan(
