@@ -209,7 +209,7 @@ def moves_compulsory_traffic(scheduler: Scheduler) -> bool:
     return getattr(scheduler, "moves_compulsory_traffic", False)
 
 
-class BoundedInParts(Protocol):
+class BoundedInParts(Scheduler, Protocol):
     """A scheduler that knows what segments which it has accepted take at least in parts."""
 
     def least_in_parts(self, segment: Fusion, target: Target) -> float:
@@ -222,7 +222,7 @@ def is_bounded_in_parts(scheduler: object) -> TypeGuard[BoundedInParts]:
     return hasattr(scheduler, "least_in_parts")
 
 
-class Redefining(Protocol):
+class Redefining(Scheduler, Protocol):
     """A scheduler that knows other definitions of what it has accepted."""
 
     def redefinitions(
