@@ -141,13 +141,8 @@ class Compilation:
 
     def planned_as(self, plans: Plans, **made: Any) -> Compilation:
         """Return the program with other plans of its segments, and what they make."""
-        known = {
-            "local": self.local,
-            "fusion": self.fusion,
-            "segmented": self.segmented,
-            "plans": plans,
-        }
-        other = Compilation(self.original, self.options, **known, **made)
+        known = {"local": self.local, "fusion": self.fusion, "segmented": self.segmented}
+        other = Compilation(self.original, self.options, **known, plans=plans, **made)
         other.timings = self.timings
         return other
 

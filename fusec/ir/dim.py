@@ -445,8 +445,6 @@ def product(dims: Iterable[DimLike]) -> Dim:
 
 
 Shape = tuple[Dim, ...]
-
-
 _FUNCTIONS = {
     "floordiv": floordiv, "ceildiv": ceildiv, "mod": mod, "min": minimum, "max": maximum,
 }  # fmt: skip

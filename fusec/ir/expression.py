@@ -380,10 +380,8 @@ def linearize(indices: Iterable[Index], strides: Iterable[DimLike]) -> Index:
 
 @lru_cache(1 << 14)
 def _linearized(indices: tuple[Index, ...], strides: tuple[DimLike, ...]) -> Index:
-    total = index(0)
-    for position, stride in zip(indices, strides, strict=True):
-        total = total + position * stride
-    return total
+    pairs = zip(indices, strides, strict=True)
+    return sum((position * stride for position, stride in pairs), index(0))
 
 
 def contiguous_strides(shape: Iterable[DimLike]) -> tuple[Dim, ...]:
