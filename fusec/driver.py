@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusec.dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from fusec.lowering import (
     divide,
     expand,
     lower,
+    no_collection,
     optimise,
     render,
     schedule,
@@ -22,6 +23,7 @@ from fusec.lowering import (
     verify,
 )
 from fusec.options import DEBUG_FLAGS, CompileOptions, environment
+from fusec.properties import cached_property
 from fusec.stages import Stage, Timings, made_earlier
 
 if TYPE_CHECKING:
@@ -139,13 +141,8 @@ class Compilation:
 
     def planned_as(self, plans: Plans, **made: Any) -> Compilation:
         """Return the program with other plans of its segments, and what they make."""
-        known = {
-            "local": self.local,
-            "fusion": self.fusion,
-            "segmented": self.segmented,
-            "plans": plans,
-        }
-        other = Compilation(self.original, self.options, **known, **made)
+        known = {"local": self.local, "fusion": self.fusion, "segmented": self.segmented}
+        other = Compilation(self.original, self.options, **known, plans=plans, **made)
         other.timings = self.timings
         return other
 
@@ -233,6 +230,7 @@ def choose(caller: str, named: Mapping[str, T], part: str | None) -> T:
     raise FusecError(f"{caller}(): {what}", help=f"part: one of {', '.join(named)}")
 
 
+@no_collection()
 def plan(fusion: Fusion, options: CompileOptions) -> Compilation:
     """Return a fusion's program after all stages of the table."""
     program = Compilation(fusion, options)

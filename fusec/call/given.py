@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fusec.call.frameworks import kind_of
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import shape_text
+from fusec.properties import cached_property
 
 if TYPE_CHECKING:
     from fusec.call.arrays import Kind, View

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from fusec.call.arrays import View, empty_on_cpu, part_on_cpu, steps_of, view_on_cpu
 from fusec.diagnostics import EnvironmentProblem, OutOfMemory
 from fusec.ir import dtype as dtypes
+from fusec.properties import cached_property
 from fusec.run.arrays import dense_strides, span
 from fusec.run.device import open_device
 

@@ -63,12 +63,18 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
     """
     depth = 0
     statement: list[str] = []
+    code: list[str] = []
     for line in lines:
-        if not statement and (not line.strip() or line.lstrip().startswith("#")):
-            yield line.strip()
+        bare = line.strip()
+        if not statement and (not bare or bare.startswith("#")):
+            yield bare
+            continue
+        if not statement and _is_whole(bare):
+            yield " " * (2 * (depth - bare.startswith("}"))) + bare.replace("( ", "(")
+            depth += bare.count("{") - bare.count("}")
             continue
         statement.append(line)
-        code = [_code(each) for each in statement]
+        code.append(_code(line))
         if code[-1] and not (code[-1].endswith(_ENDS) and _is_closed(code)):
             continue
         indent = 2 * (depth - code[0].startswith("}"))
@@ -79,7 +85,13 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
             shift = indent - _margin(statement[0])
             yield from (" " * (_margin(each) + shift) + each.strip() for each in statement)
         depth += sum(each.count("{") - each.count("}") for each in code)
-        statement = []
+        statement, code = [], []
+
+
+def _is_whole(line: str) -> bool:
+    """Return whether a line is a statement, without a comment."""
+    ends = "//" not in line and line.endswith(_ENDS)
+    return ends and line.count("(") <= line.count(")")
 
 
 def _is_closed(code: Iterable[str]) -> bool:
@@ -121,9 +133,10 @@ def _aligned(lines: Iterable[str]) -> Iterator[str]:
         if found is not None:
             group.append((found["code"], found["comment"]))
             continue
-        most = max((len(code) for code, _ in group), default=0)
-        yield from (f"{code:{most}}  {comment}" for code, comment in group)
-        group = []
+        if group:
+            most = max(len(code) for code, _ in group)
+            yield from (f"{code:{most}}  {comment}" for code, comment in group)
+            group = []
         yield line
 
 
@@ -258,6 +271,8 @@ def _pieces(code: str, places: list[int]) -> list[str]:
 
 def _top(code: str, word: str) -> Iterator[int]:
     """Yield where a word stands outside of brackets and texts."""
+    if word not in code:
+        return
     depth, quoted = 0, False
     for k, letter in enumerate(code):
         quoted ^= letter == '"'

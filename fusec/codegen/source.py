@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from fusec.dataclasses import dataclass, field
+from fusec.properties import cached_property
 from fusec.schedule.plan import Kernel
 
 if TYPE_CHECKING:

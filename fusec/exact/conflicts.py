@@ -7,10 +7,10 @@ stays so, and so does a second matrix product. Other refusals say nothing about 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
 from fusec.diagnostics import Unsupported
 from fusec.exact.space import Space, bits
+from fusec.properties import cached_property
 from fusec.segment.protocol import Refusal, Scheduler
 from fusec.target import Target
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 
 from fusec.ir.graph import Fusion, Node, Output, Value
+from fusec.properties import cached_property
 from fusec.segment.cheap import find_copied, is_injective
 from fusec.segment.floor import Floor
 from fusec.segment.segmented import extract

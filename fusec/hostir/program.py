@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fusec.dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from fusec.hostir.instructions import For, Instruction, Launch, Post
 from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim, Shape, dim, product, shape_text
 from fusec.ir.dtype import DType
+from fusec.properties import cached_property
 from fusec.schedule.orders import PlannedOrder
 from fusec.schedule.plan import Guard
 

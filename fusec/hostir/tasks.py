@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 
 from fusec.dataclasses import dataclass
 from fusec.hostir.instructions import (
@@ -27,6 +26,7 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.lifetimes import roots_of, uses
 from fusec.hostir.program import HostProgram
+from fusec.properties import cached_property
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import zip_longest
 
 from fusec.diagnostics import InternalError
@@ -32,6 +31,7 @@ from fusec.hostir.instructions import (
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import Dim, mod, symbol
 from fusec.options import HOST_SCHEDULER
+from fusec.properties import cached_property
 from fusec.segment.segmented import Segment, SegmentedFusion
 
 INDEX = "StreamIdx"

@@ -8,7 +8,6 @@ index map (`OpDef.access`), through values between them and through indices, at 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from math import prod
 from weakref import WeakKeyDictionary
 
@@ -22,6 +21,7 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.identity_cache import IdentityCache
 from fusec.ops.communication import RANK_SLICE, stands_alone
 from fusec.ops.movement.links import links_of
+from fusec.properties import cached_property
 
 
 class Demand:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 
 from fusec.dataclasses import dataclass
 from fusec.index.boxes import Box, union, volume
+from fusec.properties import cached_property
 
 MOST_REGIONS = 64
 """Regions of a value that are told apart."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Index
 from fusec.ir.graph import Node, Operand
+from fusec.properties import cached_property
 
 Coordinates = tuple[Index, ...]
 

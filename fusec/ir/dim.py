@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import gcd
 from typing import Union
 
@@ -12,6 +12,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dim_text import call_text, sum_text
 from fusec.ir.dim_text import shape_text as shape_text
 from fusec.ir.quotients import has_quotients, is_quotient, merged, numerator
+from fusec.properties import cached_property
 
 
 @dataclass(frozen=True)
@@ -444,8 +445,6 @@ def product(dims: Iterable[DimLike]) -> Dim:
 
 
 Shape = tuple[Dim, ...]
-
-
 _FUNCTIONS = {
     "floordiv": floordiv, "ceildiv": ceildiv, "mod": mod, "min": minimum, "max": maximum,
 }  # fmt: skip

@@ -7,12 +7,12 @@ pointers may be one memory, or whether an order or a fusion is safe, asks here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cached_property
 
 from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, Shape, product
 from fusec.ir.expression import Index, contiguous_strides
 from fusec.ir.graph import Fusion, Input, Node, Output, Value
+from fusec.properties import cached_property
 
 Axes = tuple["int | None", ...]
 """For each dim of a value, the dim of the input that it runs along."""

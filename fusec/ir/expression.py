@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Union
 
 from fusec.dataclasses import dataclass
 from fusec.ir.dim import Dim, DimLike, Shape, dim, floordiv, mod
 from fusec.ir.graph import Value
+from fusec.properties import cached_property
 
 
 @dataclass(frozen=True)
@@ -379,10 +380,8 @@ def linearize(indices: Iterable[Index], strides: Iterable[DimLike]) -> Index:
 
 @lru_cache(1 << 14)
 def _linearized(indices: tuple[Index, ...], strides: tuple[DimLike, ...]) -> Index:
-    total = index(0)
-    for position, stride in zip(indices, strides, strict=True):
-        total = total + position * stride
-    return total
+    pairs = zip(indices, strides, strict=True)
+    return sum((position * stride for position, stride in pairs), index(0))
 
 
 def contiguous_strides(shape: Iterable[DimLike]) -> tuple[Dim, ...]:

@@ -11,7 +11,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fusec.dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from fusec.ir.dim import Dim, Shape, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.op import OpDef
 from fusec.ir.sharding import Mesh, Sharding
+from fusec.properties import cached_property
 
 if TYPE_CHECKING:
     from fusec.ir.effects import Effects

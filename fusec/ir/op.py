@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.dataclasses import dataclass, field
 from fusec.ir.dtype import DType
 from fusec.ir.roles import BY_NAME, Combine, ComplexError, LinkRule, Lookup, Product, Text
+from fusec.properties import cached_property
 
 if TYPE_CHECKING:
     from fusec.ir.access import Access, Sample
@@ -199,12 +200,12 @@ class OpDef:
     lies: str = ""
     doc: str = ""
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Param, ...]:
         """Return the parameters that are operands."""
         return tuple(p for p in self.params if p.is_operand)
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[Param, ...]:
         """Return the parameters that are attributes."""
         return tuple(p for p in self.params if not p.is_operand)

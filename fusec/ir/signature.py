@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 
 from fusec.dataclasses import dataclass
 from fusec.ir.graph import DimFact, Fusion, Input, Output
 from fusec.ir.sharding import Mesh
+from fusec.properties import cached_property
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable
 from typing import Any
 
 from fusec.ir.graph import Const, Fusion, Input, Node, Value
+from fusec.ir.identity_cache import IdentityCache
 
 
 def structure_of(fusion: Fusion, *, offsets: bool = True) -> tuple[Any, ...]:
@@ -16,6 +17,14 @@ def structure_of(fusion: Fusion, *, offsets: bool = True) -> tuple[Any, ...]:
     them, layers that differ in the offsets of their dropout have one structure.
     """
     free = frozenset[Node]() if offsets else selecting(fusion)
+    return _STRUCTURES.of(fusion, bool(free), lambda: _numbered(fusion, free))
+
+
+_STRUCTURES = IdentityCache[tuple[Any, ...]]()
+
+
+def _numbered(fusion: Fusion, free: Collection[Node]) -> tuple[Any, ...]:
+    """Return the structure of a fusion; free: the nodes that only select random numbers."""
     number: dict[Value, int] = {i.value: k for k, i in enumerate(fusion.inputs)}
     nodes: list[Hashable] = []
     for node in fusion.canonical_order:

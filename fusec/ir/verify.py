@@ -53,44 +53,45 @@ def _check_inputs(fusion: Fusion) -> dict[str, Value]:
 
 
 def _check_sizes(where: str, sizes: Iterable[Dim], fusion: Fusion) -> None:
-    for name in sorted({symbol for size in sizes for symbol in size.symbols}):
-        if name not in fusion.hints:
-            raise InternalError(f"{where} uses the undeclared dim `{name}`")
+    used = frozenset[str]().union(*(size.symbols for size in sizes))
+    for name in sorted(used - fusion.hints.keys()):
+        raise InternalError(f"{where} uses the undeclared dim `{name}`")
 
 
 def _check_node(node: Node, defined: dict[str, Value]) -> None:
-    where = f"`{node}`"
     for operand in node.inputs:
         if defined.get(operand.name) is not operand:
-            raise InternalError(f"{where} uses `{operand.name}` before it is defined")
+            raise InternalError(f"`{node}` uses `{operand.name}` before it is defined")
     if node.op.family == "composite":
-        raise InternalError(f"{where}: a composite is expanded when it is called")
-    _check_arity(node, where)
-    missing = {p.name for p in node.op.attributes if p.name != "keepdim"} - node.attributes.keys()
-    surplus = node.attributes.keys() - {p.name for p in node.op.attributes}
+        raise InternalError(f"`{node}`: a composite is expanded when it is called")
+    _check_arity(node)
+    names = {p.name for p in node.op.attributes}
+    missing = names - {"keepdim"} - node.attributes.keys()
+    surplus = node.attributes.keys() - names
     for name in sorted(missing | surplus):
         what = "lacks" if name in missing else "has an unknown"
-        raise InternalError(f"{where} {what} attribute `{name}`")
+        raise InternalError(f"`{node}` {what} attribute `{name}`")
     try:
         inferred = node.op.infer(node.operands, node.attributes)
     except FusecError as error:
         diagnostic = error.diagnostic
-        message = f"{where}: {diagnostic.message}"
+        message = f"`{node}`: {diagnostic.message}"
         raise InternalError(message, span=node.span, notes=diagnostic.notes) from error
     if len(inferred) != len(node.outputs):
-        raise InternalError(f"{where} has {len(node.outputs)} results, not {len(inferred)}")
+        raise InternalError(f"`{node}` has {len(node.outputs)} results, not {len(inferred)}")
     for value, expected in zip(node.outputs, inferred, strict=True):
         if value.type != expected:
-            raise InternalError(f"{where}: `{value.name}` is {value.type}, not {expected}")
+            raise InternalError(f"`{node}`: `{value.name}` is {value.type}, not {expected}")
 
 
-def _check_arity(node: Node, where: str) -> None:
+def _check_arity(node: Node) -> None:
     params = node.op.operands
     least = sum(p.kind != "optional" for p in params)
     most = None if any(p.kind == "operands" for p in params) else len(params)
     count = len(node.operands)
     if count < least or (most is not None and count > most):
-        raise InternalError(f"{where} has {count} operands, not {least if most is None else most}")
+        wanted = least if most is None else most
+        raise InternalError(f"`{node}` has {count} operands, not {wanted}")
 
 
 def _check_outputs(fusion: Fusion, defined: dict[str, Value]) -> None:

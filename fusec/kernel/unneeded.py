@@ -33,16 +33,17 @@ def without_needless(
     old: Sequence[Part], new: Sequence[Part], names: frozenset[str]
 ) -> Sequence[Part]:
     """Return parts without the constants that nothing needs: of one part, and of all."""
-    declared = [_declared((part,)) for part in new]
+    nodes = [list(walk_parts((part,))) for part in new]
+    declared = [_declared(each) for each in nodes]
     once = names & {n for n, count in sum(declared, Counter[str]()).items() if count == 1}
     inside = {*names}
-    for part, own in zip(new, declared, strict=True):
-        inside -= _used((part,)).keys() - own.keys()
+    for each, own in zip(nodes, declared, strict=True):
+        inside -= _used(each).keys() - own.keys()
     found: list[Part] = []
     for before, part, own in zip(old, new, declared, strict=True):
         lets = {name for name, count in own.items() if count == 1 and name in inside}
-        found += _simplified((part,), lets, _used((before,))) if lets else (part,)
-    return _simplified(found, once, _used(old))
+        found += _simplified((part,), lets, (before,))
+    return _simplified(found, once, old)
 
 
 def has_copies(parts: Iterable[Part]) -> bool:
@@ -56,27 +57,30 @@ def has_copies(parts: Iterable[Part]) -> bool:
     return not widened.isdisjoint(back)
 
 
-def _used(parts: Iterable[Part]) -> Counter[str]:
-    """Return how often parts use each name."""
-    return Counter(each.name for each in walk_parts(parts) if isinstance(each, Name))
+def _used(nodes: Iterable[Node]) -> Counter[str]:
+    """Return how often nodes use each name."""
+    return Counter(each.name for each in nodes if isinstance(each, Name))
 
 
-def _declared(parts: Iterable[Part]) -> Counter[str]:
-    """Return how often parts declare each name."""
-    found = (node for node in walk_parts(parts) if isinstance(node, _DECLARING))
+def _declared(nodes: Iterable[Node]) -> Counter[str]:
+    """Return how often nodes declare each name."""
+    found = (node for node in nodes if isinstance(node, _DECLARING))
     return Counter(getattr(node, NAMED[type(node)]) for node in found)
 
 
 def _simplified(
-    parts: Sequence[Part], names: Collection[str], before: Counter[str]
+    parts: Sequence[Part], names: Collection[str], old: Sequence[Part]
 ) -> Sequence[Part]:
     """Return parts without constants that nothing needs.
 
-    names: of those that are declared once, and used in these parts alone; before: how often the
-    parts used each name when they were not folded.
+    names: of those that are declared once, and used in these parts alone; old: the parts when they
+    were not folded.
     """
-    lets = {n.name: n for n in walk_parts(parts) if isinstance(n, Let) and n.name in names}
-    used = _used(parts)
+    nodes = list(walk_parts(parts)) if names else []
+    lets = {n.name: n for n in nodes if isinstance(n, Let) and n.name in names}
+    if not lets:
+        return parts
+    before, used = _used(walk_parts(old)), _used(nodes)
     for name in _only_converted(parts, lets, used):
         parts = [mapped(part, _as_stored(lets[name])) for part in parts]
     unused = {n for n in lets if before[n] > 0 and used[n] == 0}

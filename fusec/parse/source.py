@@ -6,7 +6,6 @@ import codecs
 import os
 import re
 from bisect import bisect_right
-from functools import cached_property
 from pathlib import Path
 
 from fusec.dataclasses import dataclass
@@ -14,6 +13,7 @@ from fusec.diagnostics import FusecError, Span
 from fusec.escape import visible
 from fusec.foreign import TEXT_BYTES, MissingFile, read_bytes, read_standard_input
 from fusec.parse.documents import document_of
+from fusec.properties import cached_property
 
 MAX_CHARACTERS = 16 * 1024 * 1024
 MAX_SHOWN_LINE = 400

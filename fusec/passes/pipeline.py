@@ -43,15 +43,14 @@ def run_passes(
     """
     left_out = {known_name(pipeline, name) for name in without}
     last = None if stop_after is None else known_name(pipeline, stop_after)
+    settled: set[str] = set()  # passes that change nothing of the value
     for _ in range(ROUNDS):
-        start = value
         for step in pipeline:
-            if step.name not in left_out:
-                value = _observed(step, value, observer)
+            if step.name not in left_out and step.name not in settled:
+                before, value = value, _observed(step, value, observer)
+                settled = {*settled, step.name} if value is before else set()
             if step.name == last:
                 return value
-        if value is start:
-            break
     return value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from fusec.dataclasses import replace
@@ -15,6 +14,7 @@ from fusec.ops.builder.arguments import attributes_of
 from fusec.ops.find import find_op
 from fusec.ops.literals import typed_literals
 from fusec.ops.names import fresh_name
+from fusec.properties import cached_property
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -132,10 +132,12 @@ class Rewriter:
 
     def visit(self, node: Node, rule: Rule) -> None:
         """Rebuild one node, or put in its place what `rule` makes of it."""
-        current = self._rebuilt(node)
+        current = self._rebuilt(node) if self._now else node
         results = rule(current, self)
         if results is None:
             self._append(current)
+            if current is node:
+                return
             results = current.outputs
         else:
             self._changed = True

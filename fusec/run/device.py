@@ -6,7 +6,7 @@ import ctypes
 import importlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, OutOfMemory
+from fusec.properties import cached_property
 from fusec.run.streams import Pool
 from fusec.target import TARGETS, Target
 

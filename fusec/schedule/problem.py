@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from functools import cached_property
 
 from fusec.dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.domain import Domain
 from fusec.ir.graph import Fusion
+from fusec.properties import cached_property
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.plan import Guard
 from fusec.schedule.rows.domain import Rows, vector_width

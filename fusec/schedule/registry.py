@@ -7,7 +7,6 @@ does not meet it is refused without the family.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -16,12 +15,20 @@ from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import FAMILY, PLACEMENT
 from fusec.options import HOST_SCHEDULER
+from fusec.properties import cached_property
 from fusec.schedule import requirements
 from fusec.schedule.former import Former
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.space import Field, Parameters
-from fusec.segment.protocol import Estimate, Proposal, Redefining, Redefinition, Refusal
+from fusec.segment.protocol import (
+    Estimate,
+    Proposal,
+    Redefinition,
+    Refusal,
+    is_bounded_in_parts,
+    is_redefining,
+)
 from fusec.target import Target
 
 
@@ -108,11 +115,16 @@ class Entry:
         """Return a predicted cost or a refusal."""
         return self.requirement(segment) or self.family.propose(segment, target)
 
+    def least_in_parts(self, segment: Fusion, target: Target) -> float:
+        """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
+        family = self.family
+        return family.least_in_parts(segment, target) if is_bounded_in_parts(family) else 0.0
+
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> Sequence[Redefinition]:
         """Return other definitions of a segment that the family may support."""
-        if self.requirement(segment) is not None or not isinstance(self.family, Redefining):
+        if self.requirement(segment) is not None or not is_redefining(self.family):
             return ()
         return self.family.redefinitions(segment, fusion, target)
 

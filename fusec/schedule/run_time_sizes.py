@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
-from functools import cached_property
 from typing import TypeVar
 
 from fusec.dataclasses import dataclass
@@ -13,6 +12,7 @@ from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Index, Loaded, Quotient, Remainder, Var, variables_of
 from fusec.ir.graph import Fusion
+from fusec.properties import cached_property
 from fusec.schedule.common import specialise
 from fusec.schedule.problem import Problem
 

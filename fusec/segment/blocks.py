@@ -9,11 +9,11 @@ blocks read. The first and the last block may differ from the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 
 from fusec.dataclasses import dataclass
 from fusec.ir.graph import Const, Fusion, Node, Value
 from fusec.ir.structure import constant_kind, input_kind
+from fusec.properties import cached_property
 
 LEAST_BLOCKS = 5
 """Blocks that are worth it: the first, the last, and one between them are searched."""

@@ -9,13 +9,13 @@ estimates price at `traffic` of each segment or above.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from math import prod
 
 from fusec.index.boxes import Box, union
 from fusec.index.demanded import Demand, demand
 from fusec.ir.dim import Shape
 from fusec.ir.graph import Fusion, Input, Value
+from fusec.properties import cached_property
 from fusec.segment.views import may_be_view, view_of
 
 

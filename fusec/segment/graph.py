@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import cached_property
 
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.properties import cached_property
 
 Group = frozenset[Node]
 

@@ -14,7 +14,15 @@ from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.options import HOST_SCHEDULER
 from fusec.segment.length import is_too_long
 from fusec.segment.limits import MOST_AGAIN, MOST_LENGTH
-from fusec.segment.protocol import Bounded, Estimate, Limited, Proposal, Refusal, Scheduler
+from fusec.segment.protocol import (
+    Estimate,
+    Proposal,
+    Refusal,
+    Scheduler,
+    has_limited_length,
+    is_bounded_in_parts,
+    moves_compulsory_traffic,
+)
 from fusec.segment.split import Splits
 from fusec.segment.traffic import with_writes
 from fusec.segment.views import view_of
@@ -109,10 +117,8 @@ class Offers:
         self.schedulers = tuple(schedulers)
         self.target = target
         self.asked = 0
-        self._limited = all(isinstance(s, Limited) and s.has_limited_length for s in schedulers)
-        self.bounded = all(
-            isinstance(s, Bounded) and s.moves_compulsory_traffic for s in schedulers
-        )
+        self._limited = all(map(has_limited_length, schedulers))
+        self.bounded = all(map(moves_compulsory_traffic, schedulers))
         self.splits = Splits(target)
         self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
         self._by_structure: dict[Hashable, ByStructure] = {}
@@ -139,6 +145,11 @@ class Offers:
             self._known[key] = (names, self._asked(segment, around, only, (key[0], names)))
         asked, offer = self._known[key]
         return offer if asked == names else renamed(offer, dict(zip(asked, names, strict=True)))
+
+    def least_in_parts(self, offer: Offer, segment: Fusion) -> float:
+        """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
+        taker = next(s for s in self.schedulers if s.name == offer.scheduler)
+        return taker.least_in_parts(segment, self.target) if is_bounded_in_parts(taker) else 0.0
 
     def ask(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Ask the schedulers, or the one called `only`."""

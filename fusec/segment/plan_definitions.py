@@ -12,7 +12,14 @@ from fusec.dataclasses import dataclass, replace
 from fusec.ir.graph import Fusion
 from fusec.segment.canonical import canonical
 from fusec.segment.offers import proposal_of, with_names
-from fusec.segment.protocol import Estimate, Redefining, Redefinition, Refusal, Scheduler
+from fusec.segment.protocol import (
+    Estimate,
+    Redefining,
+    Redefinition,
+    Refusal,
+    Scheduler,
+    is_redefining,
+)
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion
 from fusec.target import Target
 
@@ -108,7 +115,7 @@ def with_cheaper_plan(
     definitions.
     """
     scheduler = next((s for s in schedulers if s.name == segment.scheduler), None)
-    if not isinstance(scheduler, Redefining):
+    if not is_redefining(scheduler):
         return segment
     for name, offered in _of_plan(scheduler, segment.fusion, fusion, target).items():
         values = tuple(r.value for r in offered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard
 
 from fusec.dataclasses import dataclass
 from fusec.index.domain import Refusal
@@ -12,14 +12,18 @@ from fusec.passes.rewrite import Rule
 from fusec.target import Target
 
 __all__ = [
+    "BoundedInParts",
     "BuildTime",
     "Estimate",
-    "Limited",
     "Proposal",
     "Redefining",
     "Redefinition",
     "Refusal",
     "Scheduler",
+    "has_limited_length",
+    "is_bounded_in_parts",
+    "is_redefining",
+    "moves_compulsory_traffic",
 ]
 
 OVERLAP = 4
@@ -192,28 +196,33 @@ class Scheduler(Protocol):
         ...
 
 
-@runtime_checkable
-class Limited(Protocol):
-    """A scheduler whose estimates have what NVRTC takes for its kernels.
-
-    has_limited_length: whether it takes at least what `segment.length` says.
-    """
-
-    has_limited_length: bool
+# What a scheduler may state besides. `isinstance` of a protocol takes 20 us in Python 3.11.
 
 
-@runtime_checkable
-class Bounded(Protocol):
-    """A scheduler whose estimates are of at least the compulsory traffic.
-
-    moves_compulsory_traffic: whether no estimate takes less than `segment.least` says.
-    """
-
-    moves_compulsory_traffic: bool
+def has_limited_length(scheduler: Scheduler) -> bool:
+    """Return whether estimates have what NVRTC takes, which is at least what `length` says."""
+    return getattr(scheduler, "has_limited_length", False)
 
 
-@runtime_checkable
-class Redefining(Protocol):
+def moves_compulsory_traffic(scheduler: Scheduler) -> bool:
+    """Return whether no estimate takes less than `least` says."""
+    return getattr(scheduler, "moves_compulsory_traffic", False)
+
+
+class BoundedInParts(Scheduler, Protocol):
+    """A scheduler that knows what segments which it has accepted take at least in parts."""
+
+    def least_in_parts(self, segment: Fusion, target: Target) -> float:
+        """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
+        ...
+
+
+def is_bounded_in_parts(scheduler: object) -> TypeGuard[BoundedInParts]:
+    """Return whether a scheduler is `BoundedInParts`."""
+    return hasattr(scheduler, "least_in_parts")
+
+
+class Redefining(Scheduler, Protocol):
     """A scheduler that knows other definitions of what it has accepted."""
 
     def redefinitions(
@@ -221,3 +230,8 @@ class Redefining(Protocol):
     ) -> Sequence[Redefinition]:
         """Return the definitions worth trying for a segment of `fusion`, dearest hope first."""
         ...
+
+
+def is_redefining(scheduler: object) -> TypeGuard[Redefining]:
+    """Return whether a scheduler is `Redefining`."""
+    return hasattr(scheduler, "redefinitions")

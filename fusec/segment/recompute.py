@@ -10,13 +10,13 @@ what is read.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 
 from fusec.dataclasses import dataclass
 from fusec.index.demanded import Demand
 from fusec.index.regions import Demanded
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.properties import cached_property
 from fusec.segment.cheap import distinct_bytes, is_injective
 from fusec.segment.flow import Flow
 from fusec.segment.groups import Groups

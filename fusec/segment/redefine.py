@@ -16,7 +16,7 @@ from fusec.options import HOST_SCHEDULER, PLAN_DEFINITIONS
 from fusec.passes.rewrite import Rewriter, Rule, rewrite
 from fusec.segment.offers import HOST
 from fusec.segment.plan_definitions import LEAST_GAIN, PlanDefinitions
-from fusec.segment.protocol import Redefining, Redefinition, Scheduler
+from fusec.segment.protocol import Redefining, Redefinition, Scheduler, is_redefining
 from fusec.segment.resume import Resume, resume_without
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
 from fusec.target import Target
@@ -51,7 +51,7 @@ def redefine(
     kept = PLAN_DEFINITIONS if when == "never" else without
     fusion = replace(fusion, as_defined=frozenset(PLAN_DEFINITIONS).intersection(kept))
     found = search(fusion, None)
-    able = {s.name: s for s in schedulers if isinstance(s, Redefining)}
+    able = {s.name: s for s in schedulers if is_redefining(s)}
     if when == "never" or not able:
         return found
     trials = _Trials(search, able, target, when, frozenset(without))

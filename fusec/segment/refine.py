@@ -134,7 +134,8 @@ class _Refinement:
         key = ("split", self.merges.structures.together(frozenset({piece})), goal)
         if key in self.failed:
             return False
-        fragments = self.splitter.fragments(self.groups, piece, goal)
+        least = self.merges.offers.least_in_parts(offer, self.merges.segment_like(piece))
+        fragments = [] if least >= goal else self.splitter.fragments(self.groups, piece, goal)
         names, pieces = [v.name for v in piece.made], list[Piece]()
 
         def split() -> Iterable[Piece]:

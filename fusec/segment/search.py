@@ -332,7 +332,7 @@ def _take(merges: Merges, chosen: Chosen) -> bool:
         return False
     offer = merges.named_offer(chosen)
     if offer.accepted:
-        merges.structures.merge(chosen)
+        merges.groups.merge(chosen)
         return True
     subject = _results(merges.groups, chosen)
     merges.decisions.append(Decision("split", subject, offer.reasons(), offer.refusals))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -12,6 +11,7 @@ from fusec.index.domain import Refusal
 from fusec.ir.annotations import Override
 from fusec.ir.dim import Dim, product
 from fusec.ir.graph import DimFact, Fusion, Input, Node, Output, Value
+from fusec.properties import cached_property
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
 from fusec.tuned.entry import Tuned

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from math import inf
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from fusec.dataclasses import dataclass
 from fusec.diagnostics import FusecError, Span
 from fusec.foreign import RECORD_BYTES, read_text
 from fusec.options import environment
+from fusec.properties import cached_property
 from fusec.tuned.entry import Entry, damaged, read_entry
 from fusec.tuned.key import Key, distance
 from fusec.user_files import NO_FILES, TUNED, check_own, user_file

@@ -16,7 +16,7 @@ from package_trees import FILES, PACKAGE, tree_of
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
-        "dataclasses",
+        "dataclasses properties",
         "escape codes spelling",
         "diagnostics options generator version processors activity",
         "foreign",

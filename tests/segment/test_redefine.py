@@ -20,7 +20,7 @@ from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.schedule.registry import schedulers
 from fusec.schedule.rows.inner_persistent.family import InnerPersistent
-from fusec.segment.protocol import Estimate, Proposal, Redefining, Redefinition, Refusal
+from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal, is_redefining
 from fusec.segment.redefine import redefine
 from fusec.segment.resume import Resume
 from fusec.segment.search import segment
@@ -99,7 +99,7 @@ def segmented(fusion: Fusion, when: str) -> SegmentedFusion:
 
 def rules(fusion: Fusion) -> list[Redefinition]:
     found = segment(fusion, schedulers(), TARGET)
-    able = {s.name: s for s in schedulers() if isinstance(s, Redefining)}
+    able = {s.name: s for s in schedulers() if is_redefining(s)}
     return [
         r
         for s in found.segments

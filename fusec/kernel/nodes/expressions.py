@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from math import copysign
 
 from fusec.dataclasses import dataclass, field, replace
 from fusec.kernel.device import device_name
 from fusec.kernel.nodes.node import Node
+from fusec.properties import cached_property
 
 PRIMARY, UNARY, SELECT = 16, 15, 2
 # Source: the C++ operator precedence table, counted upwards.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, Self, cast
 
 from fusec.dataclasses import dataclass, fields, replace
+from fusec.properties import cached_property
 
 
 @dataclass(frozen=True)
@@ -54,4 +55,4 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(node.children))
+        stack += node.children[::-1]

@@ -278,8 +278,8 @@ class GraphBuilder(DrawBuilder):
         if folded is not None:
             return (folded,)
         if types[0].dim is None:  # sizes are exact
-            operands = typed_literals(op, operands, types[0].dtype)
-            types = op.infer(operands, attributes)
+            given, operands = operands, typed_literals(op, operands, types[0].dtype)
+            types = types if operands == given else op.infer(operands, attributes)
         labels = self._labels(op, names, len(types))
         kept = [self.fresh_name(f"{label}_kept") for label in labels] if names is None else names
         if keepdim and names is not None:

@@ -11,7 +11,6 @@ nothing is known: the element lies at a pole, or another one may have been chose
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import cached_property
 from typing import Any, TypeVar
 
 import ml_dtypes
@@ -29,6 +28,7 @@ from fusec.ir.evaluate import (
     storage,
 )
 from fusec.ir.graph import Operand
+from fusec.properties import cached_property
 from fusec.reference.errors.rivals import Rivals
 
 T = TypeVar("T")

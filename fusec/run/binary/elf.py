@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from functools import cached_property
 
 from fusec.dataclasses import dataclass
+from fusec.properties import cached_property
 
 # Places in the header of the file, and the forms of its tables, as in the System V ABI.
 _SECTIONS_AT = 0x28

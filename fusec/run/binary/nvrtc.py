@@ -7,11 +7,12 @@ compiles, so threads build in parallel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 from fusec.dataclasses import dataclass
 from fusec.diagnostics import EnvironmentProblem, InternalError, Span
+from fusec.properties import cached_property
 from fusec.run.binary.compiler_log import first_error, parse_warnings
 from fusec.run.binary.cubin import KernelStats, kernel_stats
 from fusec.run.binary.headers import anchor_includes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusec.dataclasses import replace
 from fusec.index.domain import Refusal, find_domain
 from fusec.ir.graph import Fusion, Node, Output, needed_nodes
+from fusec.ir.identity_cache import IdentityCache
 from fusec.schedule.matmul.epilogue import find_epilogue
 from fusec.schedule.matmul.hopper import HopperParameters
 from fusec.schedule.matmul.operands.operand import Operand
@@ -15,8 +16,15 @@ BLOCK = 64
 """Columns in a block of a tile of B that is not contiguous along K."""
 
 
+_PRODUCTS = IdentityCache[Product | Refusal]()
+
+
 def find_products(fusion: Fusion) -> Product | Refusal:
     """Return the product of a segment, or two that are dual, or why it is neither."""
+    return _PRODUCTS.of(fusion, None, lambda: _find(fusion))
+
+
+def _find(fusion: Fusion) -> Product | Refusal:
     totals = find_totals(fusion)
     if not totals:
         return _found(fusion)

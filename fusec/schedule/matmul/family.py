@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import ClassVar
 
 from fusec.dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.annotations import Setting
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
+from fusec.properties import cached_property
 from fusec.schedule.attention.recompute import recomputed_scores
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.compared import ComparedFamily
@@ -72,7 +72,7 @@ class MatmulProblem(Problem):
     @cached_property
     def work(self) -> ProductWork:
         """Return what the product needs, whatever its kernel."""
-        return work_of(self.product, traffic(self.fusion), self.hints)
+        return work_of(self.product, traffic(self.segment), self.hints)
 
     @cached_property
     def traits(self) -> Traits:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, access_class
@@ -20,6 +19,7 @@ from fusec.ir.expression import (
     of_var,
 )
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.properties import cached_property
 from fusec.schedule.matmul.epilogue import Epilogue, find_epilogue, sums_dtype
 from fusec.schedule.matmul.operands.addresses import coordinates_of, resolve_address
 from fusec.schedule.matmul.operands.block_scales import BlockScales, Found
@@ -185,14 +185,18 @@ class Product:
 
     def staged(self, facts: Facts) -> tuple[StagedTensor, ...]:
         """Return the tensors of the epilogue whose rows are moved through shared memory."""
-        width = self.staged_width
-        if width != PAIR and self.dual is not None:
+        if self.staged_width != PAIR and self.dual is not None:
             return ()
+        reduced = [self._pairs.lowering.at_home(t.value) for t in self.totals]
+        return find_staged(self._pairs, self.epilogue.all_sums, facts, reduced)
+
+    @cached_property
+    def _pairs(self) -> Pairs:
+        """Return the epilogue in the loop variables of staged columns."""
+        fusion, width = self.epilogue.fusion, self.staged_width
         binding, chunk, lane = bind(self, width)
-        lowering = Lowering(self.epilogue.fusion, self.domain, binding)
-        pairs = Pairs(self.epilogue.fusion, lowering, chunk, lane, self.n, width)
-        reduced = [lowering.at_home(t.value) for t in self.totals]
-        return find_staged(pairs, self.epilogue.all_sums, facts, reduced)
+        lowering = Lowering(fusion, self.domain, binding)
+        return Pairs(fusion, lowering, chunk, lane, self.n, width)
 
     @property
     def staged_width(self) -> int:

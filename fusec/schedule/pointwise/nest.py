@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from fusec.dataclasses import dataclass
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering, instances_under
@@ -11,6 +9,7 @@ from fusec.ir.access import Conditions
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Fusion
 from fusec.ir.identity_cache import IdentityCache
+from fusec.properties import cached_property
 from fusec.schedule.pointwise.loads import Loads, loads_of
 from fusec.schedule.pointwise.shifted import shifted_start
 from fusec.schedule.rows.domain import Rows

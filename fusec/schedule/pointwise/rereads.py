@@ -7,7 +7,6 @@ holds it; the rest comes from L2.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from fusec.dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError
@@ -18,6 +17,7 @@ from fusec.index.windows import find_pick
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.expression import Atom, Index, Var, index, variables_of
 from fusec.ir.graph import Fusion
+from fusec.properties import cached_property
 from fusec.schedule.pointwise.choice import (
     MOST_OPERATIONS,
     FlatProblem,

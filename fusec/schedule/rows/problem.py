@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 from fusec.dataclasses import dataclass
 from fusec.index.access import Facts, vector_base
@@ -13,6 +12,7 @@ from fusec.ir.dim import Dim, ceildiv, product
 from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
 from fusec.ir.identity_cache import IdentityCache
+from fusec.properties import cached_property
 from fusec.schedule.blocks import check_access, check_column_sums, check_shape
 from fusec.schedule.common import dynamic_symbols, specialise
 from fusec.schedule.plan import Guard

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import ClassVar
 
 from fusec.dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.kernel.ctext import TEMPLATE_NAMES
 from fusec.ops.names import fresh_name
+from fusec.properties import cached_property
 from fusec.schedule.blocks import (
     VECTOR_WIDTH,
     BlockParameters,

@@ -118,3 +118,10 @@ def why_illegal(p: DecodeParameters, decode: Decode, target: Target) -> Refusal 
         because = f"{needed} bytes of shared memory needed; an SM has {target.shared}"
         return Refusal("shared memory", because)
     return None
+
+
+def likely_parameters(decode: Decode, target: Target) -> DecodeParameters | None:
+    """Return the first of the likely tiles that fits; None where none does."""
+    width = 2 if all(c % 2 == 0 for _, c in decode.graph.n.terms) else 1
+    tried = (DecodeParameters(k, w, s, vector_width=width) for k, w, s in LIKELY)
+    return next((p for p in tried if why_illegal(p, decode, target) is None), None)

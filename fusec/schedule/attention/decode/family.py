@@ -14,10 +14,10 @@ from fusec.ir.graph import Fusion
 from fusec.ops.names import fresh_name
 from fusec.schedule.attention.common import recognised, row_guards
 from fusec.schedule.attention.decode.choice import (
-    LIKELY,
     STREAMED,
     DecodeKernel,
     DecodeParameters,
+    likely_parameters,
     part_floats,
     shared_layout,
     why_illegal,
@@ -84,19 +84,15 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
         self, problem: DecodeProblem, target: Target
     ) -> DecodeParameters | Refusal:
         """Return tiles by what shared memory holds, and splits that fill the GPU."""
-        width = 2 if all(c % 2 == 0 for _, c in problem.decode.graph.n.terms) else 1
+        found = likely_parameters(problem.decode, target)
+        if found is None:
+            return Refusal("shared memory", "no tile of keys fits in shared memory and registers")
         once = traffic(problem.segment) <= STREAMED * target.l2
         once = once and not problem.decode.shares_more
-        for keys, warps, stages in LIKELY:
-            found = self.with_derived(
-                problem,
-                DecodeParameters(keys, warps, stages, streaming=once, vector_width=width),
-            )
-            if self.legal(problem, found, target) is None:
-                shared = best_splits(found, problem.decode, problem.hints, target)
-                offers = [replace(found, splits=splits) for splits in shared]
-                return min(offers, key=lambda p: self._seconds(problem, p, target))
-        return Refusal("shared memory", "no tile of keys fits in shared memory and registers")
+        found = self.with_derived(problem, replace(found, streaming=once))
+        shared = best_splits(found, problem.decode, problem.hints, target)
+        offers = [replace(found, splits=splits) for splits in shared]
+        return min(offers, key=lambda p: self._seconds(problem, p, target))
 
     def _seconds(self, problem: DecodeProblem, p: DecodeParameters, target: Target) -> float:
         return seconds(p, problem.decode, traffic(problem.segment), problem.hints, target)
@@ -135,6 +131,15 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             waits=max(0.0, taken - streaming(moved, target)),
             seen=visible(graph, hints),
         )
+
+    def least_in_parts(self, segment: Fusion, target: Target) -> float:
+        """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
+        problem = self.known(segment)
+        if isinstance(problem, Refusal) or problem.decode.fusion is not problem.fusion:
+            return 0.0  # where sums are products, kernels of rows compute these, too
+        from fusec.schedule.attention.in_parts import least_seconds_in_parts
+
+        return least_seconds_in_parts(problem.fusion, problem.decode.graph, target)
 
     def plan(
         self, problem: DecodeProblem, parameters: DecodeParameters, target: Target

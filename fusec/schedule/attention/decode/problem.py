@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from fusec.dataclasses import dataclass, replace
 from fusec.index.access import Facts, lane_zero
@@ -13,6 +12,7 @@ from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BF16, F16, DType
 from fusec.ir.expression import Index, Var, delinearize, index, of_var
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.properties import cached_property
 from fusec.schedule.attention.forward.problem import (
     AttentionGraph,
     Softmax,
@@ -197,13 +197,10 @@ def find_decode(fusion: Fusion) -> Decode | Refusal:
     graph = find_graph(fusion)
     if isinstance(graph, Refusal):
         return graph
-    if not graph.m.is_const or not 0 < graph.m.value <= MOST_ROWS:
-        return Refusal("queries", f"{graph.m} queries per head; a tensor-core tile has {MOST_ROWS}")
-    for extent in (graph.features, graph.value_features):
-        if not extent.is_const or extent.value % 16 or not 0 < extent.value <= 256:
-            because = f"{extent} features per head; must be a multiple of 16, at most 256"
-            return Refusal("features", because)
-    for group in _groups(graph):
+    extents = unsupported_extents(graph)
+    if extents is not None:
+        return extents
+    for group in groups_of(graph):
         decode = Decode(fusion, graph, group)
         refusal = _shared(decode)
         if refusal is None:
@@ -213,7 +210,18 @@ def find_decode(fusion: Fusion) -> Decode | Refusal:
     return Refusal("heads", "no query heads share keys")
 
 
-def _groups(graph: AttentionGraph) -> Iterator[int]:
+def unsupported_extents(graph: AttentionGraph) -> Refusal | None:
+    """Return why no tile has the queries of an attention, or its features, or None."""
+    if not graph.m.is_const or not 0 < graph.m.value <= MOST_ROWS:
+        return Refusal("queries", f"{graph.m} queries per head; a tensor-core tile has {MOST_ROWS}")
+    for extent in (graph.features, graph.value_features):
+        if not extent.is_const or extent.value % 16 or not 0 < extent.value <= 256:
+            because = f"{extent} features per head; must be a multiple of 16, at most 256"
+            return Refusal("features", because)
+    return None
+
+
+def groups_of(graph: AttentionGraph) -> Iterator[int]:
     """Yield how many heads may be rows of one tile, most first."""
     batch = graph.scores.domain.axes[:-2]
     heads = batch[-1].extent if batch else dim(1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import ClassVar
 
 from fusec.dataclasses import dataclass, field
 from fusec.kernel.sizes import Constants, Listing, Quantity
-from fusec.schedule.attention.forward.problem import Attention
+from fusec.schedule.attention.forward.problem import AttentionGraph
 from fusec.schedule.plan import Kernel
 from fusec.schedule.space import Field, Parameters
 from fusec.segment.protocol import Refusal
@@ -78,6 +80,12 @@ class AttentionParameters(ByWarpgroups):
     )
 
 
+def compared(vector_width: int) -> Iterator[AttentionParameters]:
+    """Yield the tiles, warpgroups and stages that are compared by predicted time."""
+    for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):
+        yield AttentionParameters(keys, stages, warpgroups, vector_width=vector_width)
+
+
 @dataclass(frozen=True)
 class AttentionLayout:
     """Constants of the kernel: name, value, meaning, in bytes; bytes: of shared memory in all."""
@@ -143,7 +151,9 @@ def _lay_out(p: AttentionParameters, features: int, value_features: int, listing
     return int(at)
 
 
-def why_illegal(p: AttentionParameters, attention: Attention, target: Target) -> Refusal | None:
+def why_illegal(
+    p: AttentionParameters, attention: AttentionGraph, target: Target
+) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     features, values = attention.features.value, attention.value_features.value
     held = values // 2 + p.tile_keys // 2 + p.tile_keys // 4

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusec.schedule.attention.forward.choice import AttentionParameters
-from fusec.schedule.attention.forward.problem import Attention
+from fusec.schedule.attention.forward.problem import AttentionGraph
 from fusec.schedule.attention.masks import visible
 from fusec.target import Target
 
 
 def seconds(
-    p: AttentionParameters, attention: Attention, hints: Mapping[str, int], target: Target
+    p: AttentionParameters, attention: AttentionGraph, hints: Mapping[str, int], target: Target
 ) -> float:
     """Return the predicted time without the launch."""
     batches, m, n = (d.evaluate(hints) for d in (attention.batches, attention.m, attention.n))

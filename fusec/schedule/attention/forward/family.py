@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 from typing import ClassVar
 
 from fusec.dataclasses import dataclass, replace
@@ -15,9 +14,9 @@ from fusec.ir.graph import Fusion
 from fusec.schedule.attention.common import check_copies, recognised, row_guards
 from fusec.schedule.attention.forward.choice import (
     FEATURES,
-    LIKELY_KEYS,
     AttentionKernel,
     AttentionParameters,
+    compared,
     shared_layout,
     why_illegal,
 )
@@ -81,11 +80,9 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
     def compared(
         self, problem: AttentionProblem, target: Target, settings: Mapping[str, Setting]
     ) -> Iterator[AttentionParameters]:
-        """Yield tiles, warpgroups and stages, where there is wgmma."""
+        """Return tiles, warpgroups and stages, where there is wgmma."""
         width = 2 if all(c % 2 == 0 for _, c in problem.attention.n.terms) else 1
-        for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):
-            if target.has_wgmma:
-                yield AttentionParameters(keys, stages, warpgroups, vector_width=width)
+        return compared(width) if target.has_wgmma else iter(())
 
     def seconds(
         self, problem: AttentionProblem, parameters: AttentionParameters, target: Target
@@ -128,6 +125,15 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
             seen=visible(problem.attention, problem.hints),
         )
         return lasting(estimate, taken, target, is_simt=False)
+
+    def least_in_parts(self, segment: Fusion, target: Target) -> float:
+        """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
+        problem = self.known(segment)
+        if isinstance(problem, Refusal):
+            return 0.0
+        from fusec.schedule.attention.in_parts import least_seconds_in_parts
+
+        return least_seconds_in_parts(problem.fusion, problem.attention, target)
 
     def plan(
         self, problem: AttentionProblem, parameters: AttentionParameters, target: Target

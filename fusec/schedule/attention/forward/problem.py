@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from math import inf
 
 from fusec.dataclasses import dataclass, fields, replace
@@ -20,6 +19,7 @@ from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ir.identity_cache import IdentityCache
 from fusec.ir.roles import Combine
 from fusec.ops.acts import Act
+from fusec.properties import cached_property
 from fusec.schedule.attention.masks import Bound, does, masks_of
 from fusec.schedule.attention.part import Part, dependents, find_part
 from fusec.schedule.matmul.operands.addresses import coordinates_of, resolve_address

@@ -52,6 +52,8 @@ def c_names(kernel: Kernel, reserved: frozenset[str] = RESERVED) -> Mapping[str,
 
 def renamed(fusion: Fusion, names: Mapping[str, str]) -> Fusion:
     """Return the fusion with values and symbols called by their C names."""
+    if all(name == new for name, new in names.items()):
+        return fusion
     sizes = {d.name: symbol(names[d.name]) for d in fusion.dims if d.name in names}
     sized = substitute_dims(fusion, sizes)
     dims = tuple(replace(d, name=names.get(d.name, d.name)) for d in fusion.dims)
