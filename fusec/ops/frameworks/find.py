@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 
 from fusec.ops.declare import TABLE
 from fusec.ops.frameworks import aten, models, numpy_jax, pytorch, unsupported
@@ -33,6 +33,28 @@ _VECTORS = ("vector_norm", "matmul")
 _COPY, _IN_PLACE, _EACH = "_copy", "_", "_foreach_"
 
 
+class _Table(Mapping[str, Entry]):
+    """Entries by name, each read when it is looked up."""
+
+    def __init__(self, unread: Mapping[str, Callable[[], Entry]]) -> None:
+        self._unread, self._entries = unread, dict[str, Entry]()
+
+    def __getitem__(self, name: str) -> Entry:
+        found = self._entries.get(name)
+        if found is None:
+            found = self._entries[name] = self._unread[name]()
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._unread
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._unread)
+
+    def __len__(self) -> int:
+        return len(self._unread)
+
+
 @cache
 def _table(namespace: str) -> Mapping[str, Entry]:
     """Return the entries of a namespace by name, ATen's by `name.overload`."""
@@ -46,15 +68,20 @@ def _table(namespace: str) -> Mapping[str, Entry]:
         "aten": (aten.LINES, "", aten.UNSUPPORTED),
         "prims": (aten.PRIMS, "", {}),
     }[namespace]
-    found = {word: _same(namespace, word) for word in same.split() if word in TABLE}
+    unread: dict[str, Callable[[], Entry]] = {
+        word: partial(_same, namespace, word) for word in same.split() if word in TABLE
+    }
     for reason, words in reasons.items():
         for word in words.split():
-            name, _, overload = word.partition(".")
-            found[word] = Entry(namespace, name, overload, "unsupported", note=reason)
+            unread[word] = partial(_unsupported, namespace, word, reason)
     for line in filter(None, lines.replace("\n    ", " ").splitlines()):
-        entry = read_entry(namespace, line)
-        found[".".join(filter(None, (entry.name, entry.overload)))] = entry
-    return found
+        unread[line.partition("(")[0]] = partial(read_entry, namespace, line)
+    return _Table(unread)
+
+
+def _unsupported(namespace: str, word: str, reason: str) -> Entry:
+    name, _, overload = word.partition(".")
+    return Entry(namespace, name, overload, "unsupported", note=reason)
 
 
 def _same(namespace: str, name: str) -> Entry:
