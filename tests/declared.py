@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fusec.ops.declare import TABLE
+from fusec.ops.table import TABLE
 
 
 @contextmanager
 def temporary_ops() -> Iterator[None]:
     """Undo, at the end, every declaration made inside."""
-    saved = dict(TABLE)
+    saved = {*TABLE}
     try:
         yield
     finally:
-        TABLE.clear()
-        TABLE.update(saved)
+        for name in {*TABLE} - saved:
+            del TABLE.declared[name]

@@ -222,6 +222,3 @@ class OpDef:
 
     def __repr__(self) -> str:
         return self.name
-
-
-OpTable = Mapping[str, OpDef]

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fusec.models.graph import ModelGraph, ModelNode
-from fusec.ops.declare import TABLE
 from fusec.ops.names import fresh_name, is_name
+from fusec.ops.table import TABLE
 from fusec.parse.sizes import FUNCTIONS
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9]+")

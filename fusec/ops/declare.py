@@ -36,6 +36,7 @@ from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
 from fusec.ops.lazy import np
 from fusec.ops.movement.maps import check_map
 from fusec.ops.shapes import same_rank_shape
+from fusec.ops.table import TABLE
 
 Array: TypeAlias = Any
 Dims: TypeAlias = Sequence[int] | None
@@ -69,10 +70,6 @@ class Approximation:
     accuracy: float
     largest: float
     terms: Terms | None = None
-
-
-TABLE: dict[str, OpDef] = {}
-"""All operations by name, in the order of declaration; only `declare` writes it."""
 
 
 def parameters(body: Body) -> tuple[Param, ...]:
@@ -130,20 +127,14 @@ def declare(
         doc=inspect.cleandoc(body.__doc__ or ""),
         **fields,
     )
-    if not (body.__module__ or "").startswith("fusec."):
+    module = body.__module__ or ""
+    if not module.startswith("fusec."):
         check_map(op)  # those of the package are tried by tests, not whenever it is imported
     if approx is None:
-        return _entered(op)
+        return TABLE.enter(op, module)
     form = _form(op, approx)
-    op = _entered(replace(op, approx=form))
-    _entered(form)
-    return op
-
-
-def _entered(op: OpDef) -> OpDef:
-    if op.name in TABLE:
-        raise InternalError(f"operation `{op.name}` is declared twice")
-    TABLE[op.name] = op
+    op = TABLE.enter(replace(op, approx=form), module)
+    TABLE.enter(form, module)
     return op
 
 

@@ -8,9 +8,9 @@ from fusec.codes.names import FOREIGN_NAME, UNKNOWN_OPERATION
 from fusec.codes.unsupported import UNSUPPORTED_OPERATION
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.op import REQUIRED, OpDef
-from fusec.ops.declare import TABLE
 from fusec.ops.frameworks import Entry, find_bare, find_dotted
 from fusec.ops.refused import REFUSED
+from fusec.ops.table import TABLE
 from fusec.spelling import edits
 
 

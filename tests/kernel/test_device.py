@@ -11,7 +11,7 @@ from fusec.diagnostics import InternalError
 from fusec.kernel.device import ACCESSES, DECLARED, HEADERS, header_of
 from fusec.kernel.formulas import parsed
 from fusec.kernel.nodes import Call, walk
-from fusec.ops.declare import TABLE
+from fusec.ops.table import TABLE
 
 HEADERS_OF_DEVICE = ROOT / "fusec" / "templates" / "device"
 DEFINED = re.compile(

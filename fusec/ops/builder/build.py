@@ -41,13 +41,13 @@ from fusec.ops.builder.draws import DrawBuilder
 from fusec.ops.builder.size_operands import with_constants
 from fusec.ops.builder.wording import FILE_WORDING, Declaration, Wording
 from fusec.ops.complexes import check_complex
-from fusec.ops.declare import TABLE
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find_op
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.literals import typed_literals
 from fusec.ops.reduction.zero_dim import is_one_element, of_one_element
 from fusec.ops.shapes import Unequal, broadcast_shape
+from fusec.ops.table import TABLE
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 

@@ -17,13 +17,14 @@ from fusec.ir.dim import Dim, Shape, symbol
 from fusec.ir.dtype import F32, I32, I64, U64
 from fusec.ir.graph import Const, Operand
 from fusec.ops.builder.wording import multiple_of
-from fusec.ops.declare import TABLE, Array, composite
+from fusec.ops.declare import Array, composite
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.numerics import philox
 from fusec.ops.numerics.precision import narrow, widen
 from fusec.ops.random import generator_pair, kept_elements
 from fusec.ops.shapes import described, mismatch, tensor_shape, text
+from fusec.ops.table import TABLE
 
 if TYPE_CHECKING:
     from fusec.ops.builder.build import GraphBuilder

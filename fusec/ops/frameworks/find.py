@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 
-from fusec.ops.declare import TABLE
 from fusec.ops.frameworks import aten, models, numpy_jax, pytorch, unsupported
 from fusec.ops.frameworks.entry import NEEDED, Entry, Parameter, read_entry
+from fusec.ops.table import TABLE
 
 NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "models", "prims", "aten")
 """In the order in which a name without a prefix is looked up, but for the last two."""

@@ -10,11 +10,12 @@ from fusec.ir.dim import Dim, Shape, product
 from fusec.ir.graph import Operand, Type
 from fusec.ir.roles import Product
 from fusec.ops import texts
-from fusec.ops.declare import TABLE, Array, contraction
+from fusec.ops.declare import Array, contraction
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.movement import links
 from fusec.ops.shapes import broadcast_extents, described, mismatch, tensor_shape
+from fusec.ops.table import TABLE
 
 if TYPE_CHECKING:
     from fusec.ops.builder.build import GraphBuilder

@@ -11,12 +11,13 @@ from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Const, Node, Operand, Type
 from fusec.ir.roles import Lookup
 from fusec.ops import texts
-from fusec.ops.declare import TABLE, Array, Axis, computes_in_own, operation
+from fusec.ops.declare import Array, Axis, computes_in_own, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.literals import literal
 from fusec.ops.movement import access, links
 from fusec.ops.shapes import broadcast_extents, described, mismatch, tensor_shape
+from fusec.ops.table import TABLE
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
