@@ -334,7 +334,9 @@ usual 700 looking takes a tenth of the time of `check`."""
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     gc.set_threshold(COLLECT_EVERY)
-    sys.exit(run_main(list(sys.argv[1:] if arguments is None else arguments)))
+    code = run_main(list(sys.argv[1:] if arguments is None else arguments))
+    gc.freeze()  # else Python looks for circles among all objects before it ends
+    sys.exit(code)
 
 
 def run_main(arguments: list[str]) -> int:

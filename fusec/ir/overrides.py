@@ -12,9 +12,9 @@ from fusec.ir.graph import Fusion
 from fusec.options import SCHEDULERS
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
-WORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|\d+x\d+)\Z", re.ASCII)
+WORD = r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+x[0-9]+)\Z"
 """What a field may be that is no number: a word, or two extents as `4x2`."""
-SEGMENT = re.compile(r"s(0|[1-9]\d{0,5})\Z", re.ASCII)
+SEGMENT = r"s(0|[1-9][0-9]{0,5})\Z"
 """What segments are called by their number."""
 
 _CLOSE = 0.75
@@ -34,7 +34,7 @@ def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
                 span=each.of_span,
                 help="name a result of an op",
             )
-        if each.of not in known and not SEGMENT.match(each.of):
+        if each.of not in known and not re.match(SEGMENT, each.of):
             import difflib
 
             own = sorted(known.difference(SCHEDULERS))
@@ -57,7 +57,7 @@ def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
             )
         if not IDENTIFIER.match(each.name) or iskeyword(each.name):
             raise FusecError(f"no schedule has a parameter `{each.name}`", span=each.name_span)
-        if isinstance(each.value, str) and not WORD.match(each.value):
+        if isinstance(each.value, str) and not re.match(WORD, each.value):
             plain = each.value.lstrip("-").isdigit()
             raise FusecError(
                 f"`{each.name}` cannot be the text `{each.value}`",

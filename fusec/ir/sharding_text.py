@@ -10,7 +10,7 @@ from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 DEFAULT_AXES = (("mesh",), ("mesh_y", "mesh_x"), ("mesh_z", "mesh_y", "mesh_x"))
 """What the axes of a mesh are called that names none, outermost first: x is nvFuser's innermost."""
-_PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?")
+_PLAIN = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?"
 
 
 def mesh_text(mesh: Mesh) -> str:
@@ -53,4 +53,4 @@ def _factor(part: Part) -> str:
 
 def _size(size: Dim) -> str:
     text = str(size)
-    return text if _PLAIN.fullmatch(text) else f'"{text}"'
+    return text if re.fullmatch(_PLAIN, text) else f'"{text}"'

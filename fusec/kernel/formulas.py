@@ -30,7 +30,7 @@ _TOKEN = re.compile(
     r"\s*(?:\{(?P<hole>\w+)\}|(?P<number>\d(?:[eE][-+]|[\w.])*)|(?P<name>(?:::)?[A-Za-z_]\w*(?:::\w+)*)"
     r"|(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&^|?:,()!~]))"
 )
-_NUMBER = re.compile(r"(?P<digits>\d+(?P<real>\.\d*(?:e-?\d+)?|e-?\d+)?)(?P<suffix>[a-z]*)")
+_NUMBER = r"(?P<digits>\d+(?P<real>\.\d*(?:e-?\d+)?|e-?\d+)?)(?P<suffix>[a-z]*)"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def parsed(formula: str) -> Expression:
 
 
 def _number(word: str) -> Literal:
-    match = _NUMBER.fullmatch(word)
+    match = re.fullmatch(_NUMBER, word)
     if match is None:
         raise InternalError(f"`{word}` is not a decimal number")
     digits, suffix = match["digits"], match["suffix"]

@@ -481,12 +481,12 @@ class Declarations:
         return flags
 
 
-_ENDS = re.compile(r"[(\[]?\s*(-?[\d.]*\d)\s*(?:\.{2,3}|to|[-:;~]|,)\s*(-?[\d.]*\d)\s*[)\]]?")
+_ENDS = r"[(\[]?\s*(-?[\d.]*\d)\s*(?:\.{2,3}|to|[-:;~]|,)\s*(-?[\d.]*\d)\s*[)\]]?"
 
 
 def _range_help(node: YamlNode) -> str | None:
     """Return the range that a text such as `0..9` is; None of others."""
-    found = _ENDS.fullmatch(node.text.strip()) if isinstance(node, Scalar) else None
+    found = re.fullmatch(_ENDS, node.text.strip()) if isinstance(node, Scalar) else None
     return None if found is None else f"write `range: [{found[1]}, {found[2]}]`"
 
 

@@ -285,7 +285,7 @@ class _Reader:
             for found in re.finditer(r"[A-Za-z_]\w*", entry.key.text.partition("=")[0]):
                 self.scope.poison(found[0], item.span)
         text, known = self.source.text[item.start : item.end], isinstance(item, Mapping)
-        for line in RESULTS.finditer(text):
+        for line in re.finditer(RESULTS, text):
             for found in re.finditer(r"[A-Za-z_]\w*", line[1]):
                 self.scope.poison(found[0], item.span)
                 known = True

@@ -15,7 +15,7 @@ from fusec.parse import fields
 from fusec.parse.source import Source
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
-RESULTS = re.compile(r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)=")
+RESULTS = r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)="
 """What is defined in an op line, or in each of several that are written as one."""
 
 _JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")

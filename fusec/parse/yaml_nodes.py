@@ -18,7 +18,7 @@ MAX_NODES = 1_000_000
 _PROPERTY = re.compile(r"[&!][^\s,\[\]{}]*\s+")
 _BLOCK_HEADER = re.compile(r"[|>][^\n]*(\n|$)")
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_FLOAT = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
 _WORDS: dict[str, bool | float | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
@@ -64,7 +64,7 @@ class Scalar:
         # Very long digits are left to the checks of the reader: int() refuses above 4300 of them.
         if _INT.fullmatch(self.text) and len(self.text) <= 4000:
             return int(self.text, 0) if self.text[:2] in ("0o", "0x") else int(self.text)
-        return float(self.text) if _FLOAT.fullmatch(self.text) else self.text
+        return float(self.text) if re.fullmatch(_FLOAT, self.text) else self.text
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,11 @@ def known_name(pipeline: Iterable[Pass[Any]], name: str) -> str:
 
 def one_of(names: Collection[str], name: str) -> str:
     """Return the one of some passes' names that is meant; FusecError where there is none."""
-    import difflib
-
     plain = name.replace("-", "_")
     if plain in names:
         return plain
+    import difflib
+
     close = difflib.get_close_matches(plain, names, n=1)
     help = f"did you mean `{close[0]}`?" if close else "one of " + ", ".join(names)
     raise FusecError(f"unknown pass `{name}`", help=help, code=UNKNOWN_PASS)

@@ -28,7 +28,7 @@ from fusec.segment.traffic import with_writes
 from fusec.segment.views import view_of
 from fusec.target import Target
 
-QUOTED = re.compile(r"`(\w+)`")
+QUOTED = r"`(\w+)`"
 NVRTC = "nvrtc"
 """The rule by which a kernel is refused that takes NVRTC too long."""
 HOST = (FAMILY, PLACEMENT)
@@ -220,7 +220,7 @@ def _with_own_names(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
 
 def with_names(text: str, names: Mapping[str, str]) -> str:
     """Return a reason about a segment with the names of another one of its structure."""
-    return QUOTED.sub(lambda m: f"`{names.get(m.group(1), m.group(1))}`", text)
+    return re.sub(QUOTED, lambda m: f"`{names.get(m.group(1), m.group(1))}`", text)
 
 
 def proposal_of(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal:

@@ -15,11 +15,9 @@ from fusec.ir.annotations import Setting
 from fusec.tuned.key import Key
 from fusec.tuned.templates import are_current
 
-_AT = re.compile(r"\s*\(at line (\d+), column (\d+)\)|\s*\(at end of document\)")
-_SIZES = re.compile(
-    r"(?:(?:\d{1,18}(?:x\d{1,18})*|scalar) )*->(?: (?:\d{1,18}(?:x\d{1,18})*|scalar))*"
-)
-_NAME = re.compile(r"\w{1,80}")
+_AT = r"\s*\(at line (\d+), column (\d+)\)|\s*\(at end of document\)"
+_SIZES = r"(?:(?:\d{1,18}(?:x\d{1,18})*|scalar) )*->(?: (?:\d{1,18}(?:x\d{1,18})*|scalar))*"
+_NAME = r"\w{1,80}"
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,9 @@ def read_entry(text: str, path: str, line: int) -> Entry:
     try:
         data = decode_toml(text, path)["entry"][0]
     except Undecodable as error:
-        found = _AT.search(error.reason)
+        found = re.search(_AT, error.reason)
         at = int(found[1]) if found and found[1] else text.rstrip("\n").count("\n") + 1
-        raise damaged(path, line + at - 1, text, _AT.sub("", error.reason)) from None
+        raise damaged(path, line + at - 1, text, re.sub(_AT, "", error.reason)) from None
     for name, problem in _problems(data):
         at = next((k for k, each in enumerate(text.split("\n")) if each.startswith(name)), 0)
         raise damaged(path, line + at, text, problem, at)
@@ -126,7 +124,7 @@ def _problems(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, kind in kinds.items():
         if not found and name in data and not _fits(data[name], kind):
             found.append((name, f"`{name}` is no {_KINDS[kind]}"))
-    if not found and not _SIZES.fullmatch(data["sizes"]):
+    if not found and not re.fullmatch(_SIZES, data["sizes"]):
         found.append(("sizes", "`sizes` are extents of inputs and outputs, as `64x32 32 -> 64x32`"))
     return found
 
@@ -151,4 +149,4 @@ def _fits(value: object, kind: str) -> bool:
         return False
     known = cast("dict[str, object]", value)
     allowed = (str,) if kind.endswith("str]") else (bool, int, str)
-    return all(_NAME.fullmatch(k) and isinstance(v, allowed) for k, v in known.items())
+    return all(re.fullmatch(_NAME, k) and isinstance(v, allowed) for k, v in known.items())

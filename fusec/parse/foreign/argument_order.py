@@ -22,17 +22,19 @@ class ArgumentOrder(LayerCalls):
         `gather(x, 1, index)`: the dim is a literal, in the place where fusec has a tensor of
         integers, and stands before something that is no literal.
         """
-        entry, arguments = find("torch", op.name), tree.arguments
-        if entry is not None and entry.kind == "other" and self._has_too_few(op, tree):
-            return self._made_of(entry, tree) or tree
-        if entry is None or len(entry.parameters) < 3 or entry.parameters[1].name != "dim":
-            return tree
+        arguments, has_too_few = tree.arguments, self._has_too_few(op, tree)
         plain = len(arguments) > 2 and not any(a.keyword for a in arguments[:3])
         ours = len(op.params) > 2 and op.params[1].is_operand and op.params[1].name != "dim"
-        if entry.kind != "other" or not plain or not ours:
+        first = [integer_in(a.value) for a in arguments[1:3]] if plain and ours else [None, None]
+        has_dim_first = first[0] is not None and first[1] is None
+        if not has_too_few and not has_dim_first:
             return tree
-        second, third = (integer_in(a.value) for a in arguments[1:3])
-        if second is None or third is not None:
+        entry = find("torch", op.name)
+        if entry is None or entry.kind != "other":
+            return tree
+        if has_too_few:
+            return self._made_of(entry, tree) or tree
+        if len(entry.parameters) < 3 or entry.parameters[1].name != "dim":
             return tree
         made = self._made_of(entry, tree)
         if made is None or made.name.text != op.name:

@@ -16,7 +16,7 @@ from fusec.parse.foreign import frameworks
 from fusec.parse.syntax.trees import CallTree, Items, Name, String, Tree
 
 Group = tuple[str, ...]
-_PART = re.compile(r"\(([^()]*)\)|(\w+|\.\.\.|…)")
+_PART = r"\(([^()]*)\)|(\w+|\.\.\.|…)"
 _DOTS = (("...",), ("…",))
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 FUNCTIONS = ("rearrange", "reduce", "repeat")
@@ -42,11 +42,11 @@ class _Pattern:
 
     def _groups(self, side: str, rank: int) -> list[Group]:
         """Return the dims of one side, each the names that it is made of."""
-        found = [tuple((a or b).split()) for a, b in _PART.findall(side)]
-        if _PART.sub("", side).strip():
+        found = [tuple((a or b).split()) for a, b in re.findall(_PART, side)]
+        if re.sub(_PART, "", side).strip():
             raise self.wrong("a dim is a name, or names in parentheses")
         left = self._text.partition("->")[0]
-        own = sum((part,) not in _DOTS for _, part in _PART.findall(left))
+        own = sum((part,) not in _DOTS for _, part in re.findall(_PART, left))
         whole = [(f"_{k}",) for k in range(rank - own)]
         return [g for group in found for g in (whole if group in _DOTS else [group])]
 

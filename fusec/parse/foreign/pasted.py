@@ -114,7 +114,7 @@ class Pasted(PythonCalls):
         """Return what the line that was read last needs besides: inputs to declare, and numbers."""
         wrong = [*self._modules.missing, *dict.fromkeys(self.unknown)]
         for section, is_size in (("inputs", False), ("dims", True)):
-            names = [n for n in self._undeclared if bool(_SIZES.fullmatch(n)) is is_size]
+            names = [n for n in self._undeclared if bool(re.fullmatch(_SIZES, n)) is is_size]
             entries = [f"`{n}: f32 = 1e-5`" if "eps" in n else f"`{n}`" for n in names]
             if entries:
                 wrong.append(f"declare {' and '.join(entries)} under `{section}:`")
@@ -265,7 +265,7 @@ def _of_type(name: str, type: Type, at: Tree) -> Tree | None:
 
 
 _WEIGHTS = ("weight", "bias")
-_SIZES = re.compile(r"num_\w+|n|n_\w+|\w*(dim|size|heads|length|groups|features|channels)")
+_SIZES = r"num_\w+|n|n_\w+|\w*(dim|size|heads|length|groups|features|channels)"
 """What modules call their sizes."""
 _OF_TENSORS = frozenset({"T", "mT", "H", "mH", "shape", "ndim", "dtype", "data", "device"})
 """Attributes of tensors, which are not part of the name of one."""

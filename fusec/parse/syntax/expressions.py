@@ -27,7 +27,7 @@ from fusec.parse.syntax.trees import (
     Tree,
 )
 
-_DATA = re.compile(r"(?<=\w)\.data(?=\.|$)")
+_DATA = r"(?<=\w)\.data(?=\.|$)"
 """The tensor without its gradient, as PyTorch's `x.data`: the tensor itself."""
 MAX_DEPTH = 64
 MAX_OPERATORS = 200
@@ -324,7 +324,7 @@ class Parser(Cursor):
                 self._next -= 1
                 raise self.unexpected("a value")
             if self._pasted and ".data" in token.text:
-                token = replace(token, text=_DATA.sub("", token.text))
+                token = replace(token, text=re.sub(_DATA, "", token.text))
             if self.token.text == "(" and self.token.kind == "mark":
                 return self._call(Name(token.text, token.start, token.end))
             if token.text in _WORDS:
