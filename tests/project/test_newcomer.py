@@ -22,7 +22,7 @@ OUTSIDE = {
             "from fusec.passes.merge_permutes import merge_permutes\n",
             "from fusec.passes.drop_double_neg import drop_double_neg\n",
         ),
-        ("        merge_permutes,\n", "        drop_double_neg,\n"),
+        ("    _pass(merge_permutes),\n", "    _pass(drop_double_neg),\n"),
     ],
     "schedule/registry.py": [
         (
