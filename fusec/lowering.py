@@ -219,7 +219,6 @@ def _most_pieces(local: Fusion, slices: int, streams: int) -> int:
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
     """Return the fusion after the pre-segmentation passes."""
     from fusec.passes import APPROXIMATIONS, run_pipeline
-    from fusec.passes.check_indices import check_indices
     from fusec.shard.aligned import with_aligned_parts
     from fusec.shard.loops import settle_loops
 
@@ -231,7 +230,11 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
         fusion, without=without, stop_after=last_passes(options)[0], observer=observer
     )
     fusion = with_aligned_parts(settle_loops(fusion))
-    return check_indices(fusion) if options.check_bounds else fusion
+    if not options.check_bounds:
+        return fusion
+    from fusec.passes.check_indices import check_indices
+
+    return check_indices(fusion)
 
 
 def verify(fusion: Fusion) -> None:

@@ -98,6 +98,10 @@ class OpTable(Mapping[str, OpDef]):
     def _others(self) -> list[str]:
         return [name for name in self.declared if name not in _MODULE_OF]
 
+    def imported(self, *names: str) -> tuple[OpDef, ...]:
+        """Return the operations whose modules are imported: no graph has a node of another."""
+        return tuple(self.declared[name] for name in names if name in self.declared)
+
     def enter(self, op: OpDef, module: str) -> OpDef:
         """Add an operation that a module declares; one of the same name must not exist."""
         ours = module.removeprefix("fusec.ops.")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fusec.ir.dtype import F32, F64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ops.find import find_op
+from fusec.ops.table import TABLE
 from fusec.passes.half_ends import UNIT, tolerances
 from fusec.passes.rewrite import Rewriter, rewrite
 
@@ -26,7 +27,7 @@ def tanh_to_sigmoid(fusion: Fusion) -> Fusion:
     1 + tanh and 1 + erf cancel for negative operands; what they become does not. It is for results
     that end in half types.
     """
-    mul, inner = find_op("mul"), (find_op("tanh"), find_op("erf"))
+    mul, inner = find_op("mul"), TABLE.imported("tanh", "erf")
     if not any(n.op in inner for n in fusion.nodes):
         return fusion
     allowed = tolerances(fusion)

@@ -9,10 +9,7 @@ from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
-from fusec.ops.factories import iota
-from fusec.ops.movement.movements import broadcast
-from fusec.ops.pointwise.compare import eq
-from fusec.ops.pointwise.ternary import where
+from fusec.ops.table import TABLE
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.segment.protocol import Redefinition
 
@@ -55,14 +52,14 @@ def _one_hot(node: Node, producer: Mapping[Value, Node]) -> OneHot | None:
     if tuple(node.attributes["dims"]) != (0,) or rows.rank != 2 or not node.output.dtype.is_integer:
         return None
     made, value = _before_casts(rows, producer), Const(1, I64)
-    if made is not None and made.op is where:
+    if made is not None and _is(made, "where"):
         if made.output is not rows:
             return None  # a cast may cut the values
         chosen, value, other = made.operands
         if not (isinstance(other, Const) and other.value == 0 and isinstance(chosen, Value)):
             return None
         made = producer.get(chosen)
-    if made is None or made.op is not eq:
+    if made is None or not _is(made, "eq"):
         return None
     if isinstance(value, Value) and value.shape[1:] != (1,):
         return None
@@ -70,6 +67,10 @@ def _one_hot(node: Node, producer: Mapping[Value, Node]) -> OneHot | None:
         if isinstance(index, Value) and index.shape[1:] == (1,) and _is_ramp(places, producer):
             return OneHot(index, places.shape[-1], value) if places.shape[-1].is_const else None
     return None
+
+
+def _is(node: Node, name: str) -> bool:
+    return node.op in TABLE.imported(name)
 
 
 def _before_casts(value: Value, producer: Mapping[Value, Node]) -> Node | None:
@@ -85,10 +86,10 @@ def _is_ramp(places: Operand, producer: Mapping[Value, Node]) -> bool:
     if not isinstance(places, Value):
         return False
     spread = producer.get(places)
-    if spread is None or spread.op is not broadcast or places.shape[:-1] != (1,):
+    if spread is None or not _is(spread, "broadcast") or places.shape[:-1] != (1,):
         return False
     made = _before_casts(spread.inputs[0], producer)
-    if made is None or made.op is not iota:
+    if made is None or not _is(made, "iota"):
         return False
     return [o.value for o in made.operands if isinstance(o, Const)] == [0, 1]
 
