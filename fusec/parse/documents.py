@@ -11,10 +11,10 @@ _BINARY = (
     (b"\xd0\xcf\x11\xe0", "a Word file", _RICH),
 )
 _TEXTS = (
-    (re.compile(r"\s*\{\\rtf"), "an RTF file", _RICH),
-    (re.compile(r"\s*<(?:!doctype\s|html\b|head\b|body\b|\?xml\b)", re.IGNORECASE),
+    (r"\{\\rtf", "an RTF file", _RICH),
+    (r"(?i)<(?:!doctype\s|html\b|head\b|body\b|\?xml\b)",
      "an HTML or XML file", "save the text that it shows as plain text"),
-    (re.compile(r'\s*\{\s*"(?:cells"\s*:\s*\[|nbformat|metadata"\s*:\s*\{(?s:.*)"nbformat")'),
+    (r'\{\s*"(?:cells"\s*:\s*\[|nbformat|metadata"\s*:\s*\{(?s:.*)"nbformat")',
      "a notebook", "save the text of its cell as plain text"),
 )  # fmt: skip
 
@@ -24,5 +24,7 @@ def document_of(data: bytes) -> tuple[str, str] | None:
     for mark, what, help in _BINARY:
         if data.startswith(mark):
             return what, help
-    text = data[:65536].decode("utf-8", errors="replace")
-    return next(((what, help) for form, what, help in _TEXTS if form.match(text)), None)
+    text = data[:65536].decode("utf-8", errors="replace").lstrip()
+    if not text.startswith(("{", "<")):
+        return None
+    return next(((what, help) for form, what, help in _TEXTS if re.match(form, text)), None)

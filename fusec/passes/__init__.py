@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import wraps
 from importlib import import_module
 
 from fusec.ir.graph import Fusion
@@ -31,7 +30,6 @@ __all__ = ["APPROXIMATIONS", "NEEDED", "PIPELINE", "Observer", "Pass", "run_pipe
 
 
 def _pass(run: Callable[[Fusion], Fusion]) -> Pass[Fusion]:
-    @wraps(run)
     def with_overrides(fusion: Fusion) -> Fusion:
         return carry_overrides(fusion, run(fusion))
 
@@ -44,10 +42,14 @@ def _rare(name: str, may_change: Callable[[Fusion], bool]) -> Pass[Fusion]:
     def run(fusion: Fusion) -> Fusion:
         if not may_change(fusion):
             return fusion
-        module = import_module(f"fusec.passes.{name}")
-        return carry_overrides(fusion, getattr(module, name)(fusion))
+        return carry_overrides(fusion, find_pass(name)(fusion))
 
     return Pass(name, run)
+
+
+def find_pass(name: str) -> Callable[[Fusion], Fusion]:
+    """Return a pass by its name."""
+    return getattr(import_module(f"{__name__}.{name}"), name)
 
 
 def _has_complex(fusion: Fusion) -> bool:
