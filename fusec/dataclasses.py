@@ -1,16 +1,17 @@
 """Dataclasses as the standard library has them, whose methods are not compiled as modules load.
 
-The standard decorator compiles the text of six methods for each class, which was two fifths of the
-time of `fusec check`; half of the classes make no instance. Here `__init__` is compiled for the
-first instance of a class, and the other methods are closures over its fields.
+The standard decorator compiles the text of six methods for each class, and half of the classes make
+no instance. Here fields are found without looking at what annotations name, `__init__` is compiled
+for a class of many instances, and the other methods are closures over the fields.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, FrozenInstanceError, asdict, field, fields
 from functools import cache, partial
+from itertools import count
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -41,14 +42,25 @@ else:
         return decorate if kind is None else decorate(kind)
 
 
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class _Standard:
+    """What the standard decorator marks classes and fields with."""
+
+    x: int
+
+
+_PARAMETERS: Any = vars(_Standard)["__dataclass_params__"]
+_FIELD_TYPE: Any = vars(_Standard)["__dataclass_fields__"]["x"]._field_type
+
+
 def _decorated(kind: type[Any], *, frozen: bool, eq: bool, kw_only: bool) -> type[Any]:
     """Return a class with fields, and with the methods that it does not define itself."""
     own = {name for name in ("__init__", "__repr__", "__eq__", "__hash__") if vars(kind).get(name)}
-    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(kind)
-    methods: dict[str, Any] = {"__init__": _first_init(kind, frozen), "__repr__": _repr(kind)}
+    found = _fields_of(kind, kw_only)
+    methods: dict[str, Any] = {"__init__": _counting_init(kind, frozen), "__repr__": _repr}
     if eq:
-        compared = _values_of([f.name for f in fields(kind) if f.compare])
-        hashed = [f.name for f in fields(kind) if (f.compare if f.hash is None else f.hash)]
+        compared = _values_of([f.name for f in found if f.compare])
+        hashed = [f.name for f in found if (f.compare if f.hash is None else f.hash)]
         methods["__eq__"] = _eq(compared)
         methods["__hash__"] = _hash(_values_of(hashed)) if frozen else None
     if frozen:
@@ -56,6 +68,41 @@ def _decorated(kind: type[Any], *, frozen: bool, eq: bool, kw_only: bool) -> typ
     for name in methods.keys() - own:
         setattr(kind, name, methods[name])
     return kind
+
+
+def _fields_of(kind: type[Any], kw_only: bool) -> Collection[Field[Any]]:
+    """Find the fields of a class, and mark it as the standard decorator does."""
+    found: dict[str, Field[Any]] = {}
+    for base in kind.__mro__[-1:0:-1]:
+        found |= vars(base).get("__dataclass_fields__", {})
+    for name, annotation in kind.__annotations__.items():
+        said = annotation if isinstance(annotation, str) else repr(annotation)
+        if said.removeprefix("typing.").startswith("ClassVar"):
+            continue
+        if said.removeprefix("dataclasses.").startswith(("InitVar", "KW_ONLY")):
+            raise TypeError(f"{kind.__qualname__}.{name}: {said} is not supported")
+        found[name] = _field_of(kind, name, annotation, kw_only)
+    kind.__dataclass_fields__, kind.__dataclass_params__ = found, _PARAMETERS
+    kind.__match_args__ = tuple(n for n, f in found.items() if f.init and not f.kw_only)
+    return found.values()
+
+
+def _field_of(kind: type[Any], name: str, annotation: Any, kw_only: bool) -> Field[Any]:
+    """Return the field of an annotation; the class's attribute becomes its default."""
+    default = getattr(kind, name, MISSING)
+    found: Any = default
+    if not isinstance(default, Field):
+        found = field(default=default)
+    elif found.default is MISSING:
+        delattr(kind, name)
+    else:
+        setattr(kind, name, found.default)
+    if found.default.__class__.__hash__ is None:
+        raise ValueError(f"mutable default of {kind.__qualname__}.{name}: use default_factory")
+    if found.kw_only is MISSING:
+        found.kw_only = kw_only
+    found.name, found.type, found._field_type = name, annotation, _FIELD_TYPE
+    return found
 
 
 @cache
@@ -87,13 +134,10 @@ def _hash(values: Callable[[Any], object]) -> Callable[[Any], int]:
     return __hash__
 
 
-def _repr(kind: type[Any]) -> Callable[[Any], str]:
-    @recursive_repr()
-    def __repr__(self: Any) -> str:
-        values = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(kind) if f.repr)
-        return f"{type(self).__qualname__}({', '.join(values)})"
-
-    return __repr__
+@recursive_repr()
+def _repr(self: Any) -> str:
+    values = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+    return f"{type(self).__qualname__}({', '.join(values)})"
 
 
 def _refuse_to_set(record: Any, name: str, value: object) -> NoReturn:
@@ -104,14 +148,60 @@ def _refuse_to_delete(record: Any, name: str) -> NoReturn:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _first_init(kind: type[Any], frozen: bool) -> Callable[..., None]:
-    """Return an `__init__` that a compiled one replaces once it is called."""
+COMPILE_AT = 24
+"""The instance of a class that `__init__` is compiled for: that takes as long as for 24 of them."""
+
+
+def _counting_init(kind: type[Any], frozen: bool) -> Callable[..., None]:
+    """Return an `__init__` that loops over the fields, which a compiled one replaces.
+
+    That is for many instances, and for arguments that it refuses with Python's own message.
+    """
+    instances, put = count(1), object.__setattr__ if frozen else setattr
 
     def __init__(self: Any, *given: Any, **named: Any) -> None:
-        kind.__init__ = _compiled_init(kind, frozen)
-        kind.__init__(self, *given, **named)
+        known = _parameters_of(kind)
+        arguments = dict(zip(known.positional, given, strict=False)) | named
+        values = known.defaults | arguments
+        if (
+            next(instances) >= COMPILE_AT
+            or len(arguments) < len(given) + len(named)
+            or len(values) > len(known.defaults)
+            or not known.required <= arguments.keys()
+            or not known.hidden.isdisjoint(named)
+        ):
+            kind.__init__ = _compiled_init(kind, frozen)
+            return kind.__init__(self, *given, **named)
+        for name, make in known.factories:
+            if values[name] is MISSING:
+                values[name] = make()
+        for name, value in values.items():
+            put(self, name, value)
+        if known.has_post_init:
+            self.__post_init__()
+        return None
 
     return __init__
+
+
+class _Parameters:
+    """What `__init__` of a class gives values: by default, and by position.
+
+    required: those without a default; hidden: those that no argument gives.
+    """
+
+    def __init__(self, kind: type[Any]) -> None:
+        found = [f for f in fields(kind) if f.init or f.default_factory is not MISSING]
+        made = {f.name: f.default_factory for f in found if f.default_factory is not MISSING}
+        self.defaults = {f.name: f.default for f in found}
+        self.positional = [f.name for f in found if f.init and not f.kw_only]
+        self.required = {n for n, d in self.defaults.items() if d is MISSING} - made.keys()
+        self.hidden = {f.name for f in found if not f.init}
+        self.factories = [*made.items()]
+        self.has_post_init = hasattr(kind, "__post_init__")
+
+
+_parameters_of = cache(_Parameters)
 
 
 def _compiled_init(kind: type[Any], frozen: bool) -> Callable[..., None]:

@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pytest
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from package_trees import FILES, PACKAGE, tree_of
 
-from fusec.dataclasses import dataclass, field, fields, replace
+from fusec.dataclasses import COMPILE_AT, dataclass, field, fields, replace
 
 Spec = tuple[str, dict[str, Any]]
 
@@ -79,11 +79,20 @@ def outcome(call: Callable[[], Any]) -> Any:
 @given(
     st.lists(bodies(), min_size=1, max_size=2),
     st.fixed_dictionaries({"frozen": st.booleans(), "eq": st.booleans(), "kw_only": st.booleans()}),
+    st.integers(1, 4),
     st.data(),
 )
 def test_drawn_classes_do_what_standard_ones_do(
+    bodies: list[dict[str, Any]], options: dict[str, bool], compile_at: int, data: st.DataObject
+) -> None:
+    with patch("fusec.dataclasses.COMPILE_AT", compile_at):
+        check_drawn(bodies, options, data)
+
+
+def check_drawn(
     bodies: list[dict[str, Any]], options: dict[str, bool], data: st.DataObject
 ) -> None:
+    """Compare classes of drawn fields, and what instances of them do."""
     ours, standard = (made(d, bodies, options) for d in (dataclass, dataclasses.dataclass))
     if standard is None:
         return  # a field without a default follows one with: a type checker's affair
@@ -182,8 +191,8 @@ def test_a_record_that_holds_itself_is_shown() -> None:
     assert repr(ring).endswith("Ring(inner=[...])")
 
 
-def test_only_classes_with_instances_have_compiled_methods() -> None:
-    """Compiling is calling `exec` with text: once for each class that makes an instance."""
+def test_only_classes_with_many_instances_have_compiled_methods() -> None:
+    """Compiling is calling `exec` with text."""
     texts: list[str] = []
     run = exec
 
@@ -201,7 +210,33 @@ def test_only_classes_with_instances_have_compiled_methods() -> None:
         assert One() == One(0)
         assert repr(One()).endswith("One(x=0)")
         assert len({One(), One(1)}) == 2
+        assert texts == []
+        assert {One(k) for k in range(COMPILE_AT)} == {One(k) for k in range(COMPILE_AT)}
         assert len(texts) == 1
+
+
+def test_fields_that_are_not_supported_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"First\.x: .*InitVar"):
+
+        @dataclass
+        class First:
+            x: dataclasses.InitVar[int]
+
+    with pytest.raises(ValueError, match=r"mutable default of .*Second\.x"):
+
+        @dataclass
+        class Second:
+            x: list[int] = []  # noqa: RUF012
+
+
+def test_attributes_of_a_class_are_no_fields() -> None:
+    @dataclass
+    class One:
+        kind: ClassVar[str] = "one"
+        x: int = 0
+
+    assert [f.name for f in fields(One)] == ["x"]
+    assert (One.kind, One.x, One.__match_args__) == ("one", 0, ("x",))
 
 
 OWN = {"dataclasses.py", "call/arrays.py"}

@@ -80,7 +80,7 @@ UNNEEDED = {
     "fusec.ops.composite", "fusec.ops.matmul", "fusec.ops.movement.indexing",
     "fusec.ops.movement.windows", "fusec.ops.pointwise.special",
     "fusec.ops.pointwise.trigonometric", "fusec.ops.random", "fusec.ops.reduction.sorts",
-    "fusec.parse.yaml_events", "fusec.passes.complex_as_pairs", "fusec.passes.hoist_scales",
+    "fusec.passes.complex_as_pairs", "fusec.passes.hoist_scales",
     "fusec.passes.hoist_selections", "fusec.passes.scatters_as_selects",
     "fusec.passes.update_slices",
 }  # fmt: skip
