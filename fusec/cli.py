@@ -335,7 +335,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     gc.set_threshold(COLLECT_EVERY)
     code = run_main(list(sys.argv[1:] if arguments is None else arguments))
-    gc.freeze()  # else Python looks for circles among all objects before it ends
+    gc.freeze()  # else Python looks for reference cycles among all objects at exit
     sys.exit(code)
 
 

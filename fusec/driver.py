@@ -234,9 +234,8 @@ def choose(caller: str, named: Mapping[str, T], part: str | None) -> T:
 def plan(fusion: Fusion, options: CompileOptions) -> Compilation:
     """Return a fusion's program after all stages of the table."""
     program = Compilation(fusion, options)
-    with no_collection():
-        for stage in STAGES:
-            getattr(program, stage.gives)
+    for stage in STAGES:
+        getattr(program, stage.gives)
     return program
 
 
