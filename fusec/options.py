@@ -81,17 +81,17 @@ ASKED = {
 """Passes and modes that are opt-in: their benefit has not been measured on a GPU."""
 
 PEER_READS = "peer_reads"
-"""Name of peer reads, which replace an all-reduce if predicted faster; also of --without."""
+"""A name for --without: peer reads, which replace an all-reduce where predicted faster."""
 LOOPS_BY_COST = "loops_by_cost"
-"""Name of selecting ring loops by the cost model, instead of always; also of --without."""
+"""A name for --without: ring loops only where the cost model predicts a gain."""
 PUSHED_ROWS = "pushed_rows"
-"""Name of all-reduces fused into row kernels, if predicted faster; also of --without."""
+"""A name for --without: all-reduces fused into row kernels, where predicted faster."""
 SCATTERED_SUMS = "scattered_sums"
-"""Name of reduce-scattering sums as their readers are sharded, if faster; also of --without."""
+"""A name for --without: sums over ranks sharded like their readers, where predicted faster."""
 TWO_PASS = "two_pass"
-"""Variances as two passes over rows on chip, instead of Welford's algorithm; of --without."""
+"""A name for --without: variances in two passes over on-chip rows, not Welford's algorithm."""
 ONLINE = "online"
-"""Sums of exponentials in one pass with their maximum, instead of two passes; of --without."""
+"""A name for --without: sums of exponentials in one pass with their maximum (online softmax)."""
 PLAN_DEFINITIONS = (TWO_PASS, ONLINE)
 """Alternative definitions that plans use, without changing the nodes of the fusion."""
 REDEFINITIONS = ("after", "before", "never")

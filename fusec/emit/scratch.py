@@ -78,7 +78,7 @@ def ranks_memory_of(source: str) -> str:
 
 
 def part_bytes(program: HostProgram, source: str) -> Dim:
-    """Return the offset in bytes between the parts of a buffer of consecutive ranks."""
+    """Return the stride in bytes between consecutive ranks' parts of a shared buffer."""
     return ceildiv(program.buffer[source].dense_bytes, ALIGNMENT) * ALIGNMENT
 
 

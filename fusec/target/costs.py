@@ -247,7 +247,7 @@ class Costs:
 
     @property
     def gemm_start_seconds(self) -> float:
-        """Return the minimum seconds from launch to first MMA of a GEMM kernel, without launch."""
+        """Return the minimum seconds of a GEMM kernel before its first MMA, launch excluded."""
         return min(self.matmul.plain_start_seconds, self.bulk_gemm_start_seconds)
 
     @property

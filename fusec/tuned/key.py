@@ -90,7 +90,7 @@ def _input(entry: Input, hints: Mapping[str, int]) -> Hashable:
 def _layout(
     extents: Sequence[int], steps: Iterable[Dim], hints: Mapping[str, int]
 ) -> tuple[list[int], list[bool], int]:
-    """Return the order of dims in memory, which of them are contiguous, and the last stride."""
+    """Return the order of dims in memory, which pairs are contiguous, and the last stride."""
     strides = [s.evaluate(hints) for s in steps]
     order = sorted(range(len(strides)), key=lambda k: -strides[k])
     dense = [strides[a] == strides[b] * extents[b] for a, b in pairwise(order)]

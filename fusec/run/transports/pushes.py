@@ -189,7 +189,7 @@ def joins(begin: Begin, joined: Joined) -> bool:
 
 
 def _blocks_of_rows(begin: Begin, joined: Joined) -> int:
-    """Return how many blocks share the rows of a sum evenly: each has at most the same number."""
+    """Return the fewest blocks that process the rows of a sum in the same number of rounds."""
     rows = begin.target.elements // joined.columns
     turns = -(-rows // joined.blocks)
     return -(-rows // turns)
