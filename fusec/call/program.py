@@ -38,7 +38,7 @@ MOST_STREAMS = 16
 MOST_VARIANTS = 64
 """Maximum number of builds of a program; the oldest are evicted first."""
 NEW_STRIDES = "new strides"
-"""What is not compiled for a call of a program without dims."""
+"""Shown in messages instead of sizes, for a program without dims."""
 
 Make = Callable[[Mapping[str, int], "Device | None"], Variant]
 """Builds for sizes, and for a device where no target was chosen."""

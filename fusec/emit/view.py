@@ -207,7 +207,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class PlanView:
-    """What is launched for some targets, at some sizes.
+    """The plan for some targets, at some sizes.
 
     ranks: the rank's indices. streams: number of streams in addition to the caller's; events:
     number of communications that are awaited later.

@@ -171,7 +171,7 @@ class Bound:
         return address
 
     def _place(self, instruction: Instruction) -> None:
-        """Allocate memory for what an instruction allocates, or alias it."""
+        """Allocate or alias the buffer of an instruction."""
         match instruction:
             case Allocate(name):
                 self._give_memory(name)

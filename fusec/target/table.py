@@ -41,7 +41,7 @@ class Link:
     bulk_latency: float = 0.0
 
     def moving(self, alone: float, peers: int) -> float:
-        """Return the seconds beyond the latency to send what takes `alone` at the links' rate."""
+        """Return the seconds, beyond the latency, of a transfer that takes `alone` at link rate."""
         slowed = self.slowdown(peers) * alone
         if not self.bulk_reach:
             return slowed / self.reach
