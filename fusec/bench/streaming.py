@@ -100,7 +100,7 @@ def parts_of(variant: Variant, read_bytes: int, written_bytes: int) -> Parts:
 
 @dataclass(frozen=True)
 class Limit:
-    """The minimum time of the kernels for some bytes; way: the fastest variant."""
+    """The minimum time of the kernels for some bytes; variant: the fastest one."""
 
     seconds: float
     variant: str
@@ -113,7 +113,7 @@ class Streams:
     """
 
     def __init__(self, device: Device, functions: Sequence[Any], target: Target) -> None:
-        """Take the functions of WAYS, in their order."""
+        """Take the functions of VARIANTS, in their order."""
         self.device, self.target = device, target
         self._functions = dict(zip(VARIANTS, functions, strict=True))
         self._memory: dict[str, tuple[int, int]] = {}

@@ -40,8 +40,8 @@ def fitting(
 ) -> int:
     """Return the index of the build to run at some sizes: the one planned for the nearest.
 
-    dims: of each build, with the sizes that it was planned for. FusecError lists the supported
-    sizes.
+    builds: each with its dims, and the sizes that it was planned for. FusecError lists the
+    supported sizes.
     """
     if len(builds) == 1:
         builds[0][0].check_guards(sizes)

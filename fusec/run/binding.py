@@ -52,8 +52,8 @@ def choose_strides(entry: Input, sizes: dict[str, int], given: set[str]) -> None
             for extent, stride in zip(shape, entry.strides, strict=True)
             if not (stride.symbols & open_.keys())
         ]
-        # The dim that nothing else is waited for: the fastest of those left. Of equal ones those of
-        # extent 1 come first: they leave no gap, so that chosen strides are chosen again.
+        # A dim without pending dependences: the innermost one left. On ties dims of extent 1 come
+        # first: they leave no gap, so that reading chosen strides gives the same strides.
         name = min(open_, key=lambda n: (max(1, sizes[n]), shape[open_[n]], -open_[n]))
         reach = span([e for e, _ in known], [s for _, s in known])
         sizes[name] = 2 if reach <= 1 else -(-reach // PAD) * PAD + PAD
