@@ -32,13 +32,13 @@ _BYTES = "ncclInt8"
 
 
 def is_waited_later(body: Sequence[Instruction], place: int) -> bool:
-    """Return whether anything runs between a communication and the wait for it."""
+    """Return whether anything runs between a communication operation and the wait for it."""
     rest = (i for i in body[place + 1 :] if not isinstance(i, HOST_ONLY))
     return not isinstance(next(rest, None), Wait)
 
 
 def some_wait_later(program: HostProgram) -> bool:
-    """Return whether any communication needs a stream of its own."""
+    """Return whether any communication operation needs a stream of its own."""
     loops = (i for i in every(program.instructions) if isinstance(i, For))
     bodies = [program.instructions, *(loop.body for loop in loops)]
     return any(
@@ -50,7 +50,7 @@ def some_wait_later(program: HostProgram) -> bool:
 
 @dataclass(frozen=True)
 class _Begin:
-    """The stream on which a communication starts, and the steps before and after it."""
+    """The stream on which a communication operation starts, and the steps before and after it."""
 
     before: list[Step]
     stream: Code | str

@@ -210,7 +210,7 @@ class PlanView:
     """The plan for some targets, at some sizes.
 
     ranks: the rank's indices. streams: number of streams in addition to the caller's; events:
-    number of communications that are awaited later.
+    number of communication operations that are awaited later.
     """
 
     name: str
@@ -382,7 +382,7 @@ class ProgramView:
 
     @property
     def events(self) -> int:
-        """Return the maximum number of communications that are awaited later."""
+        """Return the maximum number of communication operations that are awaited later."""
         return max(p.events for p in self.plans)
 
     @property

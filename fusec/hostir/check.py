@@ -39,7 +39,7 @@ IN_LOOPS = (".index", ".join", ".caller")
 
 @dataclass(frozen=True)
 class _Pending:
-    """A communication in flight: the buffer it writes and the buffer it reads."""
+    """A communication operation in flight: the buffer it writes and the buffer it reads."""
 
     text: str
     target: str | None

@@ -15,7 +15,7 @@ from fusec.target import Target
 
 @dataclass(frozen=True)
 class Stage:
-    """A communication in each iteration of a loop.
+    """A communication operation in each iteration of a loop.
 
     seconds: of the links, for one slice; latency: of the flags around its copy, which a stream
     waits for one after the other. slows: the seconds that kernels lose per iteration to its memory

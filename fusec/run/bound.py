@@ -309,7 +309,7 @@ class Bound:
 
     @property
     def exchanges(self) -> list[tuple[Exchange, Begin]]:
-        """Return each communication of the program, and how this rank starts it."""
+        """Return each communication operation of the program, and how this rank starts it."""
         return [
             (step.instruction, self._exchanges[step.number])
             for step in self.steps

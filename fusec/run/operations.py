@@ -1,7 +1,7 @@
 """Stream operations other than a program's kernels, as data.
 
-A transport describes a communication by a list of these once. Python issues them in order; the C
-launch helper issues the same list (`fusec/call/fast.py` translates it).
+A transport describes a collective, send or receive by a list of these once. Python issues them in
+order; the C launch helper issues the same list (`fusec/call/fast.py` translates it).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Target:
     relative to an equal share. reread: the fraction of repeated reads of a kernel's blocks that is
     served by L2, since L1 does not hold it. link: bytes per second that a GPU sends over its links
     to others, while as many arrive; links: by kind of communication, how it uses the links.
-    contention: the fraction of the memory time of a communication that overlapping kernels lose.
+    contention: the fraction of a transfer's memory time that overlapping kernels lose.
     host_call, host_slice: seconds of the host for a call with a ring loop, and for each slice.
     cost: the coefficients of the cost model; cost_of: the target on whose times they were fitted.
     clusters: the number of resident clusters by cluster size, for blocks with an SM each.

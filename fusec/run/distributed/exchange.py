@@ -69,7 +69,7 @@ class Member:
         return Begin(named, target, source, group, place, order=order)
 
     def begin(self, exchange: Begin) -> None:
-        """Start a communication."""
+        """Start a communication operation."""
         given = (exchange.target, exchange.source, exchange.group, exchange.place)
         self.transport.begin(exchange.exchange, *given)
 

@@ -161,7 +161,7 @@ class GpuTransport:
         issue_all(self._device, self.begin_operations(begin))
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
-        """Return the operations that start a communication on its transport."""
+        """Return the stream operations that start a collective, send or receive."""
         exchange = begin.exchange
         carrier = self.carrier(begin).name
         if carrier == PUSHES and self._shared.pushes is not None:

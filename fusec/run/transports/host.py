@@ -30,7 +30,7 @@ _POISON = 0xFF
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    """A communication whose blocks were sent, and how it finishes; `kept`: a copy of its source."""
+    """An operation whose blocks were sent, and how it finishes; `kept`: a copy of its source."""
 
     exchange: Exchange
     source: Array | None
@@ -39,7 +39,7 @@ class _Pending:
 
 
 class HostTransport:
-    """Sends blocks when a communication starts, and receives those of peers when it is waited for.
+    """Sends blocks when an operation starts, and receives those of peers when it is waited for.
 
     As on a GPU, results are valid only after the wait: targets are filled with a poison value until
     then, and a source that changes in the meantime is reported as a bug.

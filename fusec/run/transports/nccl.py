@@ -105,9 +105,10 @@ class NcclTransport:
         issue_all(self._device, self.begin_operations(begin))
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
-        """Return operations that start a communication after the earlier work of its stream.
+        """Return the stream operations that start a collective, send or receive.
 
-        If it is waited for immediately, it runs on its memory's stream itself.
+        They follow the earlier work of the memory's stream, on a side stream unless it is a
+        collective that is waited for immediately.
         """
         exchange, key = begin.exchange, buffers_of(begin.exchange)[0]
         memory: DeviceMemory = begin.source if begin.target is None else begin.target

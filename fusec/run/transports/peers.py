@@ -42,7 +42,7 @@ from fusec.run.transports.streams import Names, SideStream
 
 @dataclass(frozen=True)
 class Piece:
-    """A contiguous byte range that one communication copies out of, or into, one rank's memory.
+    """A contiguous byte range that one operation copies out of, or into, one rank's memory.
 
     peer: the rank at the other end. address: of this rank's memory when it is prepared. number:
     index among the pieces between the two ranks in this direction.
@@ -81,7 +81,7 @@ class _Arrival:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The work of one communication between this rank and its peers."""
+    """The work of one communication operation between this rank and its peers."""
 
     begin: Begin
     copies: tuple[_Copy, ...]
@@ -215,7 +215,7 @@ class PeerTransport:
         self._sides.clear()
 
     def _planned(self, begin: Begin) -> _Plan:
-        """Return the plan of a communication, checked against the next one in order."""
+        """Return the plan of a communication operation, checked against the next one in order."""
         if not self._plans:
             raise InternalError(f"`{begin.exchange}` was not prepared")
         plan = self._plans[self._next]
@@ -241,7 +241,7 @@ class PeerTransport:
     def _copies(
         self, sent: list[tuple[int, Piece]], announced: list[dict[str, Any]]
     ) -> dict[int, list[_Copy]]:
-        """Return the copies of each communication, by its index."""
+        """Return the copies of each communication operation, by its index."""
         copies: dict[int, list[_Copy]] = defaultdict(list)
         for number, (k, piece) in enumerate(sent):
             theirs = announced[piece.peer]
@@ -258,7 +258,7 @@ class PeerTransport:
     def _arrivals(
         self, received: list[tuple[int, Piece]], before: int, announced: list[dict[str, Any]]
     ) -> dict[int, list[_Arrival]]:
-        """Return the arrivals of each communication; `before`: flag words that precede theirs."""
+        """Return the arrivals of each operation; `before`: flag words that precede theirs."""
         arrivals: dict[int, list[_Arrival]] = defaultdict(list)
         for number, (k, piece) in enumerate(received):
             theirs = announced[piece.peer]
@@ -291,7 +291,7 @@ class PeerTransport:
     def _follow(
         self, peer: int, stream: int, key: str, joins: bool, used: set[int]
     ) -> list[Operation]:
-        """Return operations that make a peer's stream, if distinct, follow the communication's."""
+        """Return operations that make a peer's stream, if distinct, follow the issuing stream."""
         if joins:
             return []
         used.add(peer)
@@ -307,7 +307,7 @@ class PeerTransport:
 
 @dataclass(frozen=True)
 class _Open:
-    """A communication in flight; `used`: the ranks whose streams take part in it."""
+    """A communication operation in flight; `used`: the ranks whose streams take part in it."""
 
     plan: _Plan
     key: str
@@ -327,7 +327,7 @@ Side streams cost two events and their waits, which take longer than serial copi
 
 
 def _joins(begin: Begin) -> bool:
-    """Return whether a communication runs entirely on its own stream.
+    """Return whether a communication operation runs entirely on its own stream.
 
     Never for sends and receives: a rank signals that it may receive only after what it sends.
     """
@@ -343,14 +343,14 @@ def _copied(target: Place, source: Place, size: int, stream: int) -> list[Operat
 
 
 def _address(begin: Begin, place: Place) -> int:
-    """Return the address of memory of a communication at the time it is prepared."""
+    """Return the address of memory of a communication operation at the time it is prepared."""
     memories = (m for m in (begin.target, begin.source) if m is not None)
     memory = next(m for m in memories if m.place.slot == place.slot)
     return memory.address + place.offset - memory.place.offset
 
 
 def _form(begin: Begin) -> Begin:
-    """Return a communication without its source address, unless peers read the source."""
+    """Return a communication operation without its source address, unless peers read the source."""
     if begin.source is None or isinstance(begin.exchange, Share):
         return begin
     return replace(begin, source=replace(begin.source, address=0, moves_with=None))

@@ -137,7 +137,7 @@ class DeviceTransport(Transport, Protocol):
     """
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
-        """Return the operations that start a communication."""
+        """Return the stream operations that start a collective, send or receive."""
         ...
 
     def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
@@ -168,7 +168,7 @@ def receivers_of(exchange: Collective, ranks: int) -> frozenset[int]:
 
 
 def buffers_of(exchange: Exchange) -> tuple[str, ...]:
-    """Return the names of the buffers that a communication uses until it is waited for."""
+    """Return the names of the buffers that an operation uses until it is waited for."""
     match exchange:
         case Collective():
             return (exchange.target, exchange.source)
