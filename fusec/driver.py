@@ -129,7 +129,7 @@ class Compilation:
         return tuple(source for source in each if launched[source.name] == source.name)
 
     def on(self, targets: tuple[str, ...]) -> Compilation:
-        """Return the program for other targets, with everything made for its first target."""
+        """Return the program for other targets; results for an unchanged first target are kept."""
         options = replace(self.options, targets=targets)
         if options.target != self.options.target:
             return Compilation(self.original, options)
@@ -150,7 +150,7 @@ class Compilation:
         return other
 
     def other_plans(self, number: int) -> Iterator[KernelPlan]:
-        """Yield alternative plans of a segment, for when the compiler spills registers."""
+        """Return alternative plans of a segment, for when the compiler spills registers."""
         from fusec import target
         from fusec.schedule.segments import plans_for_fewer
 
@@ -216,7 +216,7 @@ class Package:
 
 
 def choose(caller: str, named: Mapping[str, T], part: str | None) -> T:
-    """Return the fusion named by `part`, or the only one; FusecError where there is none.
+    """Return the fusion named by `part`, or the only one; FusecError if unknown or ambiguous.
 
     part: a fusion's name, or for a phase of a joint graph the phase's. caller: the calling
     function, as named in errors.

@@ -57,9 +57,9 @@ def parts_of(model: Converted) -> list[Part | Call]:
 
 
 def with_late_writes(model: Converted) -> Converted:
-    """Return a model with external calls in which no line reads a value written into an input.
+    """Return a model whose writes into inputs are separate lines, if it has external calls.
 
-    The last part can then write: others may read the old contents.
+    No line reads the written values, so the last part can write: others may read the old contents.
     """
     if not any(line.call for line in model.lines):
         return model
