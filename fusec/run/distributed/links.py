@@ -102,7 +102,7 @@ class Links:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close them; RankFailure where a rank is lost even then, and nothing else has failed."""
+        """Close the connections; RankFailure if a rank is lost by then and nothing else failed."""
         self.close()
         if error is None:
             self.check()
