@@ -1,4 +1,4 @@
-"""Programs that are called from Python, compiled now or loaded from a folder."""
+"""Callable programs, compiled now or loaded from a folder."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ def model_of(
 
 
 def compile_unsized(fusion: Fusion) -> Program:
-    """Return the program of a definition's fusion, which the first call compiles."""
-    whole = replace(fusion, phases=())  # all inputs are given at once
+    """Return the program of a definition's fusion, which is compiled by the first call."""
+    whole = replace(fusion, phases=())  # all inputs are passed at once
     return Program(partition(whole), [], maker(whole, CompileOptions()), evaluator(whole))
 
 
 def variants_of(package: Package) -> list[Variant]:
-    """Return a package's programs with their machine code, as calls take them."""
+    """Return a package's programs with their machine code, in the form that calls use."""
     cubins = {t: package.cubins(t) for t in package.targets}
     entries = {name: artifact.key for (name, _), artifact in package.artifacts.items()}
     return [
@@ -116,7 +116,7 @@ def variants_of(package: Package) -> list[Variant]:
 
 
 def maker(fusion: Fusion, options: CompileOptions) -> Make:
-    """Return what builds a fusion for the sizes that one rank has."""
+    """Return a function that builds the per-rank fusion for given sizes."""
     local = partition(fusion)
 
     def make(sizes: Mapping[str, int], device: Device | None) -> Variant:
@@ -134,7 +134,7 @@ def maker(fusion: Fusion, options: CompileOptions) -> Make:
 
 
 def evaluator(fusion: Fusion) -> Evaluate:
-    """Return what evaluates a fusion for one rank, by the reference."""
+    """Return a function that evaluates the per-rank fusion, by the reference."""
     several = fusion.mesh is not None and fusion.mesh.size > 1
 
     def evaluate(
@@ -162,12 +162,12 @@ def _device(local: Fusion, *, given: bool) -> Device | None:
 
 
 def _is_sized(fusion: Fusion) -> bool:
-    """Return whether the sizes are the user's: a definition may leave them to its inputs."""
+    """Return whether the user set the sizes: a definition may leave them to its inputs."""
     return not any(d.anonymous for d in fusion.dims)
 
 
 def fusions_in(source: Any, options: CompileOptions) -> list[Fusion]:
-    """Return the fusions of what `fusec.compile` takes, at the sizes of the options."""
+    """Return the fusions of an argument of `fusec.compile`, at the sizes of the options."""
     from fusec.parse import read_text
     from fusec.parse.dsl import FusionDefinition
 
@@ -190,7 +190,7 @@ def fusions_in(source: Any, options: CompileOptions) -> list[Fusion]:
 
 
 def fusion_of(text: str, path: str, options: CompileOptions, part: str | None) -> Fusion:
-    """Return the fusion of a file with a text, as `compile_source` reads it."""
+    """Return the fusion of a file with the given text, as `compile_source` reads it."""
     from fusec.parse import read_text
 
     whole = as_asked(with_planned_strides(read_text(text, path, dict(options.sizes))), options)

@@ -1,4 +1,4 @@
-"""Errors that point: a span in a file, what was found, what was expected, how to mend it."""
+"""Diagnostics with a source span: what was found, what was expected, how to fix it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.escape import visible
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of one line of a source file; lines and columns count from 1."""
+    """A range in one line of a source file; lines and columns count from 1."""
 
     file: str
     line: int
@@ -28,16 +28,16 @@ class Span:
 
     @property
     def shown(self) -> str:
-        """Return the part of the line that carets are under."""
+        """Return the part of the line that is underlined by carets."""
         return self.text[self.column - 1 : self.column - 1 + self.width]
 
 
 Paint = Callable[[str, str], str]
-"""Returns a text as one of a role is shown."""
+"""Returns a text styled by role."""
 
 
 def plain(role: str, text: str) -> str:
-    """Return a text as it is."""
+    """Return a text unchanged."""
     return text
 
 
@@ -55,7 +55,7 @@ class Diagnostic:
     def render(self, paint: Paint = plain) -> str:
         """Return severity and message as text, with the line and a caret where there is a span.
 
-        What cannot be seen is escaped: names and paths in it may be anybody's. paint: returns a
+        Unprintable characters are escaped: names and paths in it are untrusted. paint: returns a
         text in the colour of a role: the severity, `margin` or `help`.
         """
         kind = self.severity if self.code is None else f"{self.severity}[{self.code}]"
@@ -84,7 +84,7 @@ class Diagnostic:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data for tools; what is not known is null."""
+        """Return plain data for tools; unknown fields are null."""
         span = self.span
         return {
             "severity": self.severity,
@@ -100,7 +100,7 @@ class Diagnostic:
 
     @staticmethod
     def of_dict(data: Mapping[str, Any]) -> Diagnostic:
-        """Return what `as_dict` gave plain data of; the line's text is not among them."""
+        """Return the diagnostic of data from `as_dict`, without the text of its line."""
         span = None
         if data["file"] is not None:
             span = Span(data["file"], data["line"], data["column"], data["width"])
@@ -113,23 +113,23 @@ class Diagnostic:
 def warning(
     message: str, *, span: Span | None = None, notes: Sequence[str] = (), help: str | None = None
 ) -> Diagnostic:
-    """Return a warning: what is no error, and seldom meant."""
+    """Return a warning about valid input that is rarely intended."""
     return Diagnostic("warning", message, span, tuple(notes), help)
 
 
 def _shown(line: str) -> str:
-    """Return a line with one sign for each that cannot be seen, so that carets stand right."""
+    """Return a line with one character per unprintable one, so that carets are aligned."""
     return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in line)
 
 
 @dataclass(frozen=True)
 class Instead:
-    """What to write instead of a call that is wrong, in the parameters of its operation.
+    """The replacement for a wrong call, in terms of the parameters of its operation.
 
-    text: an expression with `{name}` in the place of each argument, `{name_0}` of the first one of
-    a list; empty for the call itself. arguments: the same for the arguments of the call that
-    change. why: what the operation takes, said before it. declares: the declaration that the call
-    needs, too, and also: how that is written.
+    text: an expression with `{name}` for each argument, `{name_0}` for the first one of a list;
+    empty for the call itself. arguments: the same for the arguments of the call that change. why:
+    what the operation takes, said before it. declares: the declaration that the call needs as well,
+    and also: how that is written.
     """
 
     text: str = ""
@@ -139,7 +139,7 @@ class Instead:
     also: str = ""
 
     def help(self, line: str) -> str:
-        """Return the help that says to write a line, which is given in backquotes."""
+        """Return the help to write a line, which is in backquotes."""
         data = f"{self.why}: write {line}" if self.why else f"write {line}"
         return f"{data}, and {self.also}" if self.also else data
 
@@ -151,7 +151,7 @@ class Instead:
 
 @dataclass(frozen=True)
 class Guess:
-    """A line that probably says what was meant, and the help without it, if it does not work.
+    """A line that is probably what was meant, and the help without it, if it does not work.
 
     declares: the declaration that it needs.
     """
@@ -164,7 +164,7 @@ class Guess:
 class FusecError(RuntimeError):
     """Wrong usage or input: exit code 2; a RuntimeError, as nvFuser's users expect.
 
-    As text it is all that is known: `diagnostic.message` is the headline alone.
+    Its text is the complete diagnostic; `diagnostic.message` is the headline only.
     """
 
     exit_code: ClassVar[int] = 2
@@ -188,12 +188,12 @@ class FusecError(RuntimeError):
     ) -> None:
         """Store one diagnostic; `more` may collect further ones.
 
-        about: the kind of the parameter whose argument is wrong, for who knows its place. code: the
-        kind of the error, which `fusec explain CODE` describes. instead: what mends it, for who
-        knows the arguments as they are written. facts: those of the notes that name no value.
+        about: the kind of the parameter whose argument is wrong, for a caller that knows its place.
+        code: the kind of the error, which `fusec explain CODE` describes. instead: the fix, for a
+        caller that knows the arguments as written. facts: those of the notes that name no value.
         operation: the call whose error it is, and given: its operands by their parameters. cause:
-        the message of the call that raised it. guess: the line that the help says to write, for
-        who can try it.
+        the message of the call that raised it. guess: the line that the help suggests, for a caller
+        that can try it.
         """
         super().__init__(message)
         self.about, self.code, self.instead, self.facts = about, code, instead, tuple(facts)
@@ -256,7 +256,7 @@ class Unsupported(FusecError):
 
 
 class WrongType(FusecError, TypeError):
-    """An argument of a Python call is of a type that it cannot have."""
+    """An argument of a Python call has an invalid type."""
 
 
 class EnvironmentProblem(FusecError):
@@ -271,7 +271,7 @@ class OutOfMemory(EnvironmentProblem):
 
 
 class InternalError(FusecError):
-    """A bug of fusec, with the way to reproduce it: exit code 70."""
+    """A bug of fusec, with instructions to reproduce it: exit code 70."""
 
     exit_code = 70
     severity = "internal error"
@@ -279,5 +279,5 @@ class InternalError(FusecError):
 
 @cache
 def note_once(text: str) -> None:
-    """Print a note to stderr, the first time in this process."""
+    """Print a note to stderr, once per process."""
     print(f"fusec: {text}", file=sys.stderr)

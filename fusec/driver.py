@@ -1,4 +1,4 @@
-"""The stages from a file to kernels: a table, each stage timed; every command is a call into it."""
+"""The stages from a file to kernels, as a table; each is timed, and every command calls it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ T = TypeVar("T")
 
 
 class Compilation:
-    """A fusion planned for targets whose plans agree; a stage runs when its value is asked for.
+    """A fusion planned for targets whose plans agree; stages run on demand.
 
-    original: the fusion as it was given. local: what one rank runs of it: its sizes, inputs and
-    outputs are those of a call. made: by attribute what the stages have given so far; a program may
-    begin with the values of any of them.
+    original: the fusion before partitioning. local: the per-rank fusion: its sizes, inputs and
+    outputs are those of a call. made: the results of stages so far, by attribute; a program may
+    start with any of them.
     """
 
     local = Stage("partition", divide, "original", dumps=("partition",))
@@ -62,7 +62,7 @@ class Compilation:
     )
 
     def __init__(self, original: Fusion, options: CompileOptions, **made: Any) -> None:
-        """Run no stage yet."""
+        """Start without any stage run."""
         self.original, self.options, self.made = original, options, made
         self.timings = Timings(original.name)
 
@@ -73,9 +73,9 @@ class Compilation:
 
     @cached_property
     def parts(self) -> tuple[Compilation, ...]:
-        """Return the programs of a joint graph's phases, in order; any other is its only part.
+        """Return the programs of a joint graph's phases, in order; else only this program.
 
-        The passes run before the cut: what they make of the whole decides what is saved.
+        The passes run before it is split: their result for the whole determines what is saved.
         """
         if not self.original.phases:
             return (self,)
@@ -96,9 +96,9 @@ class Compilation:
 
     @cached_property
     def kernels_launched(self) -> Mapping[str, str]:
-        """Return by the name of each kernel, as planned, that of the kernel launched for it.
+        """Return by the name of each planned kernel the kernel that is launched for it.
 
-        Equal kernels are one: the first of them, by the number of the segment.
+        Of equal kernels the first is launched, by the number of the segment.
         """
         known = made_earlier(self, "kernels_launched")
         if known is not None:
@@ -115,7 +115,7 @@ class Compilation:
 
     @property
     def covers(self) -> str:
-        """Return which sizes the program runs, as text."""
+        """Return the supported sizes, as text."""
         known = made_earlier(self, "covers")
         if known is not None:
             return known
@@ -125,13 +125,13 @@ class Compilation:
 
     @property
     def kernel_sources(self) -> tuple[KernelSource, ...]:
-        """Return the text of every kernel that is launched, in the order of segments."""
+        """Return the sources of all kernels that are launched, in the order of segments."""
         launched = self.kernels_launched
         each = (source for sources in self.sources for source in sources)
         return tuple(source for source in each if launched[source.name] == source.name)
 
     def on(self, targets: tuple[str, ...]) -> Compilation:
-        """Return the program for other targets; what is made for the first of them is kept."""
+        """Return the program for other targets; results for an unchanged first target are kept."""
         options = replace(self.options, targets=targets)
         if options.target != self.options.target:
             return Compilation(self.original, options)
@@ -140,14 +140,14 @@ class Compilation:
         return other
 
     def planned_as(self, plans: Plans, **made: Any) -> Compilation:
-        """Return the program with other plans of its segments, and what they make."""
+        """Return the program with other plans of its segments, and the results of later stages."""
         known = {"local": self.local, "fusion": self.fusion, "segmented": self.segmented}
         other = Compilation(self.original, self.options, **known, plans=plans, **made)
         other.timings = self.timings
         return other
 
     def other_plans(self, number: int) -> Iterator[KernelPlan]:
-        """Return further plans of a segment, for when the compiler spills registers."""
+        """Return alternative plans of a segment, for when the compiler spills registers."""
         from fusec import target
         from fusec.schedule.segments import plans_for_fewer
 
@@ -168,16 +168,15 @@ STAGES: tuple[Stage[Any], ...] = (
     Compilation.local, Compilation.fusion, Compilation.segmented, Compilation.plans,
     Compilation.sources, Compilation.posts, Compilation.host,
 )  # fmt: skip
-"""The stages that every program goes through, in order; then its kernels are built."""
+"""The stages of every program, in order; its kernels are built after them."""
 
 
 @dataclass(frozen=True)
 class Package:
     """A fusion's programs, with machine code by (kernel, target).
 
-    Each is for targets and sizes of its own; where several can run, see `at`. targets: of all
-    programs, as they were asked for. edited: the kernels of a compiled folder whose text somebody
-    changed.
+    Each has its own targets and sizes; if several can run, see `at`. targets: of all programs, as
+    requested. edited: the kernels of a compiled folder with user-edited source.
     """
 
     programs: tuple[Compilation, ...]
@@ -197,12 +196,12 @@ class Package:
         return {key: a for key, a in found if key[0] in own and key[1] in program.targets}
 
     def sizes_of(self, program: Compilation) -> dict[str, int]:
-        """Return the sizes that one of the programs was planned for, where the first has others."""
+        """Return the sizes for which a program was planned, where they differ from the first's."""
         first = self.program.local.hints
         return {n: s for n, s in program.local.hints.items() if s != first[n]}
 
     def at(self, target: str, sizes: Mapping[str, int]) -> Compilation:
-        """Return the program that runs at some sizes; FusecError says which are covered."""
+        """Return the program that runs at some sizes; FusecError lists the supported ones."""
         from fusec.hostir.coverage import fitting
 
         found = [p for p in self.programs if target in p.targets]
@@ -214,10 +213,10 @@ class Package:
 
 
 def choose(caller: str, named: Mapping[str, T], part: str | None) -> T:
-    """Return what `part` names of several fusions, or the only one; FusecError where it does not.
+    """Return the fusion named by `part`, or the only one; FusecError if unknown or ambiguous.
 
-    part: a fusion's name, or of a phase of a joint graph the phase's. caller: the function that is
-    asked, as errors say it.
+    part: a fusion's name, or for a phase of a joint graph the phase's. caller: the calling
+    function, as named in errors.
     """
     if part is None and len(named) == 1:
         return next(iter(named.values()))
@@ -240,25 +239,25 @@ def plan(fusion: Fusion, options: CompileOptions) -> Compilation:
 
 
 def recalled(fusion: Fusion, options: CompileOptions) -> Compilation:
-    """Return a fusion's program with what an earlier process planned, if that is kept."""
+    """Return a fusion's program with the plan of an earlier process, if it is cached."""
     from fusec.plan_cache.store import recall
 
     return Compilation(fusion, options, **recall(fusion, options))
 
 
 def keep(program: Compilation, compiler: str = "") -> None:
-    """Keep what a program was planned as for later processes, where that can be.
+    """Cache the plan of a program for later processes, where possible.
 
     compiler: as for `fusec.plan_cache.key.key_of`.
     """
     if "schedulers" in program.made:
-        return  # it comes from there
+        return  # it was read from there
     from fusec.plan_cache.records import Planned, Stages, kernels_of
     from fusec.plan_cache.store import keep
 
     fusion, posts, host = program.original, program.posts, program.made.get("host")
     if program.evaluated or posts.checks:
-        return  # segments, and lines of the file, are no records
+        return  # segments, and source locations, have no records
     stages = None
     if host is not None:
         kernels = kernels_of(program.sources)
@@ -270,9 +269,9 @@ def keep(program: Compilation, compiler: str = "") -> None:
 def build(
     program: Compilation, progress: Progress | None = None, make: Build | None = None
 ) -> Package:
-    """Return a program with its kernels built for all of its targets, by `make` if one is given.
+    """Return a program with its kernels built for all of its targets, by `make` if it is given.
 
-    Where the compiler spills registers, it may be with other plans.
+    If the compiler spills registers, other plans may replace its plans.
     """
     from fusec.run.spills import build_plans
 
@@ -288,7 +287,7 @@ def build(
 
 
 def _compiler() -> str:
-    """Return which compiler decides what spills, and how it is called; empty without one."""
+    """Return the name and version of the compiler that determines spills; empty without one."""
     from fusec.run.binary.version import compiler_version
 
     try:
@@ -302,7 +301,7 @@ def _flags() -> tuple[str, ...]:
 
 
 def _kernels_of(options: CompileOptions, progress: Progress | None) -> Build:
-    """Return what builds kernels for the targets of some options."""
+    """Return a function that builds kernels for the targets of some options."""
     from fusec.run.build import build as build_kernels
     from fusec.run.cache import Cache
 
@@ -318,7 +317,7 @@ def compile_fusion(
 ) -> Package:
     """Return a fusion compiled for the first target of the options.
 
-    An earlier process may have planned it: then its kernels are built, or loaded, as they were.
+    If an earlier process planned it, its cached plan is used, and its kernels are built or loaded.
     """
     from fusec.plan_cache.store import recall
     from fusec.run.build import Source
@@ -340,7 +339,7 @@ def compile_fusion(
 def compile_targets(program: Compilation, progress: Progress | None = None) -> Package:
     """Return a program compiled for every target; targets whose plans agree share one.
 
-    A plan is made for a target: what is chosen for one may use instructions that another lacks.
+    Plans are target-specific: they may use instructions that another target lacks.
     """
     shared = _shared_targets(program)
     built = [build(each, progress) for each in shared]
@@ -349,9 +348,9 @@ def compile_targets(program: Compilation, progress: Progress | None = None) -> P
 
 
 def plan_targets(program: Compilation) -> Package:
-    """Return a program planned for every target, with nothing built.
+    """Return a program planned for every target, without building.
 
-    What is built may be another plan, where the compiler spills registers.
+    A build may use other plans, where the compiler spills registers.
     """
     return Package(tuple(_shared_targets(program)), {}, program.targets)
 
@@ -393,7 +392,7 @@ def reference(
 
 
 def model_of(host: HostProgram | None, sizes: Mapping[str, int]) -> Model:
-    """Return what is expected of a program's results: its sums' orders, its approximations."""
+    """Return the error model of a program: summation orders and approximations."""
     from fusec.reference.errors.nodes import Model
 
     return (
@@ -426,7 +425,7 @@ def measure(device: Device, package: Package, target: str, repeats: int) -> Timi
 
 
 def for_device(options: CompileOptions, facts: DeviceFacts) -> CompileOptions:
-    """Return the options with the target of the GPU at hand, where none was chosen.
+    """Return the options with the target of the local GPU, if none was given.
 
     A GPU without a target of its own runs the machine code of an earlier one of its generation.
     """

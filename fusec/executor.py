@@ -1,6 +1,6 @@
-"""Who runs a fusion where a plain program calls `fd.execute`: given by the package's root.
+"""The implementation of `fd.execute` for plain Python programs, injected by the root package.
 
-A front end stands below the stages that run what it reads, and imports none of them.
+A front end is a layer below the stages that run its fusions, and imports none of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
 
 Execute = Callable[["Fusion", Sequence[Any]], list[Any]]
-"""Returns one array per output for one array per input, of NumPy."""
+"""Returns one NumPy array per output for one per input."""
 
 
 class Called(Protocol):
@@ -23,7 +23,7 @@ class Called(Protocol):
         ...
 
     def again(self, *arguments: Any) -> Any:
-        """Return the same for arguments that look as the last ones did, else NotImplemented."""
+        """Return the same for arguments that match the last ones, else NotImplemented."""
         ...
 
 
@@ -31,39 +31,41 @@ ProgramOf = Callable[["Fusion"], Called]
 """Returns the program of a fusion, the same one for the same fusion."""
 
 Describe = Callable[["Fusion", str], str]
-"""Returns what a fusion is compiled to: `cuda`, its kernels, `segments`, nvFuser's dump, or the
-names of `schedulers`."""
+"""Returns the compilation of a fusion as text.
+
+`cuda`: its kernels, `segments`: nvFuser's dump, or the names of `schedulers`.
+"""
 
 
 class Ranks(Protocol):
-    """Which rank this process is, of all and of those of its host."""
+    """The rank of this process, among all and among those of its host."""
 
     @property
     def rank(self) -> int:
-        """Return the number of the rank, from 0 on."""
+        """Return the index of the rank, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """Return how many ranks there are."""
+        """Return the number of ranks."""
         ...
 
     @property
     def local_rank(self) -> int:
-        """Return the number among the ranks of its host."""
+        """Return the index among the ranks of its host."""
         ...
 
     @property
     def local_size(self) -> int:
-        """Return how many ranks the host has; 0 where nobody tells."""
+        """Return the number of ranks on the host; 0 where it is unknown."""
         ...
 
 
 RanksOf = Callable[[], Ranks]
-"""Returns the ranks that the process was started among."""
+"""Returns the ranks of the process's run."""
 
 Barrier = Callable[[], None]
-"""Waits until all ranks are there."""
+"""Waits for all ranks."""
 
 _given: list[Execute] = []
 _program: list[ProgramOf] = []
@@ -75,7 +77,7 @@ _barrier: list[Barrier] = []
 def give(
     execute: Execute, program: ProgramOf, describe: Describe, ranks: RanksOf, barrier: Barrier
 ) -> None:
-    """Let `execute` and programs run fusions, `describe` print them, and `ranks` say who runs."""
+    """Inject the functions that run fusions, make programs, print them, and return the ranks."""
     _given[:] = [execute]
     _program[:] = [program]
     _describe[:] = [describe]
@@ -94,15 +96,15 @@ def program(fusion: Fusion) -> Called:
 
 
 def describe(fusion: Fusion, what: str) -> str:
-    """Return what a fusion is compiled to, as text, or as a `page` for notebooks."""
+    """Return the compilation of a fusion as text, or as a `page` for notebooks."""
     return _describe[0](fusion, what)
 
 
 def ranks() -> Ranks:
-    """Return the ranks that this process was started among: one where nobody has said more."""
+    """Return the ranks of the process's run; a single one by default."""
     return _ranks[0]()
 
 
 def barrier() -> None:
-    """Wait until all ranks are there."""
+    """Wait for all ranks."""
     _barrier[0]()

@@ -1,4 +1,4 @@
-"""Fusions of a file, named apart, at the sizes that are wanted."""
+"""The fusions of a file, with distinct names, at the requested sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
-    """Return what a file defines, named apart, at the sizes and with the schedules of the options.
+    """Return the fusions of a file, with distinct names, and the sizes and schedules of options.
 
     One fusion for YAML, each definition of a script.
     """
@@ -36,7 +36,7 @@ def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
 
 
 def reading(path: str) -> AbstractContextManager[object]:
-    """Tell that a file is read; not of a script, which may print meanwhile."""
+    """Report that a file is being read, except for a script, which may print itself."""
     return nullcontext() if path.endswith(".py") else activity(f"read {path}")
 
 
@@ -85,7 +85,7 @@ def _fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
 
 
 def _model_fusions(files: Sequence[Path], sizes: Mapping[str, int]) -> list[Fusion]:
-    """Return the fusions of a model, each with the sizes that it has dims for."""
+    """Return the fusions of a model, each with those of the sizes that it has dims for."""
     from fusec.parse import read_file
 
     if not sizes or len(files) == 1:
@@ -102,14 +102,14 @@ def _model_fusions(files: Sequence[Path], sizes: Mapping[str, int]) -> list[Fusi
 
 
 class Names:
-    """Fusions by name: a script names all of its definitions after itself, folders must differ."""
+    """Fusions by name: all definitions of a script are named after it, folders must differ."""
 
     def __init__(self) -> None:
         """Start without any."""
         self._taken: dict[str, Fusion] = {}
 
     def unique(self, fusion: Fusion) -> Fusion:
-        """Return the fusion as `name`, `name_2`, ...; one that is the same keeps its name."""
+        """Return the fusion as `name`, `name_2`, ...; an identical one keeps its name."""
         name, number, plain = fusion.name, 1, _without_defaults(fusion)
         while name in self._taken and self._taken[name] != plain:
             number += 1
@@ -119,14 +119,14 @@ class Names:
 
 
 def _without_defaults(fusion: Fusion) -> Fusion:
-    """Return the fusion with nothing in it of what one execution binds."""
+    """Return the fusion without anything that one execution binds."""
     dims = tuple(replace(d, default=1, multiple_of=1) for d in fusion.dims)
     inputs = tuple(replace(i, default=None) for i in fusion.inputs)
     return replace(fusion, dims=dims, inputs=inputs)
 
 
 def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
-    """Return the fusion with other default sizes; FusecError where they cannot be."""
+    """Return the fusion with other default sizes; FusecError for invalid ones."""
     if not sizes:
         return fusion
     from fusec.ops.limits import check_sizes
@@ -140,7 +140,7 @@ def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
 
 
 def _with_mesh_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> tuple[Fusion, Mapping[str, int]]:
-    """Return (the fusion over a mesh with other sizes of axes, the sizes that are of its dims)."""
+    """Return (the fusion over a mesh with other axis sizes, the remaining sizes of its dims)."""
     axes = set[str]() if fusion.mesh is None else {n for n, _ in fusion.mesh.axes if n in sizes}
     axes -= {d.name for d in fusion.dims}
     if not axes:
@@ -152,7 +152,7 @@ def _with_mesh_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> tuple[Fusion, 
 def with_mesh(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
     """Return the fusion over a mesh with other sizes of some axes.
 
-    FusecError where these do not divide what is divided along them.
+    FusecError where these do not divide the dims sharded along them.
     """
     from fusec.ir.dim import dim
     from fusec.ir.divided import check_shardings
@@ -176,7 +176,7 @@ def with_mesh(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
 
 
 def variant(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
-    """Return the fusion for other sizes in the same folder: its kernels have names of their own."""
+    """Return the fusion for other sizes in the same folder, with distinct kernel names."""
     if not sizes:
         return fusion
     tail = "_".join(f"{name.replace('.', '_')}{size}" for name, size in sizes.items())
@@ -184,9 +184,9 @@ def variant(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
 
 
 def with_planned_strides(fusion: Fusion) -> Fusion:
-    """Return the fusion with the run-time strides that random inputs will have as their defaults.
+    """Return the fusion with the run-time strides of random inputs as its defaults.
 
-    Kernels that put strides in are then built for the inputs that `fusec run` makes.
+    Kernels specialized for strides are then built for the inputs that `fusec run` generates.
     """
     if not any(name.partition(".")[2] for name in fusion.hints):
         return fusion

@@ -1,7 +1,7 @@
-"""The program's random generator: a seed, and an offset that every call moves on.
+"""The program's random number generator: a seed, and an offset that every call advances.
 
-Draws without a seed of their own read both from memory: `rng_seed` and `rng_offset`, two inputs
-that no caller gives. The n-th such draw of a fusion adds n to the offset.
+Random operations without a seed of their own read both from memory: `rng_seed` and `rng_offset`,
+two inputs that callers do not pass. The n-th such operation of a fusion adds n to the offset.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from threading import Lock
 from typing import Any
 
 DRAWS_PER_CALL = 1 << 16
-"""Offsets that belong to one call. A fusion may draw as often, and a program call 2^48 times."""
+"""Offsets per call: the maximum random operations in a fusion; a program has 2^48 calls."""
 PARTS = ("seed", "offset")
-"""What the state of a generator is: two inputs of a fusion that no caller gives."""
+"""The state of a generator: two inputs of a fusion that callers do not pass."""
 _WORD = (1 << 64) - 1
 
 
@@ -25,7 +25,7 @@ class Generator:
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> None:
-        """Start again at offset 0 with another seed, of which 64 bits count."""
+        """Restart at offset 0 with another seed, reduced to 64 bits."""
         with self._lock:
             self._seed, self._offset = int(seed) & _WORD, 0
 
@@ -38,19 +38,19 @@ class Generator:
 
 
 default_generator = Generator()
-"""What `fd.execute` draws from, unless PyTorch's own generator is there."""
+"""The generator that `fd.execute` uses, unless PyTorch's own generator exists."""
 
 
 def manual_seed(seed: int) -> None:
     """Seed the generator of this process; equal seeds give equal random numbers.
 
-    seed: an integer, of which the low 64 bits are used.
+    seed: an integer; its low 64 bits are used.
     """
     default_generator.manual_seed(seed)
 
 
 def next_torch_pair(generator: Any) -> tuple[int, int]:
-    """Return seed and offset from a generator of PyTorch for a GPU, which moves on."""
+    """Return seed and offset from a PyTorch generator of a GPU, and advance it."""
     offset = generator.get_offset()
     generator.set_offset(offset + DRAWS_PER_CALL)
     return generator.initial_seed(), offset

@@ -1,4 +1,4 @@
-"""What each stage does, from a fusion as it was given to what the host runs, in order."""
+"""The implementation of each stage, from a fusion as given to the host program, in order."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
 
 LOOP_SAVES = 0.03
-"""Part of the time of one exchange that a loop must be predicted to save: predictions err."""
+"""Fraction of a collective's time that a loop must be predicted to save: predictions err."""
 ROWS_SAVE = 0.07
-"""The same of a sum and the kernel that reads it: of one row they take 26 % less than predicted."""
+"""The same for a fused all-reduce and reader: for one row they take 26 % less than predicted."""
 FRAMES_PER_NODE = 20
-"""Calls inside one another, at most, for each operation of a chain that is followed."""
+"""Maximum depth of calls for each operation of a chain."""
 
 
 def _allow_depth(fusion: Fusion) -> None:
-    """Let values be followed through as many operations as the fusion has."""
+    """Raise the recursion limit to follow chains of as many operations as the fusion has."""
     wanted = 1000 + FRAMES_PER_NODE * len(fusion.nodes)
     sys.setrecursionlimit(max(sys.getrecursionlimit(), min(wanted, 200_000)))
 
 
 def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
-    """Return what one rank runs of a fusion; the fusion itself where nothing is divided."""
+    """Return the per-rank fusion; the fusion itself where nothing is sharded."""
     return division(fusion, options).local
 
 
 @dataclass(frozen=True)
 class Division:
-    """What one rank runs of a fusion, and what was decided of its loops, if anything.
+    """The per-rank fusion, and the decisions about its loops, if any.
 
-    divided: None where nothing is divided. decisions: of its loops, and of sums over ranks.
+    divided: None where nothing is sharded. decisions: about its loops, and sums over ranks.
     """
 
     local: Fusion
@@ -64,7 +64,7 @@ class Division:
 
     @property
     def partition(self) -> Partition:
-        """Return how the fusion is divided."""
+        """Return how the fusion is partitioned."""
         from fusec.shard.partition import partitioned
 
         return self.divided or partitioned(self.local)
@@ -74,11 +74,11 @@ _divisions = IdentityCache[Division]()
 
 
 def division(fusion: Fusion, options: CompileOptions) -> Division:
-    """Return what one rank runs of a fusion: with loops that pass slices around, or without.
+    """Return the per-rank fusion: with ring loops, or without.
 
-    The cost model chooses whether sums over ranks are divided as what reads them is. Where loops
-    that pass slices around are all that the file asks for, it also chooses among them, loops that
-    take pieces of each rank's part, and one exchange of the whole.
+    The cost model selects whether sums over ranks are reduce-scattered as their readers are
+    sharded. If the file requires no loops other than ring loops, the cost model also selects among
+    them, loops over pieces of each rank's part, and one collective over the whole.
     """
     if not fusion.shardings:
         return Division(fusion)
@@ -94,15 +94,15 @@ def _division(fusion: Fusion, options: CompileOptions) -> Division:
 def _with_scattered_sums(
     fusion: Fusion, options: CompileOptions
 ) -> tuple[Fusion, tuple[Decision, ...]]:
-    """Return the fusion with sums over ranks divided as their readers are, where that is cheaper.
+    """Return the fusion with sums over ranks sharded like their readers, if predicted faster.
 
-    Inputs, outputs and sizes of what a rank runs stay the same.
+    Inputs, outputs and sizes of the per-rank fusion stay the same.
     """
     from fusec.segment.segmented import Decision
     from fusec.shard.partition import partitioned
     from fusec.shard.propagate import with_readers_shardings
 
-    named = fusion.pins or fusion.schedules or fusion.phases  # by values of one division
+    named = fusion.pins or fusion.schedules or fusion.phases  # they name values of one partition
     if named or SCATTERED_SUMS in left_out(options)[2]:
         return fusion, ()
     _allow_depth(fusion)
@@ -114,7 +114,7 @@ def _with_scattered_sums(
     try:
         other = partitioned(scattered)
     except FusecError:
-        return fusion, ()  # extents that ranks do not divide
+        return fusion, ()  # extents that the ranks do not divide
     if plain.fusion.dims != other.fusion.dims:
         return fusion, ()  # its sizes would have to be other multiples
     before, after = (_timed(each, options)[0] for each in (plain, other))
@@ -128,7 +128,7 @@ def _with_scattered_sums(
 
 
 def _with_scattered_outputs(fusion: Fusion, plain: Division, options: CompileOptions) -> Division:
-    """Return a division whose outputs that are sums over ranks are sent as they are computed.
+    """Return a division that sends outputs which are sums over ranks as they are computed.
 
     Each rank adds its rows, and all gather them, where that is predicted to be faster.
     """
@@ -156,7 +156,7 @@ def _with_scattered_outputs(fusion: Fusion, plain: Division, options: CompileOpt
 
 
 def _timed(divided: Partition, options: CompileOptions) -> tuple[float, SegmentedFusion]:
-    """Return (the predicted seconds of a call, its segments) of what one rank runs."""
+    """Return (the predicted seconds of a call, its segments) of a per-rank fusion."""
     from fusec import target
     from fusec.hostir.overlap import program_time
 
@@ -205,9 +205,9 @@ def _looped(fusion: Fusion, options: CompileOptions) -> Division:
 
 
 def _most_pieces(local: Fusion, slices: int, streams: int) -> int:
-    """Return into how many pieces a loop around ranks may divide each of its slices.
+    """Return the maximum number of pieces into which a ring loop may divide each slice.
 
-    Those that send pieces to several ranks were slower on all of five shapes, which the cost model
+    Loops that send pieces to several ranks were slower on all of five shapes, which the cost model
     does not explain (decision 175).
     """
     from fusec.ops.communication import RECEIVE_SLICE
@@ -238,10 +238,10 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
 
 
 def verify(fusion: Fusion) -> None:
-    """Raise InternalError where passes have left a fusion that is not well formed."""
+    """Raise InternalError where passes produced a fusion that is not well formed."""
     from fusec.ir.verify import verify
 
-    verify(replace(fusion, pins=(), schedules=()))  # what these name may be gone
+    verify(replace(fusion, pins=(), schedules=()))  # the values that these name may be gone
 
 
 def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
@@ -252,10 +252,10 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
 
 @contextmanager
 def no_collection() -> Generator[None]:
-    """Let Python not look for reference cycles in the block, unless others say so.
+    """Disable Python's cyclic garbage collector in the block.
 
-    A search makes millions of trees that die by themselves, and keeps many: going through these
-    again and again takes a sixth of its time, and finds a few megabytes.
+    A search creates millions of trees that reference counting frees, and keeps many: scanning the
+    latter repeatedly takes a sixth of its time, and frees a few megabytes.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -319,7 +319,7 @@ def _segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
 
 
 def groups(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
-    """Return the groups of an optimised fusion inside of which segments stand, of kind `none`.
+    """Return the groups of an optimised fusion that segments never span, of kind `none`.
 
     FusecError where nothing makes groups.
     """
@@ -341,12 +341,12 @@ def _should_merge(options: CompileOptions) -> ShouldMerge | None:
 
 
 def _never(_first: Fusion, _second: Fusion) -> bool:
-    """Return that two groups stay two."""
+    """Return False: never merge two groups."""
     return False
 
 
 def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
-    """Return each segment's kernel plan, whose kernels take whatever they might read."""
+    """Return each segment's kernel plan, whose kernels have all parameters they might read."""
     from fusec import target
     from fusec.ops.communication import FAMILY
     from fusec.schedule.segments import plan_segment
@@ -379,7 +379,7 @@ def lower(
     options: CompileOptions,
     observer: Any = None,
 ) -> HostProgram:
-    """Return what the host does, after the passes over it: which segments run, on which memory."""
+    """Return the host program after its passes: the segments that run, and their memory."""
     from fusec import target
     from fusec.hostir.lower import lower
     from fusec.hostir.passes import run_pipeline
@@ -396,7 +396,7 @@ def lower(
 
 
 def check(program: HostProgram) -> None:
-    """Raise FusecError where passes have left a host program that cannot run."""
+    """Raise FusecError where passes produced a host program that cannot run."""
     from fusec.hostir.program import check_program
 
     check_program(program)
@@ -409,7 +409,7 @@ def expand(
     sources: Sources,
     options: CompileOptions,
 ) -> HostProgram:
-    """Return the program with the launches of its segments, which pass what the texts read."""
+    """Return the program with the launches of its segments, passing what the sources read."""
     from fusec.hostir.expand import expand
 
     printed = zip(plans, sources, strict=True)

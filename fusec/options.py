@@ -10,7 +10,7 @@ from typing import Any
 from fusec.dataclasses import dataclass, field
 
 ShouldMerge = Callable[[Any, Any], bool]
-"""Called with the Fusions of two neighbouring groups: whether these become one group."""
+"""Called with two neighbouring groups as Fusions: whether to merge them into one group."""
 
 DEFAULT_TARGET = "sm_90a"
 
@@ -64,13 +64,13 @@ DUMP_KINDS = {
 """What can be dumped, by option name."""
 
 HOST_SCHEDULER = "host"
-"""The scheduler of segments without kernels; only a file selects it."""
+"""The scheduler of segments without kernels; it can only be selected by a file."""
 SCHEDULERS = (
     "no_op", "matmul", "attention", "attention_decode", "attention_backward", "pointwise",
     "concat", "transpose", "reduction", "inner_persistent", "outer_persistent", "scan", "sort",
     "scatter", "inner_outer_persistent", HOST_SCHEDULER,
 )  # fmt: skip
-"""The names that a file may pin a segment to; `fusec.schedule.registry` has what they name."""
+"""Scheduler names that a file may pin a segment to; see `fusec.schedule.registry`."""
 
 DUMP_STYLES = ("2024", "head", "json", "dot", "mermaid")
 ASKED = {
@@ -78,35 +78,35 @@ ASKED = {
     "reuse_in_place": "writes results in place of tensors that are read for the last time",
     "keep_schedulers": "moves values between segments only where each keeps its scheduler",
 }
-"""Passes and modes that run only where they are asked for: no GPU has measured what they gain."""
+"""Passes and modes that are opt-in: their benefit has not been measured on a GPU."""
 
 PEER_READS = "peer_reads"
-"""The name of what is done instead of an all-reduce where it is cheaper; also of --without."""
+"""A name for --without: peer reads, which replace an all-reduce where predicted faster."""
 LOOPS_BY_COST = "loops_by_cost"
-"""That loops which pass slices around ranks are run only where that is cheaper; of --without."""
+"""A name for --without: ring loops only where the cost model predicts a gain."""
 PUSHED_ROWS = "pushed_rows"
-"""That row kernels add their rows over ranks themselves, where that is cheaper; of --without."""
+"""A name for --without: all-reduces fused into row kernels, where predicted faster."""
 SCATTERED_SUMS = "scattered_sums"
-"""That sums over ranks are divided as their readers are, where that is cheaper; of --without."""
+"""A name for --without: sums over ranks sharded like their readers, where predicted faster."""
 TWO_PASS = "two_pass"
-"""Variances as two passes over rows on chip, instead of Welford's algorithm; of --without."""
+"""A name for --without: variances in two passes over on-chip rows, not Welford's algorithm."""
 ONLINE = "online"
-"""Sums of exponentials in one pass with their maximum, instead of two passes; of --without."""
+"""A name for --without: sums of exponentials in one pass with their maximum (online softmax)."""
 PLAN_DEFINITIONS = (TWO_PASS, ONLINE)
-"""The alternative definitions that plans use, where fusions keep the nodes."""
+"""Alternative definitions that plans use, without changing the nodes of the fusion."""
 REDEFINITIONS = ("after", "before", "never")
 MOST_STREAMS = 64
-"""Streams that iterations of a loop may rotate over."""
+"""Maximum number of streams for the iterations of a loop."""
 MOST_CHUNKS = 64
-"""Chunks that sums over ranks may be divided into."""
+"""Maximum number of chunks of a sum over ranks."""
 
 
 DEBUG_FLAGS = ("-DFUSEC_DEBUG",)
-"""What kernels are built with where FUSEC_DEBUG is set."""
+"""Compiler flags of kernels where FUSEC_DEBUG is set."""
 
 
 REFERENCES = ("numpy", "cupy")
-"""What may evaluate the reference: NumPy, or CuPy on a GPU."""
+"""Implementations of the reference: NumPy, or CuPy on a GPU."""
 
 
 def environment(name: str) -> str | None:
@@ -117,23 +117,24 @@ def environment(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What a compilation depends on besides the fusion.
+    """Everything that a compilation depends on in addition to the fusion.
 
-    targets: architectures to build for, each with plans of its own; targets_given: whether the user
-    chose them. without: passes left out; with_: those of ASKED that run; stop_after: the last pass
-    to run. jobs: parallel builds; sizes: default sizes that the user replaces; buckets: of a dim
-    all sizes to build for, where there are several. check_bounds: whether kernels check indices
-    that are data. redefine: when schedulers are asked for other definitions of segments: `after`
-    these were accepted, `before` there are any, or `never`. rates: a folder of target files that
-    are used instead of those of FUSEC_TARGETS. schedule: a file that adds to the fusion's
-    `schedules:`. precise: whether arithmetic before a rounding to a half type is what it is
-    elsewhere, not cheaper. untuned: price alone chooses schedules; tuned: a folder of measured ones
-    instead of the user's and those shipped. overlap: whether kernels start beside the end of those
-    before them. streams: on which the iterations of a loop run in turn. sum_chunks: into how many
-    chunks sums over ranks are divided, which are added in order; 0: exchanges add. should_merge:
-    whether two neighbouring groups of operations become one; segments stand inside of groups.
-    segments: values that stay in one segment each, by the segment's name. as_written: whether every
-    operation is a segment by itself, no pass changes anything, and no memory is taken back.
+    targets: architectures to build for, each with its own plans; targets_given: whether the user
+    specified them. without: disabled passes; with_: those of ASKED to enable; stop_after: the last
+    pass to run. jobs: parallel builds; sizes: default sizes that the user overrides; buckets: all
+    sizes of a dim to build for, where there are several. check_bounds: whether kernels check
+    indices that are data. redefine: when schedulers consider alternative definitions of segments:
+    `after` others were accepted, `before` any, or `never`. rates: a folder of target files that
+    replaces FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise:
+    whether arithmetic before a rounding to a 16-bit float is the same as elsewhere, not
+    approximated. untuned: schedules are selected by the cost model only; tuned: a folder of
+    measured ones instead of the user's and the shipped ones. overlap: whether kernels overlap with
+    the previous kernel (programmatic dependent launch). streams: on which the iterations of a loop
+    run round-robin. sum_chunks: the number of chunks of sums over ranks, which are added in order;
+    0: collectives add. should_merge: whether to merge two neighbouring groups of operations;
+    segments never span groups. segments: values that stay in one segment each, by the segment's
+    name. as_written: whether every operation is its own segment, no pass changes anything, and no
+    memory is freed.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -161,5 +162,5 @@ class CompileOptions:
 
     @property
     def target(self) -> str:
-        """Return the first target: what one plan is made for."""
+        """Return the first target, which a single plan is made for."""
         return self.targets[0]

@@ -1,4 +1,4 @@
-"""Run a program on one rank, by itself or among others, without a GPU."""
+"""Runs a program on one rank, alone or with others, without a GPU."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def run_rank(
     draw: Random | None = None,
     observe: Observe | None = None,
 ) -> dict[str, Array]:
-    """Return the outputs of one rank, whose own inputs are given; segments by the reference.
+    """Return the outputs of one rank, given its inputs; segments run by the reference.
 
-    draw: chooses among the orders that streams allow. observe: is told of each step.
+    `draw`: selects random orders that streams allow. observe: is called for each step.
     """
     from fusec.run.distributed.exchange import Member
     from fusec.run.inputs import bind_sizes
@@ -48,21 +48,21 @@ def run_rank(
 
 
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
-    """Return this rank's outputs for a plain Python program on several ranks, by the reference.
+    """Return this rank's outputs of a plain Python program on several ranks, by the reference.
 
-    Each gives its parts of inputs, and comes here for the same fusions in the same order.
+    Each rank passes its parts of inputs, and calls it for the same fusions in the same order.
     """
     from fusec.driver import Compilation
     from fusec.options import CompileOptions
 
-    whole = replace(fusion, phases=())  # all inputs are given at once
+    whole = replace(fusion, phases=())  # all inputs are passed at once
     inputs = {i.value.name: a for i, a in zip(whole.inputs, arrays, strict=True)}
     results = called(Compilation(whole, CompileOptions()), inputs)
     return [results[o.value.name] for o in whole.outputs]
 
 
 def called(program: Compilation, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the outputs of this process's rank, whose own inputs are given, by the reference."""
+    """Return the outputs of this process's rank, given its inputs, by the reference."""
     from fusec.run.distributed.process import check_ranks, links
     from fusec.run.distributed.ranks import from_environment
     from fusec.run.transports.host import HostTransport

@@ -1,1 +1,1 @@
-"""Benchmarks: contenders on the same buffers, one timer, the limit of the memory beside them."""
+"""Benchmarks: contenders on the same buffers with one timer, compared with the memory roofline."""

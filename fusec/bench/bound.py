@@ -1,4 +1,4 @@
-"""Built work on given inputs: issued as often as one likes, on the same buffers."""
+"""Built work bound to inputs: issued repeatedly on the same buffers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.run.execute import Executable
 
 
 class BoundWork:
-    """A work's launch record with memory for its outputs; `issue` launches, and does not wait."""
+    """The launch record of some work, with memory for outputs; `issue` launches without waiting."""
 
     def __init__(self, device: Device, work: Work, inputs: Inputs) -> None:
         """Load the kernels and allocate the outputs."""
@@ -41,7 +41,7 @@ class BoundWork:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self.device.synchronise()
         for address in self._own:
             self.device.free(address)
@@ -59,7 +59,7 @@ class BoundWork:
 
     @property
     def outputs(self) -> dict[str, Tensor]:
-        """Return the outputs; those that are written into an input lie there."""
+        """Return the outputs; those written in place are in the memory of their input."""
         found: dict[str, Tensor] = {}
         for result in self._record.memory.results:
             address = self._slots[result.slot] + result.offset * result.dtype.size

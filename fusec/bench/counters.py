@@ -1,4 +1,4 @@
-"""Bytes of memory as the profiler counts them, beside those that plans predict."""
+"""Memory traffic measured by the profiler, compared with the plans' predictions."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ READ, WRITTEN, STORED = (
     "dram__bytes_write.sum",
     "lts__t_sectors_srcunit_tex_op_write.sum",
 )
-"""Bytes read from memory and written to it while a kernel runs; sectors that SMs write into L2,
-which reach memory now or later."""
+"""DRAM bytes read and written while a kernel runs; sectors that SMs write into L2.
+
+The latter reach DRAM during the kernel or later.
+"""
 SECTOR = 32
 FINDING = 0.05
-"""The part by which bytes may differ from the prediction before that is a finding."""
+"""Relative difference from the predicted bytes above which it is reported as a finding."""
 SMALL = 1 << 20
-"""Bytes below which a difference says nothing: constants, code and parameters are read, too."""
+"""Differences below this many bytes are ignored: constants, code and parameters are read, too."""
 UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": SECTOR}
 
 
 @dataclass(frozen=True)
 class Counted:
-    """The bytes of a kernel: read from memory, written to memory while it ran, written into L2."""
+    """The bytes of a kernel: read from DRAM, written to DRAM while it ran, written into L2."""
 
     read: int
     written: int
@@ -41,7 +43,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class CountedSegment:
-    """A segment's bytes, counted and predicted; kernels: how many launches it is."""
+    """A segment's bytes, measured and predicted; kernels: its number of launches."""
 
     segment: Segment
     counted: Counted
@@ -49,13 +51,13 @@ class CountedSegment:
 
     @property
     def difference(self) -> float:
-        """Return by which part of the prediction more bytes are counted; written ones in L2."""
+        """Return the relative excess of measured over predicted bytes; writes counted in L2."""
         predicted = self.segment.read_bytes + self.segment.written_bytes
         return (self.counted.read + self.counted.stored - predicted) / max(predicted, 1)
 
     @property
     def is_finding(self) -> bool:
-        """Return whether counted and predicted bytes are further apart than they may be."""
+        """Return whether measured and predicted bytes differ by more than the tolerance."""
         predicted = self.segment.read_bytes + self.segment.written_bytes
         return abs(self.difference) > FINDING and abs(self.difference) * predicted > SMALL
 
@@ -63,7 +65,7 @@ class CountedSegment:
 def profile(arguments: Sequence[str]) -> list[tuple[str, Counted]]:
     """Run `fusec` with some arguments under Nsight Compute; return (kernel, bytes) by launch.
 
-    Each kernel begins with cold caches. Unsupported where the profiler is missing or not permitted.
+    Each kernel starts with cold caches. Unsupported where the profiler is missing or not permitted.
     """
     metrics = ",".join((READ, WRITTEN, STORED))
     options = ["--csv", "--print-units", "base", "--cache-control", "all", "--metrics", metrics]
@@ -121,10 +123,10 @@ def read_csv(text: str) -> list[tuple[str, Counted]]:
 
 
 def compare_traffic(work: Work, launches: Sequence[tuple[str, Counted]]) -> list[CountedSegment]:
-    """Return each segment with what its kernels were counted to move.
+    """Return each segment with the measured bytes of its kernels.
 
-    launches: of whole runs of the program, in order: by it the launches of a kernel that several
-    segments have are those of one after the other.
+    launches: of whole runs of the program, in order; the launches of a kernel shared by several
+    segments are assigned to them in that order.
     """
     owners = defaultdict[str, list[str]](list)
     for launch in work.host.launches:

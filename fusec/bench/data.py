@@ -20,7 +20,7 @@ NONE: Mapping[str, Array] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor in memory of the device; strides in elements."""
+    """A tensor in device memory; strides in elements."""
 
     address: int
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Return how many bytes of memory it reaches over."""
+        """Return how many bytes of memory it spans."""
         return span(self.shape, self.strides) * self.dtype.size
 
     def download(self, device: Device) -> Array:
@@ -41,8 +41,8 @@ class Tensor:
 class Inputs:
     """The inputs of a fusion at some sizes: tensors on the device, and numbers.
 
-    Random as `fusec run` draws them, but a block of each is drawn and repeated. given: the elements
-    of some, by name. `fill` writes them anew.
+    Random as in `fusec run`, except that a random block is generated for each and repeated. given:
+    the elements of some inputs, by name. `fill` writes them again.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Inputs:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.close()
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         for tensor in self.tensors.values():
             self.device.free(tensor.address)
         self.tensors = {}
@@ -104,12 +104,12 @@ class Inputs:
         self.tensors[value.name] = Tensor(address, shape, strides, value.dtype)
 
     def fill(self) -> None:
-        """Write the random elements: kernels may have written into an input."""
+        """Write the random elements: kernels may have overwritten an input."""
         for name, tensor in self.tensors.items():
             repeat(self.device, tensor.address, self._blocks[name], tensor.size)
 
     def arrays(self) -> dict[str, Any]:
-        """Return the inputs on the host, with the layouts that they have on the device."""
+        """Return the inputs on the CPU, with the layouts that they have on the device."""
         found: dict[str, Any] = dict(self.numbers)
         for name, tensor in self.tensors.items():
             flat = self.device.download(tensor.address, tensor.size).view(tensor.dtype.numpy)

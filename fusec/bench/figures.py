@@ -1,4 +1,4 @@
-"""What times say: the share of the limit, the ratio to each peer, the error of the results."""
+"""Metrics of a benchmark: fraction of the roofline, speedup over peers, error of the results."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fusec.ir.evaluate import Array
 
 @dataclass(frozen=True)
 class Error:
-    """How far results lie from what fp64 makes of the same inputs, rounded to the same types.
+    """The error of results against fp64 on the same inputs, rounded to the same types.
 
-    norm: of the difference, over that of what is expected; worst: of one element, over the largest
-    that is expected. Of several outputs the worst.
+    norm: of the difference, relative to the norm of the expected results; worst: the largest error
+    of an element, relative to the largest expected element. The maximum over outputs.
     """
 
     norm: float
@@ -27,7 +27,7 @@ class Error:
 
 
 def error_of(found: Mapping[str, Array], expected: Mapping[str, Array]) -> Error:
-    """Return the error of outputs; infinite where they hold other NaNs or infinities."""
+    """Return the error of outputs; infinite if NaNs or infinities differ."""
     pairs = [_error(np.asarray(found[n]), np.asarray(expected[n])) for n in expected]
     return Error(max((n for n, _ in pairs), default=0.0), max((w for _, w in pairs), default=0.0))
 
@@ -47,10 +47,10 @@ def _error(found: Array, expected: Array) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Figures:
-    """A row of the results: a workload, the limit, and every contender, timed in one run.
+    """A row of the results: a workload, the roofline, and every contender, timed in one run.
 
-    times: of each contender, `fusec` first. missing: contenders that could not run, and why.
-    error: None where nothing was compared; not_compared then says why.
+    times: of each contender, `fusec` first. missing: contenders that could not run, and why. error:
+    None where nothing was compared; not_compared then gives the reason.
     """
 
     work: Work
@@ -69,12 +69,12 @@ class Figures:
 
     @property
     def share(self) -> float:
-        """Return which part of fusec's time the limit takes."""
+        """Return the roofline's time as a fraction of fusec's time."""
         return self.limit.seconds / self.seconds
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Return each peer's time over fusec's: above 1 where fusec is quicker."""
+        """Return each peer's time over fusec's: above 1 where fusec is faster."""
         return {t.name: t.seconds / self.seconds for t in self.times[1:]}
 
     def as_dict(self, name: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Figures:
 
 
 def kernels_of(work: Work) -> dict[str, Any]:
-    """Return the kernels of a work and its segments as plain data."""
+    """Return the kernels and segments of some work as plain data."""
     return {
         "kernels": [asdict(k) for k in work.kernels],
         "segments": [asdict(s) for s in work.segments],
@@ -129,7 +129,7 @@ HEADINGS = ("workload", "fewest MB", "ms", "limit ms", "share", "launches", "reg
 
 
 def line_of(name: str, figures: Figures) -> tuple[str, ...]:
-    """Return a row of the table that people read."""
+    """Return a row of the printed table."""
     kernels, error = figures.work.kernels, figures.error
     return (
         name,

@@ -1,4 +1,4 @@
-"""Random data on the device: a block drawn on the host, repeated over the memory."""
+"""Random data on the device: a block is generated on the CPU and repeated over the memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusec.ir.evaluate import Array
 from fusec.run.device import Device
 
 PERIOD = (1 << 20) + 7
-"""Elements that are drawn, a number that no row is a multiple of."""
+"""Random elements per block, chosen such that rows do not repeat with its period."""
 
 
 @cache
@@ -20,7 +20,7 @@ def repeatable() -> Array:
 
 
 def repeat(device: Device, address: int, block: Array, size: int) -> None:
-    """Fill `size` bytes of memory with a block of the host, again and again."""
+    """Fill `size` bytes of memory with a block from the CPU, repeatedly."""
     have = min(block.nbytes, size)
     device.upload(address, block.reshape(-1).view(np.uint8)[:have])
     while have < size:

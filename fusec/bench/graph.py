@@ -11,15 +11,15 @@ from fusec.run.device import Device
 
 
 def replayed(device: Device, issue: Callable[[], None]) -> Callable[[], None]:
-    """Return what replays the work that `issue` puts on the device's stream."""
+    """Return a function that replays the work that `issue` puts on the device's stream."""
     return partial(_launch, device, _instantiate(device, _capture(device, issue)))
 
 
 @contextmanager
 def captured(device: Device, issue: Callable[[], None]) -> Generator[Callable[[], None]]:
-    """Yield what replays such work, and destroy the graph at the end, when its work is done.
+    """Yield a function that replays such work, and destroy the graph once it is done.
 
-    A communicator of NCCL is not destroyed before the graphs that hold its work.
+    A communicator of NCCL must be destroyed after the graphs that contain its work.
     """
     graph = _capture(device, issue)
     ready = _instantiate(device, graph)

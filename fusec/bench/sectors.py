@@ -1,4 +1,4 @@
-"""Memory moves in sectors of 32 bytes: how many distinct ones a tensor lies in."""
+"""Counts the distinct 32-byte memory sectors of a tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusec.ir.evaluate import Array
 
 SECTOR = 32
 MOST_RUNS = 1 << 22
-"""Runs of memory that are looked at one by one, at a time."""
+"""Runs of contiguous memory that are processed at a time."""
 
 Axes = list[tuple[int, int]]
 """(extent, stride in bytes), the smallest stride first."""
@@ -19,8 +19,8 @@ Axes = list[tuple[int, int]]
 def sectors(shape: Sequence[int], strides: Sequence[int], size: int, offset: int = 0) -> int:
     """Return the distinct sectors of a tensor's elements.
 
-    strides in elements of `size` bytes, never negative; offset: of the first element from the
-    beginning of a sector, in bytes. A dim of stride 0 is one element that is read again.
+    strides in elements of `size` bytes, never negative; offset: of the first element from the start
+    of a sector, in bytes. A dim of stride 0 reads the same element repeatedly.
     """
     if 0 in shape:
         return 0
@@ -34,7 +34,7 @@ def sectors(shape: Sequence[int], strides: Sequence[int], size: int, offset: int
 
 
 def _count(run: int, axes: Axes, offset: int) -> int:
-    """Return the sectors of runs of bytes that begin along some axes."""
+    """Return the number of sectors of runs of bytes that start along some axes."""
     if axes:
         extent, stride = axes[-1]
         reach = run + sum((e - 1) * s for e, s in axes[:-1])
@@ -42,7 +42,7 @@ def _count(run: int, axes: Axes, offset: int) -> int:
             return extent * _count(run, axes[:-1], offset)
     total, last = 0, -1
     for first, end in _runs(run, axes, offset):
-        # In order of their beginnings: each counts from behind all sectors before it.
+        # Runs are sorted by start: each counts only sectors after all previous ones.
         known = np.maximum.accumulate(np.concatenate([[last], end]))
         total += int(np.maximum(0, end - np.maximum(first, known[:-1] + 1) + 1).sum())
         last = int(known[-1])
@@ -50,9 +50,9 @@ def _count(run: int, axes: Axes, offset: int) -> int:
 
 
 def _runs(run: int, axes: Axes, offset: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the first and the last sector of every run, in order and in pieces of bounded size.
+    """Yield the first and the last sector of every run, in order, in chunks of bounded size.
 
-    Axes whose steps would mix the runs of another one stay in one piece.
+    Axes whose steps interleave with the runs of another one stay in one chunk.
     """
     starts, reach = np.full(1, offset, np.int64), run
     rest = list(axes)
@@ -68,14 +68,14 @@ def _runs(run: int, axes: Axes, offset: int) -> Iterator[tuple[Array, Array]]:
 
 
 def _reaches(reach: int, axes: Axes) -> Iterator[tuple[int, int]]:
-    """Yield for each axis how far all within one of its steps reach, and its stride."""
+    """Yield for each axis the extent in bytes of one of its steps, and its stride."""
     for extent, stride in axes:
         yield reach, stride
         reach += (extent - 1) * stride
 
 
 def _pieces(starts: Array, axes: Axes) -> Iterator[Array]:
-    """Yield starts along further axes, as many steps of the last one at a time as fit."""
+    """Yield starts along further axes, with as many steps of the last one at a time as fit."""
     if not axes:
         yield starts
         return

@@ -26,10 +26,10 @@ OWN = "fusec"
 
 
 class Session:
-    """The device with what measures on it; `with Session() as session`."""
+    """The device with its measuring tools; use as `with Session() as session`."""
 
     def __init__(self, jobs: int | None = None) -> None:
-        """Open the device, build the kernels that measure and load them."""
+        """Open the device, build and load the measuring kernels."""
         with ExitStack() as stack:
             self.device = stack.enter_context(Device())
             self.options = driver.for_device(CompileOptions(), self.device.facts)
@@ -55,7 +55,7 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self._stack.close()
 
     def figures(
@@ -65,14 +65,14 @@ class Session:
         peers: Sequence[Contender] = (),
         repeats: int = REPEATS,
     ) -> Figures:
-        """Return what is measured of a work and its peers, the limit in the same run."""
+        """Return the measurements of some work and its peers, with the roofline in the same run."""
         limit = self.streams.limit(self.timer, work.read_bytes, work.written_bytes)
         times = self.timer.race([Contender(OWN, bound.issue), *peers], repeats)
         return Figures(work, bound.launches, limit, times)
 
 
 def launch_times(bound: BoundWork, repeats: int) -> Timing:
-    """Return the times of a work's launches, each alone as in `fusec run`, on inputs of its own."""
+    """Return the times of a work's launches, each alone as in `fusec run`, on its own inputs."""
     work, inputs = bound.work, bound.inputs
     executable = Executable(bound.device, work.host, work.cubins)
     inputs.fill()
@@ -84,14 +84,14 @@ def launch_times(bound: BoundWork, repeats: int) -> Timing:
 
 
 def reference_error(fusion: Fusion, bound: BoundWork, sizes: Mapping[str, int]) -> Error:
-    """Run a work once on fresh inputs, and return its error against the fp64 reference."""
+    """Run work once on fresh inputs, and return its error against the fp64 reference."""
     bound.inputs.fill()
     expected = driver.reference(fusion, bound.inputs.arrays(), sizes)
     return error_of(outputs_of(bound), expected)
 
 
 def outputs_of(bound: BoundWork) -> dict[str, Array]:
-    """Run a work once on fresh inputs, and return its outputs on the host."""
+    """Run work once on fresh inputs, and return its outputs on the CPU."""
     bound.inputs.fill()
     bound.issue()
     bound.device.synchronise("running the kernels")

@@ -1,4 +1,4 @@
-"""The limit of the memory: kernels that only move bytes, at the bytes and the mix of a workload."""
+"""Measured memory roofline: kernels that only copy, with a workload's bytes and read/write mix."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fusec.run.launch import PackedArguments
 from fusec.target import Target
 
 WORD = 16
-"""Bytes that a thread moves by one instruction."""
+"""Bytes per load or store instruction of a thread."""
 COARSE = 5
-"""Runs of every way to move the bytes; the quickest few are timed as the workload is."""
+"""Runs of each variant; the fastest few are then timed like the workload."""
 FINALISTS = 4
 NEVER = 0x9E3779B9
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the kernels: threads of a block, words in flight for each, and the caches' hint."""
+    """A streaming kernel: threads per block, words in flight per thread, and the cache hint."""
 
     threads: int
     unroll: int
@@ -51,7 +51,7 @@ class Variant:
 
     @property
     def tile(self) -> int:
-        """Return the words that a block moves at a time."""
+        """Return the words that a block copies at a time."""
         return self.threads * self.unroll
 
 
@@ -64,19 +64,19 @@ def text_of(variant: Variant) -> str:
 
 
 def hold_text() -> str:
-    """Return the CUDA source of the kernel that waits, whose entry is `hold`."""
+    """Return the CUDA source of the waiting kernel, whose entry is `hold`."""
     return (resources.files("fusec") / "templates" / "bench" / "hold.cu").read_text("utf-8")
 
 
 def sources() -> list[Source]:
-    """Return what is built for a benchmark besides the workload's own kernels."""
+    """Return the sources to build for a benchmark in addition to the workload's own kernels."""
     streams = [Source(f"stream_{w.name.replace(' ', '_')}", text_of(w)) for w in VARIANTS]
     return [Source("hold", hold_text()), *streams]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The arguments that say what a launch moves: words read and written, and tiles."""
+    """The arguments of a launch: words read and written, and tiles."""
 
     reads: int
     writes: int
@@ -86,7 +86,7 @@ class Parts:
 
 
 def parts_of(variant: Variant, read_bytes: int, written_bytes: int) -> Parts:
-    """Return what a launch of one of the kernels moves, in whole words.
+    """Return the arguments of a launch of a variant, in whole words.
 
     A share is tiles of a stream per 2^32 tiles of the longer one, rounded up: with fewer than 2^32
     tiles `tile * share >> 32` counts exactly the stream's own tiles, from none to all of them.
@@ -100,33 +100,33 @@ def parts_of(variant: Variant, read_bytes: int, written_bytes: int) -> Parts:
 
 @dataclass(frozen=True)
 class Limit:
-    """The least time that any of the kernels took for some bytes; way: which one."""
+    """The minimum time of the kernels for some bytes; variant: the fastest one."""
 
     seconds: float
     variant: str
 
 
 class Streams:
-    """The kernels on a device, and memory that they move.
+    """The kernels on a device, and the memory that they copy.
 
     limit: the best time at given bytes read and written, each measured once.
     """
 
     def __init__(self, device: Device, functions: Sequence[Any], target: Target) -> None:
-        """Take the functions of WAYS, in their order."""
+        """Take the functions of VARIANTS, in their order."""
         self.device, self.target = device, target
         self._functions = dict(zip(VARIANTS, functions, strict=True))
         self._memory: dict[str, tuple[int, int]] = {}
         self._known: dict[tuple[int, int], Limit] = {}
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         for address, _ in self._memory.values():
             self.device.free(address)
         self._memory = {}
 
     def limit(self, timer: Timer, read_bytes: int, written_bytes: int) -> Limit:
-        """Return the limit at these bytes, measured now unless it is known."""
+        """Return the limit at these bytes, measured now unless it is cached."""
         key = read_bytes, written_bytes
         if key not in self._known:
             self._known[key] = self._measured(timer, *key)

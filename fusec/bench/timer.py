@@ -1,4 +1,4 @@
-"""One method for all that is timed together: events around work that finds the L2 cache cold."""
+"""The timing method of all benchmarks: CUDA events around work that starts with a cold L2 cache."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fusec.run.device import Device
 from fusec.run.launch import PackedArguments
 
 FLUSH_BYTES = 256 << 20
-"""Written before each run: several times the largest L2 cache."""
+"""Bytes written before each run: several times the largest L2 cache."""
 REPEATS = 25
 WARM_UP = 0.04
-"""Seconds for which a contender runs before it is timed: the clocks rise meanwhile."""
+"""Seconds for which a contender runs before it is timed, so that clocks ramp up."""
 LEAST_WARM_UPS = 3
-"""Of the first runs one may load machine code, another allocate."""
+"""Minimum warm-up runs: the first ones may load machine code or allocate."""
 LEAST_HOLD = 50e-6
 HOLD = 2.0
-"""For how long the GPU is held while the host issues a run, as a multiple of what that takes."""
+"""How long the GPU is held while the host issues a run, as a multiple of the issue time."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to time; `issue` puts its work on the device's stream, and does not wait."""
+    """Something to time; `issue` puts its work on the device's stream, without waiting."""
 
     name: str
     issue: Callable[[], None]
@@ -35,7 +35,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Times:
-    """The seconds of each run of a contender; issue: what the host takes to issue one."""
+    """The seconds of each run of a contender; issue: host time to issue one."""
 
     name: str
     runs: tuple[float, ...]
@@ -50,12 +50,12 @@ class Times:
 class Timer:
     """Times contenders on a device's stream; `hold` is the kernel of templates/bench/hold.cu.
 
-    A run: a kernel that waits until the host has issued the rest, a write of 256 MB that leaves
-    nothing else in L2, an event, the work, an event.
+    A run: a kernel that waits until the host has issued the rest, a write of 256 MB that flushes
+    L2, an event, the work, an event.
     """
 
     def __init__(self, device: Device, hold: Any) -> None:
-        """Allocate what is written to flush L2."""
+        """Allocate the buffer that is written to flush L2."""
         self.device, self._hold = device, hold
         self._flush = device.allocate(FLUSH_BYTES, "flushing the L2 cache")
         self._events = [device.call("cuEventCreate", 0) for _ in range(2)]
@@ -70,7 +70,7 @@ class Timer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self.device.free(self._flush)
         for event in self._events:
             self.device.call("cuEventDestroy", event)
@@ -78,7 +78,7 @@ class Timer:
     def race(
         self, contenders: Sequence[Contender], repeats: int = REPEATS, warm_up: float = WARM_UP
     ) -> tuple[Times, ...]:
-        """Return the times of contenders that take turns; each round begins with another one."""
+        """Return the times of contenders run round-robin, each round starting with the next one."""
         issues = [self._warm_up(each, warm_up) for each in contenders]
         runs: list[list[float]] = [[] for _ in contenders]
         for number in range(repeats):
@@ -89,7 +89,7 @@ class Timer:
         return tuple(Times(c.name, tuple(of), issue) for c, of, issue in every)
 
     def _warm_up(self, contender: Contender, seconds: float) -> float:
-        """Return the least time that the host takes to issue a run."""
+        """Return the minimum time of the host to issue a run."""
         began, taken = perf_counter(), list[float]()
         while len(taken) < LEAST_WARM_UPS or perf_counter() - began < seconds:
             start = perf_counter()
@@ -116,6 +116,6 @@ class Timer:
 def launch(
     device: Device, function: Any, blocks: int, threads: int, packed: PackedArguments
 ) -> None:
-    """Launch a kernel of one dim without dynamic shared memory on the device's stream."""
+    """Launch a 1D kernel without dynamic shared memory on the device's stream."""
     shape = (blocks, 1, 1, threads, 1, 1, 0)
     device.call("cuLaunchKernel", function, *shape, device.stream, packed.address, 0)

@@ -1,4 +1,4 @@
-"""What is timed: a fusion built at some sizes, with what it must move and what its kernels are."""
+"""The subject of a benchmark: a fusion built at some sizes, with its traffic and kernels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fusec.target import Target, find
 class Kernel:
     """A kernel as built, of a segment that launches it.
 
-    occupancy: the part of an SM's threads that its resident blocks have.
+    occupancy: resident threads per SM over the maximum.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment as planned: the bytes of memory that its kernels are said to move.
+    """A segment as planned, with the predicted memory traffic of its kernels.
 
-    schedule: the free fields of its scheduler's record, with what was chosen.
+    schedule: the free fields of its scheduler's record, with the selected values.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Segment:
 class Work:
     """A fusion built for a target at some sizes.
 
-    read_bytes, written_bytes: the fewest that any kernels move, in whole sectors of 32 bytes.
-    It goes from process to process: nothing of it is a fusion.
+    read_bytes, written_bytes: compulsory traffic, in whole sectors of 32 bytes. It is passed
+    between processes, so it contains no fusion.
     """
 
     name: str
@@ -83,7 +83,7 @@ def build(fusion: Fusion, options: CompileOptions) -> Work:
 
 
 def of_package(package: Package, target: str) -> Work:
-    """Return what is timed of a package."""
+    """Return the work to time for a package."""
     program = package.program
     read, written = fewest(program)
     return Work(
@@ -110,7 +110,7 @@ def fewest(program: Compilation) -> tuple[int, int]:
 
 
 def _read(floor: Floor, entry: Input, sizes: Sizes) -> int:
-    """Return the bytes of an input that must be read: of whole sectors, where it is known which."""
+    """Return the compulsory bytes read of an input, in whole sectors if they are known."""
     least, size = floor.input_bytes(entry), entry.value.dtype.size
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
     needed = floor.demand.of(entry.value)

@@ -1,1 +1,1 @@
-"""Compiled fusions that are called: arrays of any framework in, outputs of their kind out."""
+"""Callable compiled fusions: accept arrays of any framework, return outputs of the same."""

@@ -1,4 +1,4 @@
-"""Arrays of the caller's framework: where they lie, and new ones of their kind."""
+"""Arrays of the caller's framework: their memory and layout, and allocation of new ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class View:
     """Memory of an array: its address, shape, strides in elements, type, and the GPU's index.
 
-    device: None for memory of the host.
+    device: None for an array on the CPU.
     """
 
     address: int
@@ -31,12 +31,12 @@ class View:
 
     @property
     def bytes(self) -> int:
-        """Return how many bytes of memory it reaches over."""
+        """Return how many bytes of memory it spans."""
         return span(self.shape, self.strides) * self.dtype.size
 
 
 def view_on_cpu(array: Any) -> View:
-    """Return where an array of NumPy lies."""
+    """Return the view of a NumPy array."""
     if isinstance(array, np.ma.MaskedArray):
         raise FusecError(
             "it is a masked array", help="pass `x.filled(value)`, and the mask as an input"
@@ -46,7 +46,7 @@ def view_on_cpu(array: Any) -> View:
 
 
 def steps_of(strides: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return strides in elements of some bytes; FusecError where they end inside of one."""
+    """Return byte strides in elements of `size` bytes; FusecError if they are not multiples."""
     if any(s % size for s in strides):
         raise FusecError(
             f"strides of {list(strides)} bytes, not multiples of {size}",
@@ -56,29 +56,29 @@ def steps_of(strides: Sequence[int], size: int) -> tuple[int, ...]:
 
 
 def part_on_cpu(memory: Any, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Any:
-    """Return a view of an array of NumPy; strides and offset in elements."""
+    """Return a NumPy view of an array's memory; strides and offset in elements."""
     item = memory.dtype.itemsize
     steps = tuple(s * item for s in strides)
     return np.ndarray(tuple(shape), memory.dtype, memory, offset * item, steps)
 
 
 def empty_on_cpu(shape: Sequence[int], strides: Sequence[int], dtype: DType) -> Any:
-    """Return a new array of NumPy."""
+    """Return a new NumPy array."""
     return part_on_cpu(np.empty(span(shape, strides), dtype.numpy), shape, strides)
 
 
 class Kind(Protocol):
-    """What is asked of a framework's arrays; streams are handles of the CUDA driver."""
+    """Interface to a framework's arrays; streams are handles of the CUDA driver."""
 
     name: str
 
     @property
     def out_of_memory(self) -> type[Exception]:
-        """Return the error of `empty` where no memory is left."""
+        """Return the exception that `empty` raises when out of memory."""
         ...
 
     def view(self, array: Any) -> View:
-        """Return where an array lies."""
+        """Return the view of an array."""
         ...
 
     def stream(self, device: int) -> int:
@@ -95,7 +95,7 @@ class Kind(Protocol):
         ...
 
     def give(self, made: Any, like: Any) -> Any:
-        """Return an array that `empty` or `part` made as one that the caller of `like` knows."""
+        """Return an array made by `empty` or `part` as an array of the type of `like`."""
         ...
 
 

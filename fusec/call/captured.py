@@ -1,4 +1,4 @@
-"""Calls of many steps as CUDA graphs, which the C launch helper updates and launches."""
+"""Calls with many steps as CUDA graphs, which the C launch helper updates and launches."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from fusec.call.record import Record
 
 MOST_ISSUED = 12
-"""Calls of the driver that the helper makes for one call; of more it launches a graph."""
+"""Maximum driver calls that the C launch helper issues per call; beyond it launches a graph."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """An executable graph's handle, and those of nodes whose arguments change, by step.
+    """The handle of an executable graph, and of its nodes whose arguments change, by step.
 
-    nodes: None where the graph cannot take other arguments: it is replayed as it is. is_call:
-    whether each launch is a call with results of its own, in the order of its record's stream.
+    nodes: None where arguments cannot be updated: the graph is replayed unchanged. is_call: whether
+    each launch is a call with its own results, in the order of its record's stream.
     """
 
     handle: int
@@ -34,7 +34,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class CapturedCall:
-    """The graph of a record's steps; it is destroyed with this."""
+    """The graph of a record's steps, destroyed with this object."""
 
     device: Any
     graph: Any
@@ -42,17 +42,17 @@ class CapturedCall:
     nodes: Nodes
 
     def __del__(self) -> None:
-        """Give the graph back; the driver waits for the end of its last launch."""
+        """Destroy the graph; the driver waits for the end of its last launch."""
         with suppress(FusecError), self.device.current():
             self.device.call("cuGraphExecDestroy", self.executable)
             self.device.call("cuGraphDestroy", self.graph)
 
 
 def wants_capture(record: Record) -> bool:
-    """Return whether a record's calls are better launched as a graph, and can be.
+    """Return whether a record's calls can be launched as a graph, and are faster that way.
 
-    Only for several ranks, whose exchanges have many steps. NCCL's kernels have no arguments that
-    calls can change, and overlapped kernels depend on edges that a capture may lose.
+    Only for several ranks, whose communication has many steps. The arguments of NCCL's kernels
+    cannot be updated, and overlapped kernels depend on edges that a capture may lose.
     """
     issued = [s for s in record.steps if not isinstance(s, MapStep)]
     return (
@@ -67,7 +67,7 @@ def wants_capture(record: Record) -> bool:
 
 
 def capture(record: Record) -> CapturedCall:
-    """Return the graph of what a record issued last, at the addresses of that call.
+    """Return the graph of the operations a record issued last, at the addresses of that call.
 
     FusecError where the driver refuses; no other rank takes part.
     """
@@ -95,7 +95,7 @@ def capture(record: Record) -> CapturedCall:
 
 
 def _on_stream(step: Step, own: int, stream: int) -> Step:
-    """Return a step with a stream in the place of a record's own."""
+    """Return a step with a record's own stream replaced by another one."""
     match step:
         case RecordEvent() | WaitEvent() | FlagOperations() | CopyMemory():
             return replace(step, stream=stream) if step.stream == own else step
@@ -104,5 +104,5 @@ def _on_stream(step: Step, own: int, stream: int) -> Step:
 
 
 def _is_in_place(record: Record, copy: CopyMemory) -> bool:
-    """Return whether a copy has nothing to do in the last call, so that it becomes no node."""
+    """Return whether a copy had no effect in the last call, and becomes no node."""
     return copy.target.address(record.addresses) == copy.source.address(record.addresses)

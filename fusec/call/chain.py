@@ -1,4 +1,4 @@
-"""Programs of one model and the functions of its caller between them, called as one program."""
+"""The programs of a model and the caller's functions between them, called as one program."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class External(Protocol):
 
     @property
     def results(self) -> Sequence[str | None]:
-        """Return the names of what it returns, None for what is not read."""
+        """Return the names of its results, None for those that are not read."""
         ...
 
     @property
     def types(self) -> Sequence[str]:
-        """Return the types of what it returns."""
+        """Return the types of its results."""
         ...
 
     @property
@@ -49,12 +49,12 @@ Step = Program | tuple[External, Callable[..., Any]]
 
 
 class Chain:
-    """Programs and external calls in the order in which they run; names tie them together."""
+    """Programs and external calls in execution order, connected by names."""
 
     def __init__(
         self, name: str, steps: Sequence[Step], inputs: Mapping[str, str], outputs: Sequence[str]
     ) -> None:
-        """Take the steps; inputs: the types of what a call gives; outputs: what it returns."""
+        """Take the steps; inputs: types of a call's arguments; outputs: names of its results."""
         self.name, self.inputs, self._steps = name, dict(inputs), tuple(steps)
         made: dict[str, str] = {}
         for step in self._steps:
@@ -74,7 +74,7 @@ class Chain:
         self._copies: dict[tuple[str, int | None, str], Any] = {}
 
     def _last_uses(self) -> list[set[str]]:
-        """Return for each step the values that no step after it reads."""
+        """Return for each step the values that no later step reads."""
         seen, found = {*self.outputs, *self.inputs}, list[set[str]]()
         for step in reversed(self._steps):
             reads = {*(step.inputs if isinstance(step, Program) else step[0].reads)}
@@ -106,7 +106,7 @@ class Chain:
     def _called(
         self, call: External, function: Callable[..., Any], known: Mapping[str, Any], like: Any
     ) -> dict[str, Any]:
-        """Return the results of an external call by their names."""
+        """Return the results of an external call by name."""
         positional, named = call.bind(lambda name: self._own(name, known[name], like))
         results = function(*positional, **named)
         listed: list[Any] = [*results] if isinstance(results, (tuple, list)) else [results]
@@ -119,7 +119,7 @@ class Chain:
         return {name: result for name, result in named_results if name is not None}
 
     def _own(self, name: str, array: Any, like: Any) -> Any:
-        """Return an array as one of the caller's framework; copies of weights are kept."""
+        """Return an array as one of the caller's framework; copies of weights are cached."""
         kind, wanted = kind_of(array), kind_of(like)
         if kind is None or wanted is None or kind.name == wanted.name:
             return array

@@ -1,4 +1,4 @@
-"""The way of a call whose arguments look as the last ones did: compare, allocate, launch."""
+"""The fast path of a call whose arguments match the last ones: compare, allocate, launch."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from fusec.ir.dtype import DType
 
 Fast = Callable[..., Any]
-"""Takes a call's arguments; returns its results, or NotImplemented for what is not as before."""
+"""Accepts a call's arguments; returns its results, or NotImplemented if they do not match."""
 
 MOST_ARGUMENTS, MOST_FRESH, MOST_RANK = 64, 16, 16
-"""What the helper has room for."""
+"""Limits of the C launch helper."""
 _CODES = {"int": 0, "uint": 1, "float": 2, "complex": 5, "bool": 6}
 _OTHER_CODES = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12, "f8e8m0": 14}
 _FORMATS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "bool": "?"}
 
 
 def fast_call(record: Record, given: Given, into: Sequence[Any] = ()) -> Fast | None:
-    """Return the fast way for calls like this one; None where there is none.
+    """Return the fast path for calls like this one; None where there is none.
 
-    into: the caller's arrays for the outputs, which it takes behind the arguments then.
+    into: the caller's arrays for the outputs, which the fast path then takes after the arguments.
     """
     memory = record.memory
     if not isinstance(given.kind, Torch) or INDEX_ERRORS in memory.places:
@@ -61,7 +61,7 @@ def fast_call(record: Record, given: Given, into: Sequence[Any] = ()) -> Fast | 
 
 
 def _captured_call(record: Record, given: Given, into: Sequence[Any]) -> Fast | None:
-    """Return the way of a call that launches a graph, None where there is none."""
+    """Return the fast path that launches a graph, None where there is none."""
     if not wants_capture(record):
         return None
     try:
@@ -76,10 +76,10 @@ def helped_call(
     graph: Nodes | CapturedCall | None = None,
     into: Sequence[Any] = (),
 ) -> Fast | None:
-    """Return the way through the helper, or None where there is none.
+    """Return the fast path through the helper, or None where there is none.
 
-    graph: is updated and launched in place of the steps; its results are the graph's, unless it is
-    that of a call. into: as of `fast_call`.
+    graph: is updated and launched instead of the steps; it owns the results, unless it is that of a
+    call. into: as in `fast_call`.
     """
     known, kind = helper(), given.kind
     if known is None or not isinstance(kind, Torch) or kind.exchange is None:
@@ -127,14 +127,15 @@ def _in_c(
     draws = calls and states > 0
 
     def place(slot: int) -> int:
-        """Return the number of the argument that is a result, or -1 and down of a fresh tensor."""
+        """Return the index of the argument that is a result, or -1 and down for a fresh tensor."""
         if slot < len(tensors):
             return names.index(tensors[slot])
         number = slot - len(memory.inputs)
         return len(names) + number if into else -1 - number
 
     return known.Call(
-        # Not the record, which holds what is made here: the helper's objects are not collected.
+        # Not the record, which owns the result of this: the helper's objects are not
+        # garbage-collected.
         owner=(record.steps, record.patches, record.numbers, arena, transport, kept),
         failed=partial(refused, arena.device, record.steps),
         types=kind.types,
@@ -174,7 +175,7 @@ def _checks_capture(record: Record) -> bool:
 
 
 def _argument(record: Record, given: Given, name: str) -> tuple[Any, ...]:
-    """Return what an argument must be."""
+    """Return what is checked about an argument."""
     declared = next(i for i in given.fusion.given if i.value.name == name)
     if declared.value.is_scalar:
         sized = given.numbers[name] if declared.value.dim is not None else None
@@ -187,16 +188,16 @@ def _argument(record: Record, given: Given, name: str) -> tuple[Any, ...]:
 
 
 def _output(view: View, alignment: int) -> tuple[Any, ...]:
-    """Return what an array for an output must be; it may share memory with no other."""
+    """Return what is checked about an array for an output; it may not alias another one."""
     form = view.shape, view.strides, view.bytes
     lazy = _may_be_lazy(view)
     return False, _code(view.dtype), view.dtype.bits, *form, alignment, True, lazy, None, None
 
 
 def _may_be_lazy(view: View) -> bool:
-    """Return whether PyTorch may have noted on such a tensor to conjugate or negate it when read.
+    """Return whether PyTorch may have set such a tensor's lazy conjugate or negative bit.
 
-    It does on complex ones, and on views of imaginary parts, which lie two apart.
+    It does so on complex tensors, and on views of imaginary parts, which have a stride of 2.
     """
     steps = (s for e, s in zip(view.shape, view.strides, strict=True) if e > 1)
     return view.dtype.is_complex or (view.dtype.is_float and all(s % 2 == 0 for s in steps))
@@ -214,12 +215,12 @@ def _allocation(record: Record, kind: Torch, given: Given) -> Sequence[tuple[Any
 
 
 def helper_steps(record: Record, graph: Nodes | None = None) -> tuple[tuple[Any, ...], ...]:
-    """Return a record's steps as the helper reads them."""
+    """Return a record's steps in the format of the helper."""
     return tuple(_step(record, number, graph) for number in range(len(record.steps)))
 
 
 def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
-    """Return a step as the helper reads it; the first number is its kind."""
+    """Return a step in the format of the helper; the first number is its kind."""
     step, streams = record.steps[number], record.streams.handles
     match step:
         case LaunchStep(_, function, shape, packed, slots, on, _):
@@ -256,7 +257,7 @@ def _place(place: Place) -> tuple[int, int]:
 
 
 class _InPython:
-    """The same without the helper."""
+    """The same fast path without the helper."""
 
     def __init__(self, record: Record, given: Given, kind: Torch) -> None:
         self._record, self._arena, self._kind = record, record.arena, kind

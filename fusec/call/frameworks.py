@@ -1,4 +1,4 @@
-"""The frameworks whose arrays calls take: PyTorch, CuPy and NumPy; others by what they offer."""
+"""Frameworks whose arrays calls accept: PyTorch, CuPy, NumPy; others by array protocols."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Torch:
     name = "PyTorch"
 
     def __init__(self) -> None:
-        """Take PyTorch as it is loaded."""
+        """Use PyTorch as it is loaded."""
         self._torch: Any = sys.modules["torch"]
         raw = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
         self._raw: Callable[[int], int] = raw or self._current
@@ -43,7 +43,7 @@ class Torch:
         return self._torch.cuda.current_stream(device).cuda_stream
 
     def view(self, array: Any) -> View:
-        """Return where a tensor lies."""
+        """Return the view of a tensor."""
         if array.layout is not self._torch.strided:
             raise FusecError(f"a tensor with layout {array.layout} is not supported")
         if array.is_conj() or array.is_neg():
@@ -58,7 +58,7 @@ class Torch:
         return self._raw(device)
 
     def generator(self, device: int) -> Any:
-        """Return the generator whose numbers PyTorch draws on a GPU."""
+        """Return PyTorch's default random number generator of a GPU."""
         return self._torch.cuda.default_generators[device]
 
     def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
@@ -76,7 +76,7 @@ class Torch:
     def allocation(
         self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int
     ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """Return a function and its arguments that make a tensor on the current stream."""
+        """Return a function and its arguments that allocate a tensor on the current stream."""
         torch, kind = self._torch, getattr(self._torch, dtype.long)
         known = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
         quick = getattr(known, "_empty_strided_cuda", None)
@@ -86,7 +86,7 @@ class Torch:
         return torch.empty_strided, (tuple(shape), tuple(strides)), options
 
     def place(self, device: int) -> Any:
-        """Return PyTorch's device of an index."""
+        """Return PyTorch's device with an index."""
         return self._torch.device("cuda", device)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
@@ -94,13 +94,13 @@ class Torch:
         return self._torch.as_strided(array, shape, strides, array.storage_offset() + offset)
 
     def give(self, made: Any, like: Any) -> Any:
-        """Return it as it is."""
+        """Return it unchanged."""
         return made
 
 
 @dataclass(frozen=True)
 class _Stream:
-    """A stream for CuPy to take over, by the protocol of CUDA's Python packages."""
+    """A stream for CuPy to adopt, by the protocol of CUDA's Python packages."""
 
     address: int
 
@@ -109,7 +109,7 @@ class _Stream:
 
 
 def _stream_of_cupy(cupy: Any, stream: int, device: int | None) -> Any:
-    """Return a stream as CuPy's; ExternalStream is what it had before version 14."""
+    """Return a stream as CuPy's; ExternalStream is the class before CuPy 14."""
     made = getattr(cupy.cuda.Stream, "from_external", None)
     return made(_Stream(stream)) if made else cupy.cuda.ExternalStream(stream, device)
 
@@ -120,7 +120,7 @@ class Cupy:
     name = "CuPy"
 
     def __init__(self) -> None:
-        """Take CuPy as it is loaded."""
+        """Use CuPy as it is loaded."""
         self._cupy: Any = sys.modules["cupy"]
 
     @property
@@ -129,7 +129,7 @@ class Cupy:
         return self._cupy.cuda.memory.OutOfMemoryError
 
     def view(self, array: Any) -> View:
-        """Return where an array lies."""
+        """Return the view of an array."""
         item = array.dtype.itemsize
         return View(
             array.data.ptr, array.shape, steps_of(array.strides, item),
@@ -157,27 +157,27 @@ class Cupy:
         )  # fmt: skip
 
     def give(self, made: Any, like: Any) -> Any:
-        """Return it as it is."""
+        """Return it unchanged."""
         return made
 
 
 class Host:
-    """Arrays of NumPy, on the CPU: they are copied to the GPU and back."""
+    """NumPy arrays, on the CPU: they are copied to the GPU and back."""
 
     name = "NumPy"
     out_of_memory = MemoryError
 
     def view(self, array: Any) -> View:
-        """Return where an array lies."""
+        """Return the view of an array."""
         return view_on_cpu(np.asanyarray(array))
 
     def stream(self, device: int) -> int:
-        """Return nothing of NumPy's: it has no streams."""
+        """Return no stream: NumPy has none."""
         return 0
 
     def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
               device: int | None, stream: int) -> Any:  # fmt: skip
-        """Return an array of the host."""
+        """Return an array on the CPU."""
         return empty_on_cpu(shape, strides, dtype)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
@@ -185,7 +185,7 @@ class Host:
         return part_on_cpu(array, shape, strides, offset)
 
     def give(self, made: Any, like: Any) -> Any:
-        """Return it as it is."""
+        """Return it unchanged."""
         return made
 
 
@@ -214,7 +214,7 @@ def _instance(root: str) -> Kind:
 
 
 def kind_of(array: Any) -> Kind | None:
-    """Return what is known of an array's framework; None for what is no array."""
+    """Return the interface to an array's framework; None for a value that is not an array."""
     kind: Any = type(array)  # pyright: ignore[reportUnknownVariableType]
     known = _kind_of_type(kind)
     if known is None and hasattr(array, "__cuda_array_interface__"):

@@ -1,4 +1,4 @@
-"""The arguments of one call, looked at once; errors name the argument and what was expected."""
+"""The arguments of one call, inspected once; errors name the argument and the expectation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Given:
     """Arrays with their views, and numbers, in the order of the fusion's inputs."""
 
     def __init__(self, fusion: Signature, values: Sequence[Any]) -> None:
-        """Look at them; FusecError names the argument that cannot be."""
+        """Inspect the values; FusecError names an invalid argument."""
         self.fusion = fusion
         self.arrays: dict[str, Any] = {}
         self.views: dict[str, View] = {}
@@ -87,23 +87,23 @@ class Given:
             raise FusecError(f"argument `{name}` has no memory: it was freed")
 
     def replace(self, values: Sequence[Any]) -> None:
-        """Have other arrays, of which it is known that they look the same."""
+        """Replace the arrays by others that are known to have the same layout."""
         for declared, value in zip(self.fusion.given, values, strict=False):
             if declared.value.name in self.arrays:
                 self.arrays[declared.value.name] = value
 
     @property
     def device(self) -> int | None:
-        """Return the GPU that the arrays are on; None for memory of the host, or without arrays."""
+        """Return the GPU of the arrays; None on the CPU, or without arrays."""
         return next((v.device for v in self.views.values()), None)
 
     def values(self) -> dict[str, Any]:
-        """Return what sizes follow from: the layouts of arrays, and numbers."""
+        """Return what determines sizes: the layouts of arrays, and numbers."""
         return {**self.views, **self.numbers}
 
     @cached_property
     def signature(self) -> Hashable:
-        """Return what the sizes follow from, to look them up by."""
+        """Return a hashable key of everything that determines sizes."""
         sized = (
             self.numbers[i.value.name]
             for i in self.fusion.given
@@ -118,9 +118,9 @@ class Given:
         return {o.alias for o in self.fusion.outputs if o.alias in names}
 
     def check_alignments(self, buffers: Mapping[str, Buffer]) -> None:
-        """Raise FusecError where kernels move more bytes at once than an address is a multiple of.
+        """Raise FusecError where an address is less aligned than the accesses of the kernels.
 
-        buffers: of the program that the kernels are of.
+        buffers: of the program that has the kernels.
         """
         for name, view in self.views.items():
             wanted = buffers[name].alignment
@@ -142,7 +142,7 @@ class Given:
                     )
 
     def check_out(self, name: str, form: View, alignment: int, array: Any) -> None:
-        """Raise FusecError for an array that output `name` cannot be, which has the form given."""
+        """Raise FusecError for an array that does not have the form of output `name`."""
         kind = kind_of(array)
         if kind is None:
             raise FusecError(f"out: `{name}` is a {type(array).__name__}, expected an array")
@@ -169,7 +169,7 @@ class Given:
 def merge_arguments(
     placed: Mapping[str, Any], named: Mapping[str, Any], names: Sequence[str], takes: str
 ) -> dict[str, Any]:
-    """Return the arguments of a call by name; FusecError for one that is unknown or twice there."""
+    """Return the arguments of a call by name; FusecError for unknown or duplicate ones."""
     for name in named:
         if name not in names or name in placed:
             what = "is specified twice" if name in names else "is unknown"
@@ -185,7 +185,7 @@ def require_all(names: Sequence[str], values: Mapping[str, Any], takes: str) -> 
 
 
 def ordered(fusion: Signature, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """Return a call's arguments in order; scalars that are not given have their defaults."""
+    """Return a call's arguments in order; missing scalars have their defaults."""
     names = [i.value.name for i in fusion.given]
     takes = f"`{fusion.name}` takes {', '.join(names) or 'nothing'}"
     if len(arguments) > len(names):
@@ -198,7 +198,7 @@ def ordered(fusion: Signature, arguments: Sequence[Any], named: Mapping[str, Any
 
 
 def overlap(one: View, other: View) -> bool:
-    """Return whether two arrays share memory, as far as their first and last bytes say."""
+    """Return whether two arrays may share memory, comparing their first and last bytes."""
     if one.device != other.device:
         return False
     first, second = one.address + one.bytes, other.address + other.bytes

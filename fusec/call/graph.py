@@ -1,4 +1,4 @@
-"""A call captured in a CUDA graph: replayed as it is, or with other arguments of the same form."""
+"""A call captured in a CUDA graph, replayed with the same or other arguments of equal form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Graph:
     """A program's launches for some arrays, as one CUDA graph with memory of its own.
 
     `graph()` replays it; `graph(x, w)` with other arrays of the same shapes, strides and types. The
-    results lie in the same memory each time. It runs on the framework's current stream, one replay
+    results are in the same memory each time. It runs on the framework's current stream, one replay
     after the other.
     """
 
@@ -31,9 +31,9 @@ class Graph:
         self, program: Program, record: Record, given: Given, fresh: Sequence[Any], *,
         static_inputs: bool = False,
     ) -> None:  # fmt: skip
-        """Capture; `record` launches on a stream of its own, which nothing else uses.
+        """Capture; `record` launches on a private stream.
 
-        static_inputs: whether other arguments are refused.
+        static_inputs: whether other arguments are rejected.
         """
         self._static = static_inputs
         self._program, self._record, self._given, self._fresh = program, record, given, fresh
@@ -43,7 +43,7 @@ class Graph:
         self._capture()
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
-        """Replay, with other arguments if any are given; return the results, filled in time."""
+        """Replay, with other arguments if any are given; return the results, in stream order."""
         fast = self._fast if stream is None and not named else None
         if fast is not None and fast(*arguments) is not NotImplemented:
             if arguments and self._given.written:
@@ -56,7 +56,7 @@ class Graph:
         return self._results
 
     def __del__(self) -> None:
-        """Give the graph and its memory back, once its last replay is done."""
+        """Release the graph and its memory, once its last replay is done."""
         device, arena = self._record.executable.device, self._record.arena
         with suppress(FusecError), device.current():
             device.call("cuCtxSynchronize")
@@ -75,7 +75,7 @@ class Graph:
         return found[0] if len(found) == 1 else tuple(found)
 
     def _take(self, given: Given) -> None:
-        """Have other arguments; FusecError where they are not of the same form."""
+        """Use other arguments; FusecError where they do not have the same form."""
         if given.signature != self._given.signature or given.device != self._given.device:
             raise FusecError(
                 f"the graph of `{self._program.name}` is captured for other shapes or strides",
@@ -131,10 +131,10 @@ class Graph:
             self._fast = helped_call(record, given, Nodes(int(self._executable), nodes))
 
     def _nodes(self, graph: Any) -> dict[int, int] | None:
-        """Return the nodes of kernels by step, where all that arguments change are these.
+        """Return the kernel nodes by step, if arguments change nothing but these nodes.
 
-        Kernels on several streams are no chain, in which nodes could be told apart. Such a graph is
-        captured anew for other arguments.
+        Kernels on several streams are not a chain, so their nodes cannot be identified; such a
+        graph is captured again for other arguments.
         """
         if self._static or not (self._record.is_chain and self._is_updatable()):
             return None
@@ -144,7 +144,7 @@ class Graph:
         return [k for k, s in enumerate(self._record.steps) if isinstance(s, LaunchStep)]
 
     def _is_updatable(self) -> bool:
-        """Return whether only kernels, and maps that they read, follow from the arguments."""
+        """Return whether only kernels, and tensor maps that they read, depend on the arguments."""
         own = len(self._record.memory.inputs)
         return not any(
             (isinstance(s, MemsetStep) and s.place.slot < own)
@@ -153,7 +153,7 @@ class Graph:
         )
 
     def _kernel_nodes(self, graph: Any) -> list[int]:
-        """Return the nodes that are kernels, in order: one stream's capture is a chain."""
+        """Return the kernel nodes, in order: the capture of one stream is a chain."""
         call = self._record.executable.device.call
         kernel = self._record.executable.device.driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
         found: list[int] = []

@@ -1,4 +1,4 @@
-"""The compiled helper of calls: built once where a C compiler and Python's headers are."""
+"""The C launch helper: built once where a C compiler and Python's headers are installed."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def helper() -> Any:
 
 
 def built(folder: Path) -> Path:
-    """Return the helper's library in a folder, built for this Python unless it is there.
+    """Return the helper's library in a folder, built for this Python unless it exists.
 
-    One that another user may have written is built again. OSError says why it cannot be; Untrusted,
-    why the folder is not used.
+    One that another user may have written is built again. OSError where the build fails; Untrusted
+    where the folder is not safe to use.
     """
     trust.check(folder)
     text, suffix = SOURCE.read_bytes(), EXTENSION_SUFFIXES[0]
@@ -56,7 +56,7 @@ def built(folder: Path) -> Path:
 
 
 def _build(library: Path, suffix: str) -> None:
-    """Compile the helper aside, and put it in its place; OSError says why it cannot be."""
+    """Compile the helper to a temporary file and rename it; OSError where that fails."""
     import subprocess
     import sysconfig
     import tempfile

@@ -1,4 +1,4 @@
-"""Calls with arrays on the CPU: copied to the GPU and back, or evaluated where there is none."""
+"""Calls with arrays on the CPU: copied to the GPU and back, or evaluated without a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def call_on_host(
     program: Program, given: Given, evaluate: Evaluate, out: Any, stream: Any
 ) -> list[Any]:
-    """Return the outputs; what is written in place, and `out`, are written where they lie."""
+    """Return the outputs; inputs written in place, and `out`, are updated for the caller."""
     if stream is not None:
         raise FusecError(
             "`stream` is a GPU stream, and the arguments are on the CPU",
@@ -93,7 +93,7 @@ def _delivered(
     fusion: Fusion, given: Given, sizes: Sizes, output: Output, result: Any,
     layout: Layout | None, target: Any,
 ) -> Any:  # fmt: skip
-    """Return a result in the array that it belongs into, or a new one of the caller's kind."""
+    """Return a result in its destination array, or in a new one of the caller's framework."""
     value, kind = output.value, given.kind
     if kind is None:
         return result
@@ -113,7 +113,7 @@ def _delivered(
 
 
 def _evaluated(fusion: Fusion, given: Given, sizes: Sizes, evaluate: Evaluate) -> list[Any]:
-    """Return the results of the reference, after the checks that a call on a GPU makes."""
+    """Return the results of the reference, after the same checks as for a call on a GPU."""
     pair = default_generator.next_pair()
     state = {i.value.name: generator_state(i, pair) for i in fusion.inputs if i.generator}
     arrays = {name: over_memory(given.views[name], array) for name, array in given.arrays.items()}

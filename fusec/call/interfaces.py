@@ -1,4 +1,4 @@
-"""Arrays that fusec knows by DLPack or `__cuda_array_interface__` alone: JAX's, Numba's, any."""
+"""Arrays supported through DLPack or `__cuda_array_interface__`: JAX's, Numba's, any."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from fusec.ir.dtype import DType
 
 NO_STREAM = -1
-"""Nothing to wait for, as DLPack counts it."""
+"""No stream to wait for, in DLPack."""
 LEGACY_STREAM = 1
-"""CUDA's default stream, which waits for all blocking ones, as both interfaces count it."""
+"""CUDA's default stream, which synchronizes with all blocking ones, in both interfaces."""
 
 
 class DeviceArray:
-    """Memory of a GPU that fusec has allocated, for any framework; freed with its last user.
+    """GPU memory allocated by fusec, for any framework; freed with its last user.
 
-    shape; strides in elements; dtype. A framework takes it by `from_dlpack` or `as_cuda_array`.
+    shape; strides in elements; dtype. A framework imports it by `from_dlpack` or `as_cuda_array`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class DeviceArray:
 
     @classmethod
     def over(cls, view: View, owner: Any) -> DeviceArray:
-        """Return memory of another framework's array, which is kept as long."""
+        """Return a view of another framework's array, which is kept alive."""
         made = cls.__new__(cls)
         made.shape, made.strides, made.dtype = view.shape, view.strides, view.dtype
         assert view.device is not None
@@ -66,7 +66,7 @@ class DeviceArray:
         return made
 
     def __del__(self) -> None:
-        """Free the memory; the driver waits for what still uses it."""
+        """Free the memory; the driver waits for pending work."""
         if getattr(self, "_owned", 0):
             with self._opened.current():
                 self._opened.free(self._owned)
@@ -91,18 +91,18 @@ class DeviceArray:
         return utils.StridedMemoryView.from_buffer(buffer, *form, dtype=self.dtype.numpy)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Return a capsule; what was launched on it before is waited for."""
+        """Return a capsule, after waiting for earlier launches on it."""
         with self._opened.current():
             self._opened.call("cuCtxSynchronize")
         return self._view.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return CUDA's type and the index."""
+        """Return CUDA's device type and the index."""
         return 2, self.device
 
 
 class Exchange:
-    """Arrays of one type that speaks DLPack or `__cuda_array_interface__`."""
+    """Arrays of one type that supports DLPack or `__cuda_array_interface__`."""
 
     out_of_memory = OutOfMemory
 
@@ -120,7 +120,7 @@ class Exchange:
             ) from None  # fmt: skip
 
     def view(self, array: Any) -> View:
-        """Return where an array lies; the default stream waits for what makes it."""
+        """Return the view of an array; the default stream waits for its producer."""
         if isinstance(array, np.ndarray):  # as `empty` makes them on the CPU
             return view_on_cpu(array)
         if isinstance(array, DeviceArray):
@@ -140,13 +140,13 @@ class Exchange:
 
     def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType,
               device: int | None, stream: int) -> Any:  # fmt: skip
-        """Return memory of fusec's, or of NumPy's on the CPU: these frameworks lend none."""
+        """Return memory of fusec, or NumPy's on the CPU, where the framework cannot allocate."""
         if device is None:
             return empty_on_cpu(shape, strides, dtype)
         return DeviceArray(shape, strides, dtype, device)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
-        """Return a view of memory of fusec's, or of what the caller gave."""
+        """Return a view of fusec's memory, or of the caller's."""
         view = self.view(array)
         if view.device is None:
             return over_memory(view, array, (shape, strides, offset))
@@ -166,9 +166,9 @@ class Exchange:
 def over_memory(
     view: View, owner: Any, form: tuple[Sequence[int], Sequence[int], int] | None = None
 ) -> Any:
-    """Return an array of NumPy over the memory of one on the CPU, which is kept as long.
+    """Return a NumPy array over the memory of one on the CPU, which is kept alive.
 
-    form: shape, strides and offset in elements, where they are others than the array's.
+    form: shape, strides and offset in elements, if they differ from the array's.
     """
     shape, strides, offset = form or (view.shape, view.strides, 0)
     count = span(view.shape, view.strides)
@@ -181,7 +181,7 @@ def over_memory(
 
 
 def _by_interface(interface: dict[str, Any]) -> View:
-    """Return what a `__cuda_array_interface__` says, of any version."""
+    """Return the view that a `__cuda_array_interface__` of any version describes."""
     kind, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
     address, device = int(interface["data"][0]), open_device(0)
     index = 0
@@ -200,7 +200,7 @@ def _by_interface(interface: dict[str, Any]) -> View:
 
 
 def _names_streams(interface: dict[str, Any]) -> bool:
-    """Return whether an interface says what to wait for: version 3 and later do."""
+    """Return whether an interface has a stream to wait for: version 3 and later do."""
     return int(interface.get("version", 0)) >= 3
 
 

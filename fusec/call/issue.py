@@ -1,4 +1,4 @@
-"""How Python issues a record's steps: one call of the driver for each."""
+"""Issues a record's steps from Python, with one driver call each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from fusec.run.operations import Place
 
 MAPS = 16
-"""Tensor maps of one buffer, for its last addresses, that are kept encoded."""
+"""Encoded tensor maps that are cached per buffer, for its last addresses."""
 
 
 @dataclass(frozen=True)
 class Issuing:
-    """What steps are issued with.
+    """The context for issuing steps.
 
     handles: of streams, by number. addresses: returns the address of each slot of a call.
     """
@@ -34,7 +34,7 @@ class Issuing:
     addresses: Callable[[], Sequence[int]]
 
     def issuer(self, step: Step) -> Callable[[], None]:
-        """Return what issues a step."""
+        """Return a function that issues a step."""
         device, streams = self.device, self.handles
         match step:
             case LaunchStep(name, function, shape, packed, _, on, segment):

@@ -1,4 +1,4 @@
-"""Memory that the kernels of a program share between calls, one piece for each stream."""
+"""Memory that the kernels of a program share between calls, one arena per stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass
 class Piece:
-    """One allocation, which grows; zeroed: it holds zeros whenever no kernel runs."""
+    """One allocation, which can grow; zeroed: it holds zeros whenever no kernel runs."""
 
     zeroed: bool
     address: int = 0
@@ -32,14 +32,14 @@ class Piece:
 
 @dataclass(eq=False)
 class Arena:
-    """What the calls of one program on one stream share; the one that is issued holds `issuing`.
+    """Memory shared by the calls of one program on one stream; a call holds `issuing`.
 
     Kernels of a stream run in order, so all sizes use the same memory: `scratch` for temporaries,
-    `counters` for what is zeroed once and left so. generation: grows with every new address.
-    busy: 1 while a call is issued. Both lie at fixed addresses, for the helper to read.
-    capture: the number of the capture that the stream takes part in, None where it runs its work.
-    An arena that nobody holds any more is freed with the next allocation: the garbage collector may
-    run at a time when the driver takes no calls.
+    `counters` for memory that is zeroed once and restored to zero. generation: increases with every
+    new address. busy: 1 while a call is issued. Both are at fixed addresses, for the helper to
+    read. capture: the number of the capture that the stream takes part in, None outside of a
+    capture. The memory of an unreachable arena is freed with the next allocation: the garbage
+    collector may run where calls of the driver are not allowed.
     """
 
     device: Device
@@ -54,11 +54,11 @@ class Arena:
 
     @property
     def order(self) -> Hashable:
-        """Return what tells apart the arenas whose programs may run at the same time."""
+        """Return a key that differs between arenas whose programs may run concurrently."""
         return self.stream if self.capture is None else ("capture", self.capture)
 
     def __post_init__(self) -> None:
-        """Have streams beside the one that calls are given, for programs that use several."""
+        """Create additional streams, for programs that use several."""
         self.shared_streams = Shared(self.device)
         pieces = self.scratch, self.counters, self.pair
         left = _Left(self.device, self.stream, pieces, self.shared_streams)
@@ -66,7 +66,7 @@ class Arena:
 
     @contextmanager
     def issuing(self) -> Generator[None]:
-        """Keep other calls away while one is issued: their launches must not mix."""
+        """Exclude other calls while one is issued: their launches must not interleave."""
         with self.lock:
             self.busy.value = 1
             try:
@@ -75,7 +75,7 @@ class Arena:
                 self.busy.value = 0
 
     def reserve(self, scratch: int, counters: int) -> None:
-        """Have at least so many bytes; in the order of the stream, which goes on meanwhile."""
+        """Grow to at least the given numbers of bytes, in stream order, without blocking."""
         for piece, size in ((self.scratch, scratch), (self.counters, counters)):
             if size > piece.size:
                 self._grow(piece, max(size, 2 * piece.size))
@@ -101,10 +101,10 @@ class Arena:
         _free(self.device, self.stream, piece)
 
     def empty(self) -> bool:
-        """Free the memory between two calls, the next of which allocates it again.
+        """Free the memory between two calls; the next one allocates it again.
 
-        False, and nothing is freed, where a call is issued, or numbers are drawn: the helper calls
-        Python while it issues such a call.
+        Return False, and free nothing, while a call is being issued, or if the program generates
+        random numbers: the helper calls Python while it issues such a call.
         """
         if self.pair.size or not self.lock.acquire(blocking=False):
             return False
@@ -127,7 +127,7 @@ class Arena:
         return self.pair.address
 
     def close(self) -> None:
-        """Give the memory back, after what runs on the stream."""
+        """Free the memory, after the pending work of the stream."""
         for piece in (self.scratch, self.counters, self.pair):
             self._release(piece)
         self.shared_streams.close()
@@ -135,7 +135,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class _Left:
-    """What an arena held that has been collected."""
+    """Resources of an arena that was garbage-collected."""
 
     device: Device
     stream: int
@@ -145,18 +145,18 @@ class _Left:
 
 _abandoned: list[_Left] = []
 _emptied: WeakSet[Arena] = WeakSet()
-"""The arenas that may be emptied between calls: no graph knows their addresses."""
+"""The arenas that may be emptied between calls: no graph contains their addresses."""
 
 
 def _free(device: Device, stream: int, piece: Piece) -> None:
-    """Free memory after what runs on a stream."""
+    """Free memory after the pending work of a stream."""
     if piece.address:
         device.call("cuMemFreeAsync", piece.address, stream)
     piece.address = piece.size = 0
 
 
 def free_abandoned(device: Device) -> None:
-    """Free what arenas held that have been collected, after what runs on their streams."""
+    """Free the resources of collected arenas, after the pending work of their streams."""
     for left in [a for a in _abandoned if a.device is device]:
         _abandoned.remove(left)
         for piece in left.pieces:
@@ -165,12 +165,12 @@ def free_abandoned(device: Device) -> None:
 
 
 def may_be_emptied(arena: Arena) -> None:
-    """Let an arena lose its memory where another allocation fails."""
+    """Allow an arena's memory to be freed where another allocation fails."""
     _emptied.add(arena)
 
 
 def retried(allocate: Callable[[], T], failure: type[Exception], device: Device) -> T:
-    """Return an allocation; where it fails so, free what programs keep between calls, and retry.
+    """Return an allocation; on `failure`, free what programs cache between calls, and retry.
 
     PyTorch's cache of free blocks is emptied, too.
     """
@@ -180,7 +180,7 @@ def retried(allocate: Callable[[], T], failure: type[Exception], device: Device)
         free_abandoned(device)
     for arena in [a for a in _emptied if a.device is device]:
         arena.empty()
-    device.call("cuCtxSynchronize")  # the pool gives free memory back to the driver
+    device.call("cuCtxSynchronize")  # the pool returns free memory to the driver
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.cuda.empty_cache()
@@ -191,10 +191,10 @@ _rooms: dict[tuple[Device, Hashable], Piece] = {}
 
 
 def reserve_for_ranks(arena: Arena, size: int) -> int:
-    """Return memory that other ranks may write, used by programs that follow each other.
+    """Return memory that other ranks may write, shared by programs that run serially.
 
-    It stays as long as the process, for others map it, and graphs of others may be replayed; what
-    was handed out before stays, too.
+    It is never freed, since other ranks map it and may replay captured graphs that use it; memory
+    returned earlier stays valid, too.
     """
     piece = _rooms.setdefault((arena.device, arena.order), Piece(zeroed=False))
     if size > piece.size:

@@ -1,4 +1,4 @@
-"""An imported model that is called: its weights are kept, and the caller gives its inputs."""
+"""A callable imported model: it owns its weights, and the caller passes its inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fusec.run.device import open_device
 class Model:
     """A program with the weights of a model: call it with the model's own inputs, in its order.
 
-    Weights are copied once to each GPU whose arrays come; what the model updates is updated there.
+    Weights are copied once to each GPU that is used; state that the model updates is updated there.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class Model:
         inputs: Sequence[str | Constant | None],
         outputs: Sequence[str | Constant],
     ) -> None:
-        """Take a program of all inputs, and weights by their names.
+        """Bind weights, by name, to a program of all inputs.
 
-        inputs: those of a call, None for one that is not read, a constant for one that has to be
-        as it was when the model was exported. outputs: what a call returns, also constants.
-        FusecError for a name that the program does not have.
+        inputs: those of a call, None for one that is not read, a constant for one that must have
+        the value of the export. outputs: the results of a call, also constants. FusecError for a
+        name that the program does not have.
         """
         for word, names, known in (
             ("input", (*(n for n in inputs if isinstance(n, str)), *weights), program.inputs),
@@ -66,13 +66,13 @@ class Model:
         return {n: known[n] for n in self._outputs if isinstance(n, str)}
 
     def __repr__(self) -> str:
-        """Return what goes in and what comes out."""
+        """Return the signature."""
         given = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
         results = ", ".join(f"{n}: {t}" for n, t in self.outputs.items())
         return f"<Model {self.name}({given}) -> {results}, {len(self.weights)} weights>"
 
     def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
-        """Return the output, a tuple of several, constants of the export among them."""
+        """Return the output, or a tuple of several, including constants of the export."""
         names = [n for n in self._inputs if isinstance(n, str)]
         constants = {c.name: c.value for c in self._inputs if not isinstance(c, (str, type(None)))}
         fixed = [f"{name}={value!r}" for name, value in constants.items()]
@@ -92,7 +92,7 @@ class Model:
         return returned[0] if len(returned) == 1 else tuple(returned)
 
     def _weights_for(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the weights where a call's arrays are."""
+        """Return the weights on the device of a call's arrays."""
         device = None
         for array in given.values():
             kind = kind_of(array)
@@ -107,7 +107,7 @@ class Model:
 
 
 def _check_constant(name: str, value: object, given: Any) -> None:
-    """Raise FusecError for an argument whose value is not the one that the graph has."""
+    """Raise FusecError for an argument whose value differs from the exported constant."""
     if type(given) is not type(value) or given != value:
         raise FusecError(
             f"argument `{name}` is {given!r}, and the model was exported with {value!r}",
@@ -116,7 +116,7 @@ def _check_constant(name: str, value: object, given: Any) -> None:
 
 
 class Constant(Protocol):
-    """An argument that is no tensor, and the value that it has to have."""
+    """A non-tensor argument with the value that it must have."""
 
     @property
     def name(self) -> str:
@@ -125,7 +125,7 @@ class Constant(Protocol):
 
     @property
     def value(self) -> object:
-        """Return None, a bool, a number or a text."""
+        """Return None, a bool, a number or a string."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Where the buffers of a program lie in a call: slots, of which calls know the addresses."""
+"""Placement of a program's buffers in a call: slots, whose addresses each call sets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOTHING: Mapping[str, str] = {}
 class Result:
     """An output: a tensor of its own, or a view of an input or of another tensor.
 
-    slot: of the tensor. whole: it is that tensor, as it is. offset: in elements.
+    slot: of the tensor. whole: whether it is that entire tensor. offset: in elements.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Memory:
-    """Where the buffers of a program lie at given sizes.
+    """The placement of a program's buffers at given sizes.
 
-    Slots count the tensor inputs, then fresh tensors, then scratch, counters, what other ranks
-    write or read, and what is read of each of them. scratch, counters, received: bytes of these.
-    places, by buffer. copied: what is received for a fresh tensor, with its bytes. views: by slot,
-    the shared buffer that is read and the place of its rank.
+    Slots count the tensor inputs, then fresh tensors, then scratch, counters, memory that other
+    ranks write or read, and the views of peers' memory. scratch, counters, received: bytes of
+    these. places, by buffer. copied: memory received for a fresh tensor, with its bytes. views: by
+    slot, the shared buffer that is read and the index of its rank.
     """
 
     inputs: tuple[Buffer, ...]
@@ -80,17 +80,17 @@ class Memory:
 
     @property
     def scratch_slot(self) -> int:
-        """Return the slot of the arena's scratch memory; counters and what is received follow."""
+        """Return the slot of the arena's scratch memory; counters and received memory follow."""
         return len(self.inputs) + len(self.fresh)
 
     @property
     def view_slot(self) -> int:
-        """Return the first slot of what is read of other ranks."""
+        """Return the first slot of views of peers' memory."""
         return self.scratch_slot + 2 + bool(self.received)
 
 
 class _Allocator:
-    """Memory under construction."""
+    """Builds a `Memory`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Allocator:
         self.received = dict.fromkeys(self.roots[name] for name in kept)
 
     def memory(self) -> Memory:
-        """Return where everything lies."""
+        """Return the placement."""
         into = dict(self.program.aliases)
         given = {b.name: k for k, b in enumerate(self.inputs)}
         roots = dict.fromkeys(self.roots[o] for o in self.program.outputs if o not in into)
@@ -154,7 +154,7 @@ class _Allocator:
         return Memory(self.inputs, fresh, results, places, *sizes, copied, viewed)
 
     def _packed(self, names: Iterable[str]) -> tuple[dict[str, int], int]:
-        """Return where buffers lie one after the other, and the bytes of them all."""
+        """Return offsets of buffers one after the other, and their total bytes."""
         offsets, total = dict[str, int](), 0
         for name in names:
             offsets[name] = total
@@ -181,11 +181,11 @@ def memory_of(
     views: Mapping[str, tuple[str, int]] = NO_VIEWS,
     in_place: Mapping[str, str] = NOTHING,
 ) -> Memory:
-    """Return where a program's buffers lie at `sizes`.
+    """Return the placement of a program's buffers at `sizes`.
 
-    received: those that other ranks write or read. views: the names of what is read of others, each
-    with the shared buffer and the place of its rank. in_place: shared buffers that are inputs, in
-    place of copies of them.
+    received: those that other ranks write or read. views: the names of views of peers' memory, each
+    with the shared buffer and the index of its rank. in_place: shared buffers that are inputs,
+    instead of copies of them.
     """
     return _Allocator(program, sizes, received, views, in_place).memory()
 
@@ -203,7 +203,7 @@ def received(steps: Sequence[Step]) -> list[str]:
 def shared_inputs(steps: Sequence[Step], mapped: Collection[str]) -> dict[str, str]:
     """Return the shared buffers that are copies of mapped inputs, with the input of each.
 
-    Only copies made by instructions that write nothing else, since these are then left out.
+    Only copies by instructions that write nothing else, since these are then skipped.
     """
     instructions = [s.instruction for s in steps]
     shares = [i for i in instructions if isinstance(i, Share) and i.copy_of in mapped]
@@ -216,6 +216,6 @@ def shared_inputs(steps: Sequence[Step], mapped: Collection[str]) -> dict[str, s
 
 
 def views(steps: Sequence[Step]) -> dict[str, tuple[str, int]]:
-    """Return what is read of other ranks: the shared buffer and the place, by the view's name."""
+    """Return the views of peers' memory: the shared buffer and rank index, by name."""
     shares = (s.instruction for s in steps if isinstance(s.instruction, Share))
     return {name: (e.source, place) for e in shares for place, name in enumerate(e.views)}

@@ -1,4 +1,4 @@
-"""A compiled fusion that is called: arrays of any framework in, outputs of their kind out."""
+"""A callable compiled fusion: accepts arrays of any framework, returns outputs of the same."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from fusec.run.execute import Executable
 
 MOST_SIGNATURES = 256
-"""Combinations of shapes, strides and sizes whose launch records are kept, for each stream."""
+"""Maximum number of launch records (shapes, strides and sizes) per stream."""
 MOST_STREAMS = 16
 MOST_VARIANTS = 64
-"""Builds of a program that are kept; the oldest leave first."""
+"""Maximum number of builds of a program; the oldest are evicted first."""
 NEW_STRIDES = "new strides"
-"""What a call of a program without sizes brings that no build covers."""
+"""Shown in messages instead of sizes, for a program without dims."""
 
 Make = Callable[[Mapping[str, int], "Device | None"], Variant]
 """Builds for sizes, and for a device where no target was chosen."""
@@ -48,7 +48,7 @@ Evaluate = Callable[[Fusion, Mapping[str, Any], Mapping[str, int]], Mapping[str,
 
 @dataclass(frozen=True)
 class Planned:
-    """What a signature comes to: the build that covers it, and the size of every symbol."""
+    """The build that supports a call's signature, and the size of every symbol."""
 
     variant: Variant
     sizes: Mapping[str, int]
@@ -56,7 +56,7 @@ class Planned:
 
 @dataclass
 class Lane:
-    """One stream of a device: the memory that its calls share, and their launch records."""
+    """The state for one stream of a device: the arena of its calls, and their launch records."""
 
     device: Device
     arena: Arena
@@ -76,9 +76,9 @@ class Program:
         self, fusion: Fusion | RecordedFusion, variants: Sequence[Variant], make: Make | None,
         evaluate: Evaluate,
     ) -> None:  # fmt: skip
-        """Take the builds that are there; `make` adds others, None: they are all.
+        """Start with existing builds; `make` compiles others, None: no others are compiled.
 
-        fusion: what one rank runs; a recorded one is read where its signature is not enough.
+        fusion: what one rank runs; a recorded one is parsed only where its signature is not enough.
         """
         self._fusion, self.variants = fusion, list(variants)
         self._make, self._evaluate = make, evaluate
@@ -94,13 +94,13 @@ class Program:
 
     @property
     def signature(self) -> Signature:
-        """Return what calls know of the fusion."""
+        """Return the part of the fusion that calls need."""
         known = self._fusion
         return known.signature if isinstance(known, RecordedFusion) else known
 
     @property
     def fusion(self) -> Fusion:
-        """Return the fusion that one rank runs, read now if it was not."""
+        """Return the fusion that one rank runs, parsing it now if it was not."""
         with self._lock:
             known = self._fusion
             if isinstance(known, RecordedFusion):
@@ -156,14 +156,14 @@ class Program:
         return results[0] if len(results) == 1 else tuple(results)
 
     def looked_at(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Given:
-        """Return the arguments of a call; FusecError for those that cannot be."""
+        """Return the arguments of a call, inspected; FusecError for invalid ones."""
         if isinstance(self._fusion, RecordedFusion):
-            with suppress(FusecError):  # it is raised below, with its position in the source
+            with suppress(FusecError):  # it is raised again below, with its position in the source
                 return Given(self.signature, ordered(self.signature, arguments, named))
         return Given(self.fusion, ordered(self.fusion, arguments, named))
 
     def again(self, *arguments: Any) -> Any:
-        """Return the results of a call that looks as the last one did, else NotImplemented."""
+        """Return the results of a call whose arguments match the last ones, else NotImplemented."""
         if self._fast is None:
             return NotImplemented
         try:
@@ -172,7 +172,7 @@ class Program:
             return NotImplemented  # `launch` frees memory before it allocates again
 
     def _again_into(self, arguments: Sequence[Any], out: Any) -> Any:
-        # The helper takes the outputs' arrays behind all arguments.
+        # The helper takes the output arrays after all arguments.
         if self._fast_into is None or len(arguments) != self._takes:
             return NotImplemented
         arrays: list[Any] = [*out] if isinstance(out, (tuple, list)) else [out]
@@ -257,7 +257,7 @@ class Program:
             return results
 
     def _plan_for(self, given: Given, device: Device) -> Planned:
-        """Return the build for the arguments, made now where none covers them."""
+        """Return the build for the arguments, compiled now where none supports them."""
         signature = given.signature
         with self._lock:
             known = self._planned.get(signature)
@@ -273,7 +273,7 @@ class Program:
             return planned
 
     def sizes_of(self, given: Given) -> Mapping[str, int]:
-        """Return the sizes of a call where no GPU is; FusecError where one would not run it."""
+        """Return the sizes of a call without a GPU; FusecError where one would not run it."""
         sizes = self._bound(given)
         variant = self._covering(sizes)
         if variant is not None:
@@ -283,7 +283,7 @@ class Program:
         return sizes
 
     def _bound(self, given: Given) -> Mapping[str, int]:
-        """Return the size of every symbol, as the arguments have them."""
+        """Return the size of every symbol, bound by the arguments."""
         inputs = self.signature.inputs
         state = {i.value.name: generator_state(i, (0, 0)) for i in inputs if i.generator}
         arrays = {**given.values(), **state}
@@ -323,14 +323,14 @@ class Program:
         )
 
     def _forget(self, variant: Variant) -> None:
-        """Unload a build; a call that wants it again builds it again."""
+        """Unload a build; it is built again if a call needs it."""
         self.variants.remove(variant)
         stale = [s for s, planned in self._planned.items() if planned.variant is variant]
         for signature in stale:
             del self._planned[signature]
         for lane in self._lanes.values():
             with lane.arena.issuing():
-                lane.arena.generation.value += 1  # who has such a record at hand looks again
+                lane.arena.generation.value += 1  # cached records are looked up again
                 for signature in stale:
                     lane.records.pop(signature, None)
         self._fast = self._fast_into = None
@@ -354,9 +354,9 @@ class Program:
         return mesh is not None and mesh.size > 1
 
     def _loaded(self, planned: Planned, device: Device, what: str = "") -> Executable:
-        """Return the kernels on a device; of several ranks, all come here for the same sizes.
+        """Return the kernels on a device; collective over all ranks, for the same sizes.
 
-        what: they are to be called for, as errors say it.
+        what: describes the call in error messages.
         """
         executable = planned.variant.on(device)
         if not self._has_others:
@@ -379,9 +379,9 @@ class Program:
     def _capture(
         self, planned: Planned, given: Given, out: Any, device: Device, stream: int
     ) -> list[Any]:
-        """Issue into a graph under capture: what its kernels share is allocated and freed in it.
+        """Issue into a graph under capture, which allocates and frees the kernels' memory.
 
-        Of several ranks all capture together; what they exchange has memory that stays.
+        With several ranks, all capture together; memory for communication is not freed.
         """
         if self._generator_parts:
             raise Unsupported(
@@ -428,7 +428,7 @@ class Program:
         return results
 
     def generator_state(self, arena: Arena, given: Given, stream: int) -> dict[str, int]:
-        """Return where the generator's seed and offset lie: a pair that only this call has."""
+        """Return the address of the generator's seed and offset: a pair private to this call."""
         if not self._generator_parts:
             return {}
         kind, device = given.kind, given.device
@@ -475,7 +475,7 @@ def _shown(sizes: Mapping[str, int]) -> str:
 def shareable(device: Device, given: Given) -> dict[str, int]:
     """Return the addresses of the arguments that other ranks can map and read, by name.
 
-    Kernels may read them as they read memory of fusec, which is aligned so.
+    They have the alignment of fusec's own memory, so kernels can read them alike.
     """
     return {
         name: view.address

@@ -1,4 +1,4 @@
-"""Launch records: a program at given sizes on a stream, all but addresses and numbers decided."""
+"""Launch records: a program prepared for sizes and a stream, except addresses and numbers."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ NONE_MAPPED: Mapping[str, int] = {}
 HELPED = (
     LaunchStep, MemsetStep, MapStep, CopyMemory, RecordEvent, WaitEvent, FlagOperations,
 )  # fmt: skip
-"""Steps that the C launch helper issues, besides calls of NCCL whose addresses are known."""
+"""Steps that the C launch helper issues, in addition to NCCL calls with known addresses."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A scalar argument of a kernel: its name, its type, where its value lies, and its step."""
+    """A scalar argument of a kernel: its name, its type, the location of its value, its step."""
 
     name: str
     dtype: Any
@@ -91,18 +91,17 @@ class Number:
 class Record:
     """A program at given sizes for one arena; `issue` writes addresses and launches.
 
-    Calls of one arena's records come one at a time: its lock is the caller's to hold.
+    Calls of one arena's records are serialized: the caller must hold its lock.
     """
 
     def __init__(
         self, executable: Executable, sizes: Sizes, arena: Arena, *,
         captured: bool = False, mapped: Mapping[str, int] = NONE_MAPPED,
     ) -> None:  # fmt: skip
-        """Decide everything; Unsupported where a launch is beyond what CUDA allows.
+        """Prepare the launches; Unsupported where one exceeds the limits of CUDA.
 
-        captured: whether the launches become nodes of a graph, each of which follows the last one.
-        mapped: the addresses of inputs that other ranks may read where they lie, in place of
-        copies: each call passes the same.
+        captured: whether the launches are captured as a chain of graph nodes. mapped: the addresses
+        of inputs that other ranks may read in place instead of copies; each call passes the same.
         """
         self._captured = captured
         self.executable, self.arena = executable, arena
@@ -143,7 +142,7 @@ class Record:
     def _meet(
         self, steps: Sequence[ProgramStep]
     ) -> tuple[DeviceTransport | None, dict[int, Begin]]:
-        """Prepare the exchanges with other ranks, and have the addresses of what they share."""
+        """Prepare communication with other ranks, and look up the addresses of shared memory."""
         places = self.memory.places.__getitem__
         around = circumstances(steps, places, self.executable, self.sizes)
         begun = {
@@ -159,7 +158,7 @@ class Record:
         return transport, begun
 
     def _steps_of(self, steps: Sequence[ProgramStep]) -> None:
-        """Note what is issued, in order."""
+        """Prepare what is issued, in order."""
         streams = self.streams
         self.steps += streams.start()
         for number, step in enumerate(steps):
@@ -173,16 +172,16 @@ class Record:
 
     @property
     def slots(self) -> int:
-        """Return how many addresses there are."""
+        """Return the number of addresses."""
         return self.memory.view_slot + len(self.memory.views)
 
     def _reserve(self) -> list[int]:
-        """Return where other ranks write, if they do: all of these programs' memory is mapped."""
+        """Return the addresses that other ranks write, if they do: this memory is mapped."""
         size = self.memory.received
         return [reserve_for_ranks(self.arena, size)] if size else []
 
     def refresh(self) -> None:
-        """Have the arena's memory as it is now."""
+        """Update the addresses of the arena's memory."""
         arena = self.arena
         arena.reserve(self.memory.scratch, self.memory.counters)
         if arena.generation.value == self._generation:
@@ -192,12 +191,12 @@ class Record:
         self._write_shared()
 
     def _own_addresses(self) -> list[int]:
-        """Return the addresses of all that is not the caller's."""
+        """Return the addresses of all memory that does not belong to the caller."""
         arena = self.arena
         return [arena.scratch.address, arena.counters.address, *self._room, *self._viewed]
 
     def _write_shared(self) -> None:
-        """Put the addresses of all that is not the caller's into the arguments."""
+        """Write the addresses of all memory that does not belong to the caller into arguments."""
         self._shared = self._own_addresses()
         for slot, address in enumerate(self._shared, self.memory.scratch_slot):
             self._write(slot, address)
@@ -224,7 +223,7 @@ class Record:
             issue()
 
     def forbid_checks(self) -> None:
-        """Raise Unsupported where kernels check indices, for what cannot wait for them."""
+        """Raise Unsupported where kernels check indices, for callers that cannot wait for them."""
         if INDEX_ERRORS in self.memory.places:
             raise Unsupported("a graph of kernels that check indices", help="without check_bounds")
 
@@ -239,7 +238,7 @@ class Record:
         self.program.check_noted(int(noted[0]), int(noted.view(np.int64)[1]), self.sizes)
 
     def write_numbers(self, numbers: Mapping[str, Any]) -> None:
-        """Put the values of scalar inputs into the arguments."""
+        """Write the values of scalar inputs into the arguments."""
         for number in self.numbers:
             packed = pack_scalar(numbers[number.name], number.dtype)
             size = ctypes.sizeof(packed)
@@ -247,7 +246,7 @@ class Record:
 
     @property
     def is_helped(self) -> bool:
-        """Return whether the C launch helper can issue every step; it marks none for profilers."""
+        """Return whether the C launch helper can issue every step; it sets no NVTX marks."""
         return not self._marked and all(
             isinstance(s, HELPED) or (isinstance(s, NcclCall) and s.library.pointer(s.function))
             for s in self.steps
@@ -280,7 +279,7 @@ class Record:
         return [self._launched(o, step) if isinstance(o, LaunchKernel) else o for o in operations]
 
     def _launched(self, launch: LaunchKernel, step: ProgramStep) -> LaunchStep:
-        """Return the launch of a kernel of fusec's own, whose addresses are those of a call."""
+        """Return the launch of a kernel of fusec's own, at the addresses of a call."""
         words = [ctypes.c_uint64(place.offset) for place in launch.buffers]
         ends = [*zip(launch.buffers, words, strict=True)]
         moving = [(p.slot, word, p.offset) for p, word in ends if p.slot != FIXED]
@@ -350,7 +349,7 @@ class Record:
         return DeviceMemory(self._address(place), elements, buffer.dtype, stream, place)
 
     def _begun(self, step: ProgramStep) -> Begin:
-        """Return the exchange that a step begins, at the addresses that there are now."""
+        """Return the communication that a step starts, at the current addresses."""
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
         receives = isinstance(exchange, Collective | Receive)
@@ -386,14 +385,14 @@ class Record:
 
 
 def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:
-    """Return the value of a scalar of the program, a part of what is given for a complex one."""
+    """Return the value of a scalar of the program, a part of a complex input's value."""
     value = given.get(scalar.of or scalar.name, scalar.default)
     return getattr(complex(value), scalar.part) if scalar.of else value
 
 
 def refused(device: Device, steps: Sequence[Step], status: int, number: int) -> NoReturn:
-    """Raise FusecError for a step, by its number, to which the driver or NCCL gave a status."""
-    step = steps[number] if number >= 0 else None  # the generator's state is no step
+    """Raise FusecError for a step, by its number, for which the driver or NCCL failed."""
+    step = steps[number] if number >= 0 else None  # the generator's state has no step
     if isinstance(step, NcclCall):
         step.library.fail(status, step.doing)
     what = str(step) if isinstance(step, LaunchStep) else "a copy"

@@ -1,4 +1,4 @@
-"""What a call issues, one after the other, with places in the memory that it knows."""
+"""The operations that a call issues in order, with addresses as places in its memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """A kernel to launch: its arguments lie at fixed addresses, and follow from some slots.
+    """A kernel to launch, with arguments at fixed addresses that depend on some slots.
 
     segment: for which it is launched; empty for a kernel of fusec's own.
     """
@@ -29,7 +29,7 @@ class LaunchStep:
     segment: str = ""
 
     def __str__(self) -> str:
-        """Return what errors call it."""
+        """Return its name in errors."""
         return f"kernel `{self.name}`" + (f" for {self.segment}" if self.segment else "")
 
 
@@ -54,7 +54,7 @@ class RowsStep:
 
 @dataclass
 class MapStep:
-    """A tensor map to encode for the address that its buffer has, into `block`."""
+    """A tensor map to encode for its buffer's address, into `block`."""
 
     described: TensorMapArgument
     place: Place

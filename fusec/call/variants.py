@@ -1,4 +1,4 @@
-"""The builds of a program, each for the sizes that its guards let through, and where they run."""
+"""The builds of a program, each for the sizes that satisfy its guards, and their devices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Variant:
     """A host program with machine code by target and kernel.
 
-    covers: which sizes, as text. captured: graphs have its kernels, which stay loaded for them.
-    evaluated: by name, the segments that the CPU evaluates. entries: by kernel, the keys of machine
-    code in the cache, where it was built for one target.
+    covers: the supported sizes, as text. captured: captured graphs use its kernels, which therefore
+    stay loaded. evaluated: by name, the segments that the CPU evaluates. entries: by kernel, the
+    keys of machine code in the cache, where it was built for one target.
     """
 
     host: HostProgram
@@ -46,7 +46,7 @@ class Variant:
         return self._loaded[device]
 
     def close(self) -> None:
-        """Unload the kernels, once all that was launched is done."""
+        """Unload the kernels, once all launches are done."""
         for device, executable in self._loaded.items():
             with device.current():
                 device.call("cuCtxSynchronize")
@@ -54,7 +54,7 @@ class Variant:
         self._loaded.clear()
 
     def _target(self, device: Device) -> str:
-        """Return the device's own target, or the nearest earlier one whose code it runs."""
+        """Return the device's own target, or the nearest earlier one it is compatible with."""
         have = device.facts.capability
         target = nearest_arch(self.cubins, have)
         if target is None:

@@ -1,4 +1,4 @@
-"""Compiled folders as C: launchers without fusec, for the CUDA driver API and for TVM-FFI."""
+"""Emits compiled folders as C: launchers without fusec, for the CUDA driver API and TVM-FFI."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from fusec.driver import Package
 
 KINDS = ("c", "tvm-ffi")
-"""What can be emitted; tvm-ffi is c and more."""
+"""What can be emitted; tvm-ffi includes c."""
 
 
 def emitted(package: Package, kinds: Sequence[str]) -> dict[str, bytes]:
-    """Return the files of some kinds by path; Unsupported for what they cannot launch."""
+    """Return the files of some kinds by path; Unsupported for programs they cannot launch."""
     if not kinds:
         return {}
     from fusec.emit.c import files_of, view_of

@@ -1,4 +1,4 @@
-"""A package as C source files: a program for each context, in a library of any C compiler."""
+"""Emits a package as C source: a program per context, in a library for any C compiler."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def files_of(view: ProgramView) -> dict[str, bytes]:
 
 
 def rendered(template: str, view: Any) -> bytes:
-    """Return a template's text with long lines broken."""
+    """Return a rendered template with long lines broken."""
     text = environment().get_template(template).render(k=view)
     code, mark, tables = text.partition("// clang-format off\n")
     if not template.endswith(".txt.j2"):
@@ -74,7 +74,7 @@ def rendered(template: str, view: Any) -> bytes:
 
 
 def view_of(package: Package) -> ProgramView:
-    """Return what is printed of a package; Unsupported for what C cannot launch."""
+    """Return the view of a package for the templates; Unsupported for what C cannot launch."""
     fusion = package.program.local
     check_fusion_name(fusion.name)
     programs = [p.host for p in package.programs]
@@ -91,7 +91,7 @@ def view_of(package: Package) -> ProgramView:
 
 @dataclass
 class _Printer:
-    """A package on its way to C."""
+    """Builds the view of a package."""
 
     package: Package
     names: FieldNames = field(default_factory=FieldNames)
@@ -247,7 +247,7 @@ class _Printer:
     def _build(
         self, target: str, plans: tuple[PlanView, ...], cubins: dict[bytes, Cubin]
     ) -> BuildView:
-        """Return what a GPU runs; `cubins` gets the machine code that it lacks."""
+        """Return the build for a GPU; new machine code is added to `cubins`."""
         codes, own = list[KernelCode](), list[BuildPlan]()
         for program, plan in zip(self.package.programs, plans, strict=True):
             if target not in program.targets:
@@ -273,12 +273,12 @@ def _axes(mesh: Mesh | None) -> Iterator[Axis]:
 
 
 def _numbers(host: HostProgram) -> Mapping[str, int]:
-    """Return the place of each kernel in the array of functions."""
+    """Return the index of each kernel in the array of functions."""
     return {name: k for k, name in enumerate(dict.fromkeys(x.kernel for x in host.launches))}
 
 
 def _number(value: bool | int | float, dtype: DType) -> str:
-    """Return a default as C; nothing for what is no finite number."""
+    """Return a default value as C; empty if it is not finite."""
     import numpy as np
 
     from fusec.kernel import nodes

@@ -1,4 +1,4 @@
-"""What must hold of sizes before anything is launched, as C expressions with a text each."""
+"""Conditions on sizes that are checked before any launch, as C expressions with messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusec.run.launch import GRID_LIMITS
 from fusec.schedule.plan import Guard, SizeArgument
 
 Held = tuple[Code, str]
-"""An expression that is true, and what to say where it is not."""
+"""An expression that must be true, and the error message if it is not."""
 _LARGEST = 2**62
 
 
@@ -29,7 +29,8 @@ def conditions(
 ) -> Iterator[Held]:
     """Yield the conditions of a program.
 
-    Symbols in `free` may be negative; those in `bounds` are a run's own, and do not exceed these.
+    Symbols in `free` may be negative; those in `bounds` are bound at run time, with these upper
+    bounds.
     """
     yield from _declared(facts, free, print_)
     computed = tuple(dict.fromkeys(_expressions(program)))
@@ -92,7 +93,7 @@ def _launch(launch: Launch, print_: Sizes) -> Iterator[Held]:
 
 
 def _expressions(program: HostProgram) -> Iterator[Dim]:
-    """Yield every size that is computed on the way to a run."""
+    """Yield every size that a run computes."""
     yield from (guard.value for guard in program.guards)
     yield from (v for c in program.checks if c.index is not None for v in (c.index, c.extent))
     for buffer in program.buffers:

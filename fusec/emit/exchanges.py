@@ -1,4 +1,4 @@
-"""Exchanges between ranks of an emitted program, as calls of NCCL."""
+"""Communication between ranks of an emitted program, as calls of NCCL."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _BYTES = "ncclInt8"
 
 
 def is_waited_later(body: Sequence[Instruction], place: int) -> bool:
-    """Return whether anything runs between an exchange and the wait for it."""
+    """Return whether anything runs between a communication operation and the wait for it."""
     rest = (i for i in body[place + 1 :] if not isinstance(i, HOST_ONLY))
     return not isinstance(next(rest, None), Wait)
 
 
 def some_wait_later(program: HostProgram) -> bool:
-    """Return whether some exchange needs a stream of its own."""
+    """Return whether any communication operation needs a stream of its own."""
     loops = (i for i in every(program.instructions) if isinstance(i, For))
     bodies = [program.instructions, *(loop.body for loop in loops)]
     return any(
@@ -50,7 +50,7 @@ def some_wait_later(program: HostProgram) -> bool:
 
 @dataclass(frozen=True)
 class _Begin:
-    """The stream on which an exchange begins, and the steps around it."""
+    """The stream on which a communication operation starts, and the steps before and after it."""
 
     before: list[Step]
     stream: Code | str
@@ -58,10 +58,10 @@ class _Begin:
 
 
 class ExchangePrinter:
-    """Prints exchanges in the order in which all ranks come to them.
+    """Prints communication in program order, which is the same on all ranks.
 
-    One that is waited for at once runs on the current stream, any other on a stream of exchanges,
-    and an event says when it is over. communicators: the expressions of the axes'.
+    If it is awaited immediately it runs on the current stream, otherwise on the communication
+    stream, with an event at its end. communicators: the expressions of the axes' communicators.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ExchangePrinter:
         communicators: Mapping[str, Code],
         channel: int,
     ) -> None:
-        """Begin without exchanges; channel: the number of the stream of exchanges."""
+        """Start without communication; channel: the number of the communication stream."""
         self.variables, self.streams, self.channel = variables, streams, channel
         self.communicators = communicators
         self.events = 0
@@ -80,11 +80,11 @@ class ExchangePrinter:
 
     @property
     def pending(self) -> frozenset[str]:
-        """Return the buffers whose exchange was begun and is not waited for."""
+        """Return the buffers of communication that was started and not waited for yet."""
         return frozenset(self._events)
 
     def collective(self, exchange: Collective, *, later: bool) -> Iterator[Step]:
-        """Yield the steps that begin a collective."""
+        """Yield the steps that start a collective."""
         buffers = exchange.target, exchange.source
         begin = self._begin(buffers, later=later)
         yield from begin.before
@@ -92,7 +92,7 @@ class ExchangePrinter:
         yield from begin.after
 
     def send(self, exchange: Send) -> None:
-        """Keep what goes together with what is received."""
+        """Keep a send for the receive that it forms a group with."""
         if self._sent is not None:
             raise InternalError(f"`{self._sent}` goes without a `receive`")
         self._sent = exchange
@@ -100,7 +100,7 @@ class ExchangePrinter:
     def receive(self, exchange: Receive, own: str, *, later: bool) -> Iterator[Step]:
         """Yield the steps that send and receive.
 
-        own: the variable that says whether a rank is its own partner, which exchanges nothing then.
+        own: the variable that is true if a rank is its own partner; it then sends nothing.
         """
         sent, self._sent = self._sent, None
         if sent is None or sent.axis != exchange.axis:
@@ -114,7 +114,7 @@ class ExchangePrinter:
         yield from begin.after
 
     def wait(self, buffer: str) -> Iterator[Step]:
-        """Yield what lets the current stream wait; nothing where the exchange is on it."""
+        """Yield the wait of the current stream; nothing if the communication is on it."""
         event = self._events.get(buffer)
         if event is None:
             return
@@ -125,7 +125,7 @@ class ExchangePrinter:
         yield Call(code("await({}, {}, {})", STREAMS, on, event), f"wait {buffer}")
 
     def share(self, share: Share, room: str, step: Dim) -> Iterator[Step]:
-        """Yield what brings together the parts of all ranks, `step` bytes apart in a room."""
+        """Yield the steps that gather the parts of all ranks, with a stride of `step` bytes."""
         steps, on = self.streams.enter()
         yield from steps
         sent = self.variables.at(share.source), "0"
@@ -154,7 +154,7 @@ class ExchangePrinter:
             case "all_gather":
                 count = source.dense_bytes
                 return self._nccl("AllGather", ends, count, (_BYTES,), exchange.axis, on)
-            case "broadcast" if exchange.root is not None:  # to all, also where few need it
+            case "broadcast" if exchange.root is not None:  # to all ranks, even if few need it
                 rest = _BYTES, code("(int)({})", text(exchange.root))
                 return self._nccl("Broadcast", ends, target.dense_bytes, rest, exchange.axis, on)
             case "all_to_all":
@@ -190,7 +190,7 @@ class ExchangePrinter:
         return self._call("exchange_blocks", given, axis, on)
 
     def _end(self, buffer: str, place: Dim) -> tuple[str, Code, Code]:
-        """Return where a slice lies, its bytes, and the place of the rank at its other end."""
+        """Return the address of a slice, its bytes, and the index of the peer rank."""
         variables = self.variables
         return variables.at(buffer), variables.bytes(buffer), variables.text(place)
 

@@ -1,4 +1,4 @@
-"""Size expressions in C, and what they need so that 64 bits are enough."""
+"""Prints size expressions as C, and derives checks that they do not overflow 64 bits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FUNCTIONS = {
     "floordiv": "floor_div", "ceildiv": "ceil_div", "mod": "floor_mod", "min": "min_of",
     "max": "max_of",
 }  # fmt: skip
-"""What the emitted C calls them."""
+"""Names of the functions in the emitted C."""
 
 
 class Sizes:
-    """Prints size expressions; `fields` has by symbol the code of its value.
+    """Prints size expressions; `fields` maps symbols to the code of their values.
 
-    called: the functions that what was printed so far calls.
+    called: the functions called by what was printed so far.
     """
 
     def __init__(self, fields: Mapping[str, Code]) -> None:
@@ -45,7 +45,7 @@ class Sizes:
         return text
 
     def factor(self, value: Dim) -> Code:
-        """Return an expression that binds at least as a product does."""
+        """Return an expression that binds at least as tightly as a product."""
         return self.text(value) if len(value.terms) <= 1 else code("({})", self.text(value))
 
     def _atom(self, atom: Atom) -> str:
@@ -57,7 +57,7 @@ class Sizes:
 
 
 def divisors(values: Iterable[Dim]) -> tuple[Dim, ...]:
-    """Return what expressions divide by that may be zero, in the order in which it is computed."""
+    """Return divisors of expressions that may be zero, in the order of evaluation."""
     found: dict[Dim, None] = {}
 
     def visit(value: Dim) -> None:
@@ -79,11 +79,11 @@ Bounds = Mapping[str, Dim]
 
 
 def largest_terms(values: Iterable[Dim], bounds: Bounds) -> tuple[tuple[Dim, int], ...]:
-    """Return products of symbols that bound expressions, and for each by how much to multiply it.
+    """Return products of symbols that bound expressions, with a factor for each.
 
-    bounds: of symbols that are not checked, what they do not exceed. Where each product, with 1 for
-    symbols below it, times its factor fits 64 bits, so does whatever is computed on the way to a
-    value.
+    bounds: upper bounds of symbols that are not checked. If each product, with symbols below 1
+    counted as 1, times its factor fits in 64 bits, so does every intermediate value of the
+    expressions.
     """
     factors: dict[tuple[str, ...], int] = {}
     for value in values:
@@ -110,7 +110,7 @@ def _divides(small: tuple[str, ...], large: tuple[str, ...]) -> bool:
 
 
 def _bound(value: Dim, bounds: Bounds) -> dict[tuple[str, ...], int]:
-    """Return by product of symbols what to multiply it by so that no partial sum goes beyond it."""
+    """Return factors by product of symbols, such that they bound every partial sum."""
     total: dict[tuple[str, ...], int] = {}
     for monomial, coefficient in value.terms:
         product: dict[tuple[str, ...], int] = {(): abs(coefficient)}
@@ -118,7 +118,7 @@ def _bound(value: Dim, bounds: Bounds) -> dict[tuple[str, ...], int]:
             product = _times(product, _bound_of(atom, bounds))
         for names, c in product.items():
             total[names] = total.get(names, 0) + c
-    # Each is checked by itself; all together are at most as many times the largest as there are.
+    # Each is checked alone; the sum of n terms is at most n times the largest.
     return {names: c * max(1, len(total)) for names, c in total.items()}
 
 
@@ -126,7 +126,7 @@ def _bound_of(atom: Atom, bounds: Bounds) -> dict[tuple[str, ...], int]:
     if isinstance(atom, Symbol):
         known = bounds.get(atom.name)
         return {(atom.name,): 1} if known is None else _bound(known, bounds)
-    total: dict[tuple[str, ...], int] = {(): 1}  # of ceildiv
+    total: dict[tuple[str, ...], int] = {(): 1}  # for ceildiv
     for side in (atom.left, atom.right):
         for names, c in _bound(side, bounds).items():
             total[names] = total.get(names, 0) + c

@@ -17,7 +17,7 @@ from fusec.schedule.plan import Argument, ScalarArgument, SizeArgument, TensorMa
 
 @dataclass(frozen=True)
 class LaunchPrinter:
-    """Prints launches; kernels: the places of their functions."""
+    """Prints launches; kernels: the indices of their functions."""
 
     variables: Variables
     fields: Mapping[str, Field]
@@ -25,7 +25,7 @@ class LaunchPrinter:
     kernels: Mapping[str, int]
 
     def map(self, encode: EncodeTensorMap) -> Map:
-        """Return what describes a buffer to the bulk copy unit."""
+        """Return the tensor map of a buffer."""
         self.variables.sizes.called.add("encode")
         described = encode.map
         extents, strides = (
@@ -45,7 +45,7 @@ class LaunchPrinter:
         )
 
     def launch(self, launch: Launch, stream: Code | str, *, overlapped: bool) -> LaunchKernel:
-        """Return the launch on a stream; overlapped: with the end of the kernel before it."""
+        """Return the launch on a stream; overlapped: with the end of the previous kernel."""
         sizes = self.variables.sizes
         locals_, parameters = list[Code](), list[Code]()
         for number, argument in enumerate(launch.arguments):
@@ -67,7 +67,7 @@ class LaunchPrinter:
         return LaunchKernel(launch.kernel, launch.segment, tuple(locals_), call)
 
     def _argument(self, argument: Argument, local: str) -> tuple[Code | None, Code]:
-        """Return the declaration of a local variable, None without one, and a value's pointer."""
+        """Return a local variable's declaration, or None, and the pointer to its value."""
         own = Code(f"&{local}")
         if isinstance(argument, SizeArgument):
             value = self.variables.sizes.text(argument.value)
@@ -87,7 +87,7 @@ class LaunchPrinter:
 
 
 def _array(parameters: list[Code]) -> list[Code]:
-    """Return the array of pointers to parameters, one by one where they do not fit a line."""
+    """Return the array of pointers to parameters, one per line if they do not fit on one."""
     line = code("void* parameters[] = {{{}}};", joined(", ", parameters))
     if len(line.text) <= WIDTH - 4:
         return [line]

@@ -1,4 +1,4 @@
-"""Symbols that only a run knows: indices of loops, and where a rank stands along an axis."""
+"""Symbols bound at run time: loop indices, and the index of a rank along an axis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fusec.schedule.plan import SizeArgument
 
 
 def local_bounds(program: HostProgram, mesh: Mesh | None) -> dict[str, Dim]:
-    """Return by symbol what a run's own symbols do not exceed."""
+    """Return upper bounds of the symbols bound at run time, by symbol."""
     axes = () if mesh is None else mesh.axes
     bounds = {f"{axis}.place": dim(size) for axis, size in axes}
     loops = (i for i in every(program.instructions) if isinstance(i, For))
@@ -34,7 +34,7 @@ def local_bounds(program: HostProgram, mesh: Mesh | None) -> dict[str, Dim]:
 
 
 def sizes_of(instruction: Instruction) -> Iterator[Dim]:
-    """Yield the sizes of an instruction that a run computes."""
+    """Yield the sizes of an instruction that are computed at run time."""
     match instruction:
         case Alias():
             yield instruction.offset
@@ -54,7 +54,7 @@ def sizes_of(instruction: Instruction) -> Iterator[Dim]:
 
 
 def streams_of(program: HostProgram) -> int:
-    """Return how many streams a program's instructions name beside the caller's."""
+    """Return how many streams a program's instructions use in addition to the caller's."""
     numbers = [0]
     for instruction in every(program.instructions):
         if isinstance(instruction, For):
@@ -65,7 +65,7 @@ def streams_of(program: HostProgram) -> int:
 
 
 def check_program(program: HostProgram, mesh: Mesh | None) -> None:
-    """Raise Unsupported for what C does not say of a host program."""
+    """Raise Unsupported for instructions of a host program that C cannot express."""
     known = local_bounds(program, mesh)
     for instruction in program.instructions:
         if isinstance(instruction, For):
@@ -89,7 +89,7 @@ def _check_body(program: HostProgram, loop: For) -> None:
 
 
 def _checked_ahead(instruction: Instruction, known: Mapping[str, Dim]) -> Iterator[Dim]:
-    """Yield what is checked before a run, and is known in a run alone."""
+    """Yield the sizes that are checked before a run although they are bound at run time."""
     yield from _local(divisors(sizes_of(instruction)), known)
     if isinstance(instruction, EncodeTensorMap):
         yield from _local(sizes_of(instruction), known)

@@ -1,4 +1,4 @@
-"""Names and comments in emitted C: the user's own, where C has no other use for them."""
+"""Names and comments in emitted C: the user's own names, unless they are reserved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ C_TYPES = {
     "i8": "int8_t", "u64": "uint64_t", "u32": "uint32_t", "u16": "uint16_t", "u8": "uint8_t",
     "bool": "bool",
 }  # fmt: skip
-"""Of scalars by value; floats of 16 and 8 bits are passed as their bits."""
+"""C types of scalars by value; floats of 16 and 8 bits are passed as their bits."""
 
 _RESERVED = (
     "restrict", "typeof", "NULL", "EOF", "errno", "linux", "unix", "sizes", "ranks", "_Bool",
@@ -28,7 +28,7 @@ _HEADERS = frozenset(
 
 
 def check_fusion_name(name: str) -> None:
-    """Raise Unsupported where a fusion's C files would be taken for others."""
+    """Raise Unsupported where a fusion's C files would have the names of others."""
     if name.lower() in _HEADERS or name == "example":
         raise Unsupported(
             f"fusion `{name}` cannot be emitted as C: `{name}.h` and `{name}.c` would hide other "
@@ -38,10 +38,10 @@ def check_fusion_name(name: str) -> None:
 
 
 class FieldNames:
-    """Names of fields, each once: `x.stride0` is `x_stride0`."""
+    """Unique names of fields: `x.stride0` is `x_stride0`."""
 
     def __init__(self) -> None:
-        """Start with the words of C and what the templates call their own."""
+        """Start with the reserved words of C and the names used by the templates."""
         self._names = Names(_RESERVED)
         self.of: dict[str, str] = {}
 
@@ -53,12 +53,12 @@ class FieldNames:
 
 
 def literal(text: str) -> str:
-    """Return a text as a C string."""
+    """Return a text as a C string literal."""
     return json.dumps(visible(text)).replace("??", '?""?')
 
 
 def about(buffer: Buffer) -> str:
-    """Return a tensor's type, layout and alignment as a comment says them."""
+    """Return a tensor's type, layout and alignment for a comment."""
     text = f"{buffer.dtype}{shape_text(buffer.shape)}"
     if buffer.strides != dense_strides(buffer.shape):
         text += f", strides {shape_text(buffer.strides)}"
@@ -66,7 +66,7 @@ def about(buffer: Buffer) -> str:
 
 
 def check_agree(programs: Sequence[HostProgram]) -> None:
-    """Raise Unsupported where the plans for different targets take other arguments."""
+    """Raise Unsupported where the plans for different targets have different arguments."""
     first = programs[0]
     for other in programs[1:]:
         if views_of(other) != views_of(first) or other.aliases != first.aliases:

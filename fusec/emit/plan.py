@@ -1,4 +1,4 @@
-"""One host program as C: what is checked, where its memory lies, and each step of a run."""
+"""Emits one host program as C: its checks, the placement of its memory, and each step of a run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from fusec.schedule.plan import TensorArgument, WorkspaceArgument
 
 @dataclass(frozen=True)
 class _Made:
-    """A step, the buffer that it gives an address, if any, and those that it uses."""
+    """A step, the buffer whose address it sets, if any, and those that it uses."""
 
     step: Step
     uses: tuple[str, ...] = ()
@@ -66,10 +66,10 @@ class _Made:
 
 @dataclass
 class _Body:
-    """Instructions that run in turn, those of the program or of a loop.
+    """Instructions that run in order, of the program or of a loop.
 
-    own: by the name of an alias, the variable that says whether a rank is its own partner, and
-    where the slice lies then.
+    own: by the name of an alias, the variable that is true if a rank is its own partner, and the
+    address of the slice in that case.
     """
 
     instructions: Sequence[Instruction]
@@ -91,7 +91,7 @@ class PlanPrinter:
         mesh: Mesh | None,
         axes: Sequence[Axis],
     ) -> None:
-        """Place its memory, and find out on how many streams it runs.
+        """Place its memory, and count its streams.
 
         purpose: targets and sizes. fields: of the arguments, by buffer or scalar. kernels: their
         numbers. axes: of the mesh.
@@ -115,7 +115,7 @@ class PlanPrinter:
         self._owns = 0
 
     def view(self, held: tuple[Condition, ...], pointers: tuple[Pointer, ...]) -> PlanView:
-        """Return what the templates print."""
+        """Return the view for the templates."""
         if self._memory:
             self.sizes.called.add("take")
         if any(p.zeroed for p in self._memory):
@@ -147,7 +147,7 @@ class PlanPrinter:
             yield from self._made(body, place)
 
     def _made(self, body: _Body, place: int) -> Iterator[_Made]:
-        """Yield what an instruction becomes."""
+        """Yield the steps of an instruction."""
         instruction = body.instructions[place]
         match instruction:
             case Allocate(name) if is_given(self.program, name):
@@ -177,7 +177,7 @@ class PlanPrinter:
     def _work(
         self, instruction: Memset | Copy | Launch, body: _Body, place: int
     ) -> Iterator[_Made]:
-        """Yield what puts a kernel, a copy or zeros on the current stream."""
+        """Yield the steps that put a kernel, a copy or a fill on the current stream."""
         if isinstance(instruction, Memset) and instruction.once:
             return
         before, on = self.streams.enter()
@@ -197,7 +197,7 @@ class PlanPrinter:
                 yield _Made(step, used)
 
     def _copy(self, target: str, source: str, on: str) -> Code:
-        """Return the call that copies a tensor, as one piece where both lie densely."""
+        """Return the call that copies a tensor, as one block if both are dense."""
         at, buffers = self.variables.at, (self.program.buffer[n] for n in (target, source))
         layouts = [b.strides for b in buffers]
         buffer = self.program.buffer[target]
@@ -273,7 +273,7 @@ class PlanPrinter:
         yield _Made(Loop(comment, index, count, tuple(_needed(made))), uses)
 
     def _alias(self, alias: Alias, body: _Body) -> Iterator[_Made]:
-        """Yield the address of a view; that of a slice that a rank keeps is another one."""
+        """Yield the address of a view; it differs for a slice that a rank keeps."""
         name = alias.buffer
         yield self._address(name, self._address_of(alias), alias.of)
         if name in body.own:
@@ -304,7 +304,7 @@ def _follows_a_kernel(body: _Body, place: int) -> bool:
 
 
 def _needed(made: list[_Made]) -> Iterator[Step]:
-    """Yield the steps without the addresses that nothing uses."""
+    """Yield the steps without unused addresses."""
     used = set[str]()
     for each in reversed(made):
         if not each.gives or each.gives in used:

@@ -1,4 +1,4 @@
-"""Where a program's own memory lies in one workspace: each buffer's place, and what shares one."""
+"""Placement of a program's own memory in one workspace, with reuse."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fusec.hostir.program import Buffer, HostProgram, dense_strides
 from fusec.ir.dim import Dim, ceildiv
 
 ALIGNMENT = 256
-"""Bytes of which the parts that ranks share begin at a multiple."""
+"""Alignment in bytes of the parts that ranks share."""
 
 
 @dataclass
 class Place:
-    """Bytes of a workspace, for buffers one after the other; zeroed: once, before all else."""
+    """Bytes of a workspace, reused by several buffers; zeroed: once, before everything else."""
 
     bytes: Dim
     buffers: list[str]
@@ -24,10 +24,10 @@ class Place:
 
 
 def places(program: HostProgram) -> tuple[Place, ...]:
-    """Return the places of all memory that no caller gives, those that are zeroed once first.
+    """Return the places of all memory not passed by the caller, those zeroed once first.
 
-    What was freed is used again where it is surely large enough: the caller's stream keeps the
-    order, which waits for those of loops. Where segments are on several streams, nothing does.
+    Freed memory is reused where it is provably large enough: the caller's stream, which waits for
+    the streams of loops, keeps the order. With segments on several streams nothing is reused.
     """
     once = {i.buffer for i in program.instructions if isinstance(i, Memset) and i.once}
     ordered = not any(isinstance(i, SetStream) for i in program.instructions)
@@ -48,7 +48,7 @@ def places(program: HostProgram) -> tuple[Place, ...]:
 
 
 def _given_and_freed(program: HostProgram) -> Iterator[tuple[str, Dim | None]]:
-    """Yield the buffers in order as they get memory, with its bytes, and give it back."""
+    """Yield buffers in order as they are allocated, with their bytes, and freed, with None."""
     for instruction in program.instructions:
         match instruction:
             case Allocate(name) if not is_given(program, name):
@@ -64,7 +64,7 @@ def _given_and_freed(program: HostProgram) -> Iterator[tuple[str, Dim | None]]:
 
 
 def _reach(buffer: Buffer) -> Dim:
-    """Return the bytes of memory with a buffer's elements, whose outermost dim may have gaps."""
+    """Return the bytes spanned by a buffer, whose outermost dim may have gaps."""
     if buffer.strides == dense_strides(buffer.shape):
         return buffer.dense_bytes
     if buffer.strides[1:] != dense_strides(buffer.shape[1:]):
@@ -78,11 +78,11 @@ def ranks_memory_of(source: str) -> str:
 
 
 def part_bytes(program: HostProgram, source: str) -> Dim:
-    """Return how many bytes after one another the parts begin that ranks have of a buffer."""
+    """Return the stride in bytes between consecutive ranks' parts of a shared buffer."""
     return ceildiv(program.buffer[source].dense_bytes, ALIGNMENT) * ALIGNMENT
 
 
 def is_given(program: HostProgram, name: str) -> bool:
-    """Return whether the caller gives a buffer that is allocated: an output with its own memory."""
+    """Return whether the caller passes an allocated buffer: an output with its own memory."""
     in_place = {output for output, _ in program.aliases}
     return program.buffer[name].role == "output" and name not in in_place

@@ -1,4 +1,4 @@
-"""On which stream the steps of an emitted program are put, and what that one waits for."""
+"""Assigns the steps of an emitted program to streams, with the waits between them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ STREAMS = variable("streams")
 
 
 class StreamPrinter:
-    """Follows the current stream from instruction to instruction.
+    """Tracks the current stream from instruction to instruction.
 
-    A stream is entered where something is put on it, not where it is set: what is set and left
-    again is not printed. One whose first work waits for nothing waits for the caller's.
+    A stream is entered where work is put on it, not where it is set: a stream that is set without
+    work is not printed. If the first work on a stream waits for nothing, it waits for the caller's.
     """
 
     def __init__(self, variables: Variables, count: int) -> None:
-        """Begin on the caller's stream; count: of the others."""
+        """Start on the caller's stream; count: of the others."""
         self.variables, self.count = variables, count
         self.current = CALLER
         self._shown: Dim | None = CALLER
@@ -29,11 +29,11 @@ class StreamPrinter:
         self._names: dict[str, Dim] = {}
 
     def get(self, name: str) -> None:
-        """Keep the current stream under a name."""
+        """Bind the current stream to a name."""
         self._names[name] = self.current
 
     def set(self, stream: Dim) -> None:
-        """Make a stream the current one."""
+        """Set the current stream."""
         self.current = self._number(stream)
 
     def enter(self) -> tuple[list[Step], str]:
@@ -47,7 +47,7 @@ class StreamPrinter:
         return steps, "on"
 
     def synchronize(self, stream: Dim, comment: str) -> list[Step]:
-        """Return what lets the current stream wait for all that another one was given."""
+        """Return the steps that make the current stream wait for all work of another one."""
         other = self._number(stream)
         if other == self.current:
             return []
@@ -57,7 +57,7 @@ class StreamPrinter:
         return steps
 
     def fork(self, number: int) -> list[Step]:
-        """Return what lets a stream wait for what the current one was given."""
+        """Return the steps that make a stream wait for the work of the current one."""
         steps, _ = self.enter()
         self._called("use")
         return [*steps, self._follow(code("use({}, {})", STREAMS, number), self.current)]
@@ -72,7 +72,7 @@ class StreamPrinter:
         return self._show() if waits else []
 
     def end_loop(self, loop: For) -> None:
-        """Forget what only iterations know: there may be none of them."""
+        """Drop the state from inside the iterations: there may be none."""
         self._begun = self._around.pop()
         if any(isinstance(i, SetStream) for i in loop.body):
             self._shown = None

@@ -1,4 +1,4 @@
-"""The C of a package as a function that TVM-FFI calls: tensors by DLPack, sizes read off them."""
+"""Emits a package as a TVM-FFI function: tensors by DLPack, sizes read from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = {"int": "kDLInt", "uint": "kDLUInt", "float": "kDLFloat", "complex": "k
 _HALF_FORMATS = {
     "f16": (5, 10, 0x7BFF), "bf16": (8, 7, 0x7F7F), "f8e5m2": (5, 2, 0x7B), "f8e4m3": (4, 3, 0x7E),
 }  # fmt: skip
-"""Bits of exponent and fraction, and the largest number as its bits."""
+"""Bits of exponent and mantissa, and the largest number as its bits."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Value:
-    """A field of the arguments or sizes, and the expression that it gets."""
+    """A field of the arguments or sizes, and the expression that is assigned to it."""
 
     field: str
     value: str
@@ -50,7 +50,7 @@ class Value:
 
 @dataclass(frozen=True)
 class About:
-    """An argument as messages name it, both texts as literals."""
+    """An argument as named in messages, both texts as literals."""
 
     field: str
     name: str
@@ -59,7 +59,7 @@ class About:
 
 @dataclass(frozen=True)
 class FunctionView:
-    """The function: k of its template."""
+    """The function: `k` in its template."""
 
     name: str
     macro: str
@@ -73,13 +73,13 @@ class FunctionView:
 
 
 def source_of(view: ProgramView, fusion: Fusion, host: HostProgram) -> bytes:
-    """Return the C++ source of the function; Unsupported for what it cannot pass on."""
+    """Return the C++ source of the function; Unsupported for arguments it cannot pass."""
     return rendered("c/tvm_ffi.cc.j2", _Printer(view, fusion, host).view())
 
 
 @dataclass
 class _Printer:
-    """A function on its way to C++."""
+    """Builds the view of a function."""
 
     view_: ProgramView
     fusion: Fusion
@@ -126,7 +126,7 @@ class _Printer:
         )
 
     def _order(self) -> tuple[str, ...]:
-        """Return the arguments: the inputs as the fusion has them, then outputs with own memory."""
+        """Return the arguments: the inputs in order, then outputs with memory of their own."""
         inputs = [i.value.name for i in self.fusion.inputs]
         outputs = [f.source for f in self.view_.fields if f.written and f.source not in inputs]
         return (*inputs, *outputs)
@@ -169,7 +169,7 @@ class _Printer:
             )
 
     def _bound(self, size: Size, tensors: tuple[Tensor, ...], order: tuple[str, ...]) -> str:
-        """Return where a size is read: off a scalar, an extent, a stride."""
+        """Return where a size is read from: a scalar, an extent, a stride."""
         if size.symbol in order:
             scalar = next(s for s in self.host.scalars if s.name == size.symbol)
             return self._integer(scalar.dtype, size.name, order.index(size.symbol))

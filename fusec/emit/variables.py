@@ -1,4 +1,4 @@
-"""The variables of one emitted program: addresses of buffers, tensor maps, and what sizes are."""
+"""The C variables of an emitted program: buffer addresses, tensor maps, and sizes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fusec.ir.dim import Dim
 
 
 class Variables:
-    """Names C variables after what they hold, and prints sizes that are made of them."""
+    """Names C variables after what they hold, and prints sizes in terms of them."""
 
     def __init__(self, program: HostProgram, sizes: Sizes, local: Iterable[str] = ()) -> None:
-        """Name the symbols that only a run knows."""
+        """Name the symbols that are bound at run time."""
         self.program, self.sizes = program, sizes
         self._names = FieldNames()
         sizes.fields |= {symbol: variable(self._names.add(symbol, "of")) for symbol in local}
 
     def symbol(self, name: str) -> Code:
-        """Return the variable of a symbol that only a run knows."""
+        """Return the variable of a symbol that is bound at run time."""
         return self.sizes.fields[name]
 
     def ranks_memory(self, buffer: str) -> str:
@@ -29,7 +29,7 @@ class Variables:
         return self._names.add(f"room_{buffer}", "of")
 
     def own(self, number: int) -> str:
-        """Return the variable that says whether a rank exchanges a slice with itself."""
+        """Return the variable that is true if a rank would send a slice to itself."""
         return self._names.add(f"own_{number}", "of")
 
     def text(self, value: Dim) -> Code:
@@ -49,7 +49,7 @@ class Variables:
         return self.sizes.text(self.program.buffer[name].dense_bytes)
 
     def part(self, whole: str, offset: Dim) -> Code:
-        """Return the address that lies an offset in bytes behind another one."""
+        """Return the address at a byte offset from another one."""
         if offset.is_const:
             return Code(whole if offset == 0 else f"{whole} + {offset}")
         self.sizes.called.add("part")

@@ -1,4 +1,4 @@
-"""What the C templates print of a package, as records."""
+"""The data that the C templates print of a package, as records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.ir.graph import DimFact
 
 @dataclass(frozen=True)
 class Size:
-    """A field of the sizes: a dim, a stride, or an integer input that sizes are made of."""
+    """A field of the sizes: a dim, a stride, or an integer input that sizes depend on."""
 
     name: str
     comment: str
@@ -26,7 +26,7 @@ class Size:
 class Field:
     """A field of the arguments; bytes: of memory at default sizes, None for a scalar.
 
-    given: whether the caller sets it. source: the buffer or scalar that it stands for.
+    given: whether the caller sets it. source: the buffer or scalar that it represents.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer that is checked, and the number of its text; elements: of its tensor."""
+    """A pointer that is checked, and the number of its error message; elements: of its tensor."""
 
     field: str
     elements: Code
@@ -52,7 +52,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on sizes as an expression, and the number of its text."""
+    """A condition on sizes as an expression, and the number of its error message."""
 
     holds: Code
     number: int
@@ -69,7 +69,7 @@ class PlacedMemory:
 
     @classmethod
     def of(cls, name: str, place: Place, size: Code) -> PlacedMemory:
-        """Return a place under a name, of a size that is an expression."""
+        """Return a named place, with its size as an expression."""
         return cls(name, ", then ".join(place.buffers), size, place.zeroed)
 
 
@@ -82,13 +82,13 @@ class Statement:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Return the variables of the function around it that it reads."""
+        """Return the variables of the enclosing function that it reads."""
         return self.code.reads
 
 
 @dataclass(frozen=True)
 class SetView:
-    """An output that is a part of other memory: the caller is told where it begins."""
+    """An output that is a part of other memory: its address is returned to the caller."""
 
     field: str
     address: str
@@ -96,7 +96,7 @@ class SetView:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Return the variables of the function around it that it reads."""
+        """Return the variables of the enclosing function that it reads."""
         return frozenset(("a",))
 
 
@@ -104,7 +104,7 @@ class SetView:
 class Call:
     """A call that puts work on a stream, and returns an error.
 
-    unless: the variable that says whether there is nothing to do.
+    unless: the variable that is true if there is nothing to do.
     """
 
     code: Code
@@ -114,13 +114,13 @@ class Call:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Return the variables of the function around it that it reads."""
+        """Return the variables of the enclosing function that it reads."""
         return self.code.reads
 
 
 @dataclass(frozen=True)
 class Map:
-    """A tensor map; type, modes: the driver's enumerators. The others list numbers."""
+    """A tensor map; type, modes: the driver's enumerators. The others are lists of numbers."""
 
     name: str
     address: str
@@ -134,7 +134,7 @@ class Map:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Return the variables of the function around it that it reads."""
+        """Return the variables of the enclosing function that it reads."""
         return self.extents.reads | self.strides.reads
 
 
@@ -153,7 +153,7 @@ class LaunchKernel:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Return the variables of the function around it that it reads."""
+        """Return the variables of the enclosing function that it reads."""
         return reads_of((*self.locals, self.function))
 
 
@@ -169,7 +169,7 @@ class Loop:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Return the variables of the function around it that it reads."""
+        """Return the variables of the enclosing function that it reads."""
         return self.count.reads.union(*(step.reads for step in self.body))
 
 
@@ -177,7 +177,7 @@ Step = Statement | SetView | Call | Map | LaunchKernel | Loop
 
 
 def every(steps: tuple[Step, ...]) -> Iterator[Step]:
-    """Yield steps in order, those of loops behind the loop."""
+    """Yield steps in order, each loop followed by its body."""
     for step in steps:
         yield step
         if isinstance(step, Loop):
@@ -186,7 +186,7 @@ def every(steps: tuple[Step, ...]) -> Iterator[Step]:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the mesh: its field, its ranks, and how many ranks the axes inside it have.
+    """An axis of the mesh: its field, its ranks, and the number of ranks of the inner axes.
 
     source: its name in the fusion.
     """
@@ -199,7 +199,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Placed:
-    """A variable of a run that says where the rank stands along an axis."""
+    """A run-time variable with the index of the rank along an axis."""
 
     variable: str
     axis: Axis
@@ -207,10 +207,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class PlanView:
-    """What is launched for some targets, at some sizes.
+    """The plan for some targets, at some sizes.
 
-    ranks: the places of the rank. streams, events: how many there are beside the caller's stream,
-    and of exchanges that are waited for later.
+    ranks: the rank's indices. streams: number of streams in addition to the caller's; events:
+    number of communication operations that are awaited later.
     """
 
     name: str
@@ -225,7 +225,7 @@ class PlanView:
 
     @property
     def zeroed_places(self) -> tuple[PlacedMemory, ...]:
-        """Return what is zeroed once."""
+        """Return the memory that is zeroed once."""
         return tuple(p for p in self.places if p.zeroed)
 
     @property
@@ -254,7 +254,7 @@ class PlanView:
         return any(isinstance(s, LaunchKernel | Call) for s in every(self.steps))
 
     def issue_parameters(self, constant: str) -> str:
-        """Return what the function that issues the steps takes; constant: as of ProgramView."""
+        """Return the parameters of the function that issues the steps; constant: of ProgramView."""
         kinds = {
             "functions": "const CUfunction* ", "stream": "CUstream ", "a": f"{constant}Arguments* ",
             "memory": "CUdeviceptr ", "places": f"const Places_{self.name}* ",
@@ -264,7 +264,7 @@ class PlanView:
 
     @property
     def issue_arguments(self) -> str:
-        """Return what it is called with."""
+        """Return the arguments of its call."""
         own = {"memory": "(CUdeviceptr)w->memory", "places": "&places", "streams": "w->streams"}
         return ", ".join(own.get(name, name) for name in self._passed)
 
@@ -278,7 +278,7 @@ class PlanView:
 
     @property
     def unread_parameters(self) -> tuple[str, ...]:
-        """Return those that the steps do not read."""
+        """Return the parameters that the steps do not read."""
         read = {
             "functions": self.launches,
             "stream": self.streams > 0 or self.on_stream,
@@ -291,7 +291,7 @@ class PlanView:
 
     @property
     def run_sizes_unread(self) -> bool:
-        """Return whether what a run checks and places does not depend on sizes."""
+        """Return whether the checks and the placement of a run do not depend on sizes."""
         return not self.places and not reads((p.elements for p in self.pointers), "s")
 
     @property
@@ -316,7 +316,7 @@ class KernelCode:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """The name of a plan, and where in a build its kernels begin."""
+    """The name of a plan, and the index of its first kernel in a build."""
 
     name: str
     first: int
@@ -348,17 +348,17 @@ class Cubin:
 
     @property
     def bytes(self) -> str:
-        """Return the bytes as numbers, 24 a line."""
+        """Return the bytes as numbers, 24 per line."""
         rows = (self.content[k : k + 24] for k in range(0, len(self.content), 24))
         return "\n".join(",".join(map(str, row)) + "," for row in rows)
 
 
 @dataclass(frozen=True)
 class ProgramView:
-    """A package: k of the templates.
+    """A package: `k` in the templates.
 
-    conditions, pointers: the texts of what all plans ask of them, as literals.
-    constant: what stands before the type of the arguments, which views are written into.
+    conditions, pointers: the error messages of all plans' checks, as literals. constant: the
+    qualifier of the arguments' type, to which the addresses of views are written.
     """
 
     name: str
@@ -377,24 +377,24 @@ class ProgramView:
 
     @property
     def streams(self) -> int:
-        """Return how many streams a run needs beside the caller's at most."""
+        """Return the maximum number of streams of a run in addition to the caller's."""
         return max(p.streams for p in self.plans)
 
     @property
     def events(self) -> int:
-        """Return how many exchanges are waited for later at most."""
+        """Return the maximum number of communication operations that are awaited later."""
         return max(p.events for p in self.plans)
 
     @property
     def rank_order(self) -> str:
-        """Return what the number of a rank counts."""
+        """Return how ranks are numbered."""
         if len(self.axes) == 1:
             return f"the rank index along {self.axes[0].name}"
         return f"in row-major order of {', '.join(axis.name for axis in self.axes)}"
 
     @property
     def sends(self) -> bool:
-        """Return whether ranks send blocks to one another in groups of calls."""
+        """Return whether ranks send blocks to each other in groups of calls."""
         return not self.helpers.isdisjoint({"send_and_receive", "exchange_blocks"})
 
     @property
@@ -404,7 +404,7 @@ class ProgramView:
 
     @property
     def macro(self) -> str:
-        """Return what the names of macros and enumerators begin with."""
+        """Return the prefix of macros and enumerators."""
         return self.name.upper()
 
     @property
@@ -414,7 +414,7 @@ class ProgramView:
 
     @property
     def driver_text(self) -> str:
-        """Return the least CUDA version as people write it."""
+        """Return the minimum CUDA version in the usual form."""
         return f"{self.driver // 1000}.{self.driver % 1000 // 10}"
 
     @property
@@ -424,5 +424,5 @@ class ProgramView:
 
     @property
     def most_kernels(self) -> int:
-        """Return how many kernels a program has at most, at least 1."""
+        """Return the maximum number of kernels of a program, at least 1."""
         return max(1, *(len(b.kernels) for b in self.builds))

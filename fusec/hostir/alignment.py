@@ -1,4 +1,4 @@
-"""What kernels ask of the addresses of buffers, also of those that others are a part of."""
+"""Alignment that kernels require of buffers, propagated to the buffers they are views of."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def aligned(
     sources: Sequence[Sequence[KernelSource]],
     spans: Mapping[str, Span | None],
 ) -> tuple[tuple[Buffer, ...], tuple[Guard, ...]]:
-    """Return the buffers with the alignments that the kernels ask; workspaces have theirs.
+    """Return the buffers with the alignments that kernels require; workspaces have their own.
 
-    A buffer that another one is a part of has what that asks, where the part begins. Of parts whose
-    number only a run knows there are guards that each begins so. spans: where the file makes what
-    buffers hold.
+    A buffer that has views gets the alignment of each view, as far as the view's offset permits.
+    For views whose index is only known at run time, guards require that each is aligned. spans: the
+    source location that defines the contents of a buffer.
     """
     asked = {b.name: b.dtype.size for b in buffers}
     for texts in sources:
@@ -61,7 +61,7 @@ def _parts(instructions: Iterable[Instruction], own: Mapping[str, Alias]) -> Ite
 def _own_parts(
     buffers: Sequence[Buffer], instructions: Sequence[Instruction]
 ) -> Mapping[str, Alias]:
-    """Return by name the slices that lie elsewhere where they are a rank's own."""
+    """Return by name the slices that alias another buffer when they are a rank's own."""
     loops = (i for i in instructions if isinstance(i, For))
     found = (each for loop in loops for each in own_slices(loop, buffers, instructions))
     return {each.own_alias.buffer: each.own_alias for each in found}
@@ -70,9 +70,9 @@ def _own_parts(
 def _numbered(
     part: Alias, offset: Dim, alignment: int, span: Span | None
 ) -> tuple[list[Guard], Dim]:
-    """Return the guards by which a part, whichever of several it is, begins at an alignment.
+    """Return guards that align every one of several equal parts of a buffer.
 
-    Also the terms of its offset that no guard is about.
+    Also the terms of the part's offset that no guard covers.
     """
     guards, left = list[Guard](), offset
     for monomial, coefficient in offset.terms:
@@ -95,5 +95,5 @@ def _numbered(
 
 
 def _is_number(value: Dim) -> bool:
-    """Return whether a factor is the number of a part: a loop's index, or a rank's place."""
+    """Return whether a factor is the index of a part: a loop's index, or a rank's index."""
     return any(name.endswith((*IN_LOOPS, ".place")) for name in value.symbols)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 ALIGNMENT = 256
-"""Of every buffer in an arena, in bytes: as cuMemAlloc aligns."""
+"""Alignment in bytes of every buffer in an arena, the same as cuMemAlloc's."""
 
 
 def aligned(size: int) -> int:
-    """Return a size rounded up to whole units of the alignment."""
+    """Return a size rounded up to a multiple of the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT

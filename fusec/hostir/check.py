@@ -1,4 +1,4 @@
-"""What has to hold at each instruction of a host program."""
+"""Preconditions of each instruction of a host program."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from fusec.ir.dim import Dim
 
 IN_LOOPS = (".index", ".join", ".caller")
-"""Ends of the names of what only loops know: their indices, and the streams around them."""
+"""Suffixes of symbols bound only inside loops: their indices, and the enclosing streams."""
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """An exchange that was begun: what it writes and what it sends."""
+    """A communication operation in flight: the buffer it writes and the buffer it reads."""
 
     text: str
     target: str | None
@@ -48,10 +48,10 @@ class _Pending:
 
 
 class Check:
-    """What is there after the instructions so far."""
+    """The state so far: live buffers, bound symbols, communication in flight."""
 
     def __init__(self, name: str, scalars: Iterable[str], given: Iterable[str]) -> None:
-        """Begin with a program's name, its scalar inputs and its other inputs."""
+        """Start with a program's name, its scalar inputs and its other inputs."""
         self.name, self.scalars = name, set(scalars)
         self.live = set(given)
         self.written = set(self.live)
@@ -67,7 +67,7 @@ class Check:
             raise self._error(f"`{what}` uses `{name}`, which has no memory")
 
     def ends(self, outputs: Iterable[tuple[str, bool]]) -> None:
-        """Raise FusecError where an output is not there at the end; each may be empty or not."""
+        """Raise FusecError where an output does not exist at the end; each may be empty or not."""
         for exchange in self.pending:
             raise self._error(f"nothing waits for `{exchange.text}`")
         for name, empty in outputs:
@@ -76,7 +76,7 @@ class Check:
                 raise self._error(f"it returns `{name}`, which nothing writes")
 
     def instruction(self, instruction: Instruction) -> None:
-        """Take one more instruction."""
+        """Check one more instruction."""
         for size in _sizes(instruction):
             for name in sorted(size.symbols - self.known):
                 if name.endswith(IN_LOOPS):
@@ -151,11 +151,11 @@ class Check:
         for exchange in self.pending:
             if exchange not in outside:
                 raise self._error(f"nothing in `{loop}` waits for `{exchange.text}`")
-        # What a loop's body allocates or views is gone after it.
+        # Buffers and views of a loop's body do not exist after the loop.
         self.live, self.known = before, known
 
     def _unshare(self, unshare: Unshare, source: str, views: Iterable[str]) -> None:
-        """End what ranks read of one another; the views are gone."""
+        """End the sharing of a buffer; its views no longer exist."""
         over = str(Share(source, tuple(views), unshare.axis))
         if all(e.text != over for e in self.pending):
             raise self._error(f"`{unshare}` ends nothing that is shared")
@@ -164,7 +164,7 @@ class Check:
         self.views -= set(views)
 
     def _wait(self, wait: Wait, buffer: str) -> None:
-        """End the collective of a buffer, or all that was sent and received."""
+        """Complete the collective of a buffer, or all pending sends and receives."""
         over = [e for e in self.pending if buffer in (e.target, e.source if e.between_two else "")]
         if not over:
             raise self._error(f"`{wait}` waits for nothing that was begun")
@@ -176,7 +176,7 @@ class Check:
     def _not_pending(
         self, instruction: Instruction, read: frozenset[str], changed: frozenset[str]
     ) -> None:
-        """Raise FusecError where an instruction uses what an exchange that runs still needs."""
+        """Raise FusecError where an instruction conflicts with communication in flight."""
         for exchange in self.pending:
             for name in sorted(read | changed):
                 target = exchange.target is not None and self._share(name, exchange.target)
@@ -185,14 +185,14 @@ class Check:
                     raise self._error(f"`{instruction}` does not wait for `{exchange.text}`")
 
     def _larger(self, name: str) -> Iterator[str]:
-        """Yield a buffer, and those that it is a part of."""
+        """Yield a buffer, and the buffers that it is a view of."""
         yield name
         while name in self.of:
             name = self.of[name]
             yield name
 
     def _share(self, left: str, right: str) -> bool:
-        """Return whether one buffer is the other or a part of it; two parts lie apart."""
+        """Return whether one buffer equals or contains the other; distinct parts do not overlap."""
         return left in self._larger(right) or right in self._larger(left)
 
     def _error(self, message: str) -> FusecError:

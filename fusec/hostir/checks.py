@@ -1,4 +1,4 @@
-"""The checks of indices that a host program does, or reads the results of."""
+"""The index checks that a host program does, or whose results it reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.passes.check_indices import indexed
 
 
 def index_checks(fusion: Fusion) -> Iterable[IndexCheck]:
-    """Return what kernels check, and the indices known from sizes that may be out of bounds."""
+    """Return the checks in kernels, and those of indices known from sizes that may be invalid."""
     seen = set[Node]()
     for node in fusion.nodes:
         found = indexed(node)
@@ -35,7 +35,7 @@ def index_checks(fusion: Fusion) -> Iterable[IndexCheck]:
 
 
 def _origin(fusion: Fusion, index: Operand) -> str:
-    """Return the name of what an index was made from by moving, choosing and converting only."""
+    """Return the name of the value that an index is a moved, selected or converted copy of."""
     name = _name(index)
     while isinstance(index, Value) and (node := fusion.producer.get(index)) is not None:
         if not (node.op.family == "movement" or node.op.converts or node.op.chooses):
@@ -46,7 +46,7 @@ def _origin(fusion: Fusion, index: Operand) -> str:
 
 
 def _called(node: Node) -> str:
-    """Return the operation that the file calls there: a composite, or the node's own."""
+    """Return the operation called in the file: a composite, or the node's own."""
     span = node.span
     word = None if span is None else re.match(r"\w+", span.text[span.column - 1 :])
     op = None if word is None else TABLE.get(word[0])
@@ -58,7 +58,7 @@ def _name(index: Operand) -> str:
 
 
 def _place(node: Node) -> str:
-    """Return where a node stands, without the folder, which differs from machine to machine."""
+    """Return the source location of a node without its folder, which depends on the machine."""
     if node.span is None:
         return ""
     return f"{visible(PurePath(node.span.file).name)}:{node.span.line}:{node.span.column}"

@@ -1,4 +1,4 @@
-"""The tensors of a host program as nvFuser numbers and prints them."""
+"""The tensors of a host program, numbered and printed as nvFuser does."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fusec.ir.dim import Dim
 
 @dataclass(frozen=True)
 class PartOf:
-    """Which of several equal parts of a dim of another buffer a view is.
+    """Identifies a view as one of several equal parts of a dim of another buffer.
 
-    single: whether the part is one element of that dim, which it may lack.
+    single: whether the part is one element of that dim, which its shape may lack.
     """
 
     dim: int
@@ -25,7 +25,7 @@ class PartOf:
 
 
 def parts_of(program: HostProgram, alias: Alias) -> PartOf | None:
-    """Return which part of a dim a view is; None where it is no such part."""
+    """Return which part of a dim a view is; None if it is not such a part."""
     view, whole = program.buffer[alias.buffer], program.buffer[alias.of]
     if len(whole.shape) == len(view.shape) + 1:
         number = alias.offset.divide(whole.strides[0])
@@ -47,16 +47,16 @@ def parts_of(program: HostProgram, alias: Alias) -> PartOf | None:
 
 @dataclass(frozen=True)
 class _Axis:
-    """A dim that is printed: its number among those of the buffer, and its text."""
+    """A dim that is printed: its number in the buffer, and its text."""
 
     dim: int
     text: str
 
 
 class Tensors:
-    """Prints buffers: inputs are numbered first, then memory in the order in which it is written.
+    """Prints buffers: inputs are numbered first, then memory in the order of its first write.
 
-    Views follow, in the order in which they are made.
+    Views follow, in the order in which they are created.
     """
 
     def __init__(self, program: HostProgram, names: Numbering) -> None:
@@ -85,7 +85,7 @@ class Tensors:
         return next(axis.text for axis in self.axes[name] if axis.dim == dim)
 
     def loop_axis(self, loop: For) -> str | None:
-        """Return the axis that a loop makes element by element, if there is one."""
+        """Return the axis that a loop produces element by element, if there is one."""
         for alias in loop.body:
             if isinstance(alias, Alias) and alias.of in self.stacked:
                 at = self.stacked[alias.of]
@@ -94,7 +94,7 @@ class Tensors:
         return None
 
     def _stacked(self) -> Iterator[tuple[str, int]]:
-        """Yield what loops fill part by part, with the dim of the parts."""
+        """Yield the buffers that loops fill part by part, with the dim of the parts."""
         for loop in _loops(self.program):
             written = writes(loop)
             for alias in loop.body:

@@ -1,4 +1,4 @@
-"""The sizes of a build as text: `dynamic: B; specialized: H = 8192 (B up to 131072)`."""
+"""The sizes a build supports, as text: `dynamic: B; specialized: H = 8192 (B up to 131072)`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fusec.ir.graph import DimFact
 from fusec.schedule.plan import Guard
 
 LARGEST = 2**62
-"""A size beyond all that memory holds."""
+"""A size larger than any memory."""
 
 NAMES = 8
-"""The most sizes that are told one by one."""
+"""Maximum number of sizes to list individually."""
 
 
 def coverage(guards: Iterable[Guard], dims: Sequence[DimFact]) -> str:
-    """Return for which sizes of the named dims some guards hold; empty where there are no dims."""
+    """Return the sizes of named dims that satisfy the guards; empty where there are no dims."""
     named = [d for d in dims if "." not in d.name]
     every = tuple(guards)
     fixed = {d.name: size for d in named if (size := fixed_size(d.name, every)) is not None}
@@ -38,9 +38,10 @@ def coverage(guards: Iterable[Guard], dims: Sequence[DimFact]) -> str:
 def fitting(
     builds: Sequence[tuple[HostProgram, Sequence[DimFact]]], sizes: Mapping[str, int]
 ) -> int:
-    """Return the number of the build to run at some sizes: that made for the nearest ones.
+    """Return the index of the build to run at some sizes: the one planned for the nearest.
 
-    dims: those of each, with the sizes that it was made for. FusecError says what is covered.
+    builds: each with its dims, and the sizes that it was planned for. FusecError lists the
+    supported sizes.
     """
     if len(builds) == 1:
         builds[0][0].check_guards(sizes)
@@ -58,7 +59,7 @@ def fitting(
 
 
 def _distance(size: int, other: int) -> float:
-    """Return how far apart two sizes are, in powers of two."""
+    """Return the distance between two sizes, in powers of two."""
     return abs(log2(max(size, 1)) - log2(max(other, 1)))
 
 
@@ -68,7 +69,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def fixed_size(name: str, guards: Iterable[Guard]) -> int | None:
-    """Return the one size that a dim may have, where a guard says so."""
+    """Return the only size that a guard permits for a dim, if any."""
     known = (g.bound for g in guards if g.relation == "==" and g.value == symbol(name))
     return next(known, None)
 
@@ -76,7 +77,7 @@ def fixed_size(name: str, guards: Iterable[Guard]) -> int | None:
 def _limits(
     guards: Iterable[Guard], fixed: Mapping[str, int], hints: Mapping[str, int]
 ) -> list[str]:
-    """Return what else is asked: of a single dim the range, of several the condition."""
+    """Return the other conditions: the range of a single dim, or the relation of several."""
     least: dict[str, int] = {}
     most: dict[str, int] = {}
     others: dict[str, None] = {}
@@ -88,7 +89,7 @@ def _limits(
             continue
         if len(names) > 1 or guard.relation != "<=" or _has_remainder(value):
             if rest.relation == "==" and str(value).startswith("-"):
-                rest = Guard(value * -1, "==", -rest.bound)  # the same, and often there already
+                rest = Guard(value * -1, "==", -rest.bound)  # equivalent, and often present already
             others[str(rest)] = None
             continue
         (name,) = names
@@ -109,7 +110,7 @@ def _between(low: int, high: int) -> str:
 
 
 def _range(guard: Guard, name: str, known: int) -> tuple[int, int]:
-    """Return the least and the largest size for which a guard holds that holds for `known`."""
+    """Return the smallest and the largest size that satisfy a guard, which holds for `known`."""
     return _last(guard, name, known, 0), _last(guard, name, known, LARGEST)
 
 

@@ -1,4 +1,4 @@
-"""From a host program that runs segments to one that launches their kernels."""
+"""Expands segments of a host program into the launches of their kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fusec.schedule.plan import (
 from fusec.segment.segmented import SegmentedFusion
 
 WORKSPACE_ALIGNMENT = 256
-"""Bytes of which workspaces of several streams keep a multiple between one another."""
+"""Alignment in bytes of the workspaces of several streams within one buffer."""
 
 
 def expand(
@@ -48,8 +48,8 @@ def expand(
 ) -> HostProgram:
     """Return a program whose segments, each with its plan, are launches of kernels.
 
-    sources: the plans' texts, which say what alignment their accesses ask, and which kernels are
-    equal; the most, and none, without them.
+    sources: the plans' sources, which determine the alignment of their accesses and which kernels
+    are equal; without them the alignment is the maximum, and no kernels are equal.
     """
     own = {s.name: plan for s, plan in zip(segmented.segments, plans, strict=True)}
     launched = kernels_launched(s for each in sources or () for s in each)
@@ -85,7 +85,7 @@ def expand(
 
 
 def _made_inside(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> dict[str, str]:
-    """Return what gets memory where a segment makes it, with that segment's name."""
+    """Return the buffers allocated inside segments, with the name of the segment."""
     final = {o.value for o in segmented.fusion.outputs}
     found: dict[str, str] = {}
     for segment, plan in zip(segmented.segments, plans, strict=True):
@@ -96,13 +96,13 @@ def _made_inside(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> dic
 
 
 def _is_ahead(instruction: Instruction, inside: Mapping[str, str]) -> bool:
-    """Return whether an instruction gives memory to what has it from the beginning."""
+    """Return whether an instruction allocates memory that exists from the start."""
     return isinstance(instruction, (Allocate, Alias)) and instruction.buffer not in inside
 
 
 @dataclass(frozen=True)
 class _Workspace:
-    """Scratch memory of a segment, and what happens to it before everything and each launch."""
+    """Scratch memory of a segment, with its setup before the program and before each launch."""
 
     buffers: tuple[Buffer, ...]
     first: tuple[Instruction, ...]
@@ -110,13 +110,13 @@ class _Workspace:
 
 
 def _loops(instructions: Iterable[Instruction]) -> dict[str, For]:
-    """Return the loop of each segment that runs on several streams in turn."""
+    """Return the loop of each segment that runs round-robin on several streams."""
     found = [i for i in instructions if isinstance(i, For) and i.streams > 1]
     return {i.segment: loop for loop in found for i in loop.body if isinstance(i, Post)}
 
 
 def _workspaces(segment: str, plan: KernelPlan, loop: For | None) -> Iterator[_Workspace]:
-    """Yield a segment's workspaces; in a loop each stream has one of its own."""
+    """Yield a segment's workspaces; in a loop each stream has its own."""
     for workspace in plan.workspaces:
         name, dtype = f"{segment}.{workspace.name}", workspace.dtype
         shape, every = (workspace.size,), "" if loop is None else f"{name}.streams"
@@ -141,8 +141,8 @@ def _workspaces(segment: str, plan: KernelPlan, loop: For | None) -> Iterator[_W
 class _Expanded:
     """Replaces segments by their launches.
 
-    plans, spaces: by segment; launched: by kernel; summed: the segments after an all-reduce whose
-    kernel may take its place.
+    plans, spaces: by segment; launched: by kernel; summed: the segments after an all-reduce that
+    their kernel may replace.
     """
 
     plans: Mapping[str, KernelPlan]
@@ -151,7 +151,7 @@ class _Expanded:
     summed: frozenset[str]
 
     def of(self, instructions: Iterable[Instruction]) -> Iterator[Instruction]:
-        """Yield instructions with the launches of segments, also inside of loops."""
+        """Yield instructions with the launches of segments, also inside loops."""
         for instruction in instructions:
             match instruction:
                 case Post(segment) if self.plans[segment].kernels:
@@ -187,7 +187,7 @@ class _Expanded:
 
 
 def _resolve(argument: Argument, segment: str, kernel: str, workspaces: set[str]) -> Argument:
-    """Return an argument by the program's names: workspaces and maps are a segment's own."""
+    """Return an argument with the program's names: workspaces and maps are private to a segment."""
     if isinstance(argument, WorkspaceArgument) and argument.name != INDEX_ERRORS:
         return replace(argument, name=f"{segment}.{argument.name}")
     if isinstance(argument, TensorMapArgument):

@@ -1,4 +1,4 @@
-"""The records of a host program, and what each is called in JSON; sizes are expressions."""
+"""The records of a host program, and their tags in JSON; sizes are expressions."""
 
 from __future__ import annotations
 

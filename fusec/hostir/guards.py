@@ -1,4 +1,4 @@
-"""For which sizes a host program is right."""
+"""The sizes for which a host program is valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.schedule.plan import Guard, KernelPlan
 
 
 def guards_of(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
-    """Return the guards of all plans, those of the sizes that are built in first."""
+    """Return the guards of all plans, those of specialized sizes first."""
     built_in = {name: size for plan in plans for name, size in plan.specialised.items()}
     fixed = [
         Guard(symbol(name), "==", size, f"the kernels are specialized for `{name}`")
@@ -24,12 +24,12 @@ def guards_of(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
 
 
 def guards_in_all(*guards: Iterable[Guard]) -> tuple[Guard, ...]:
-    """Return guards of several kinds, each once."""
+    """Return the union of several groups of guards, without duplicates."""
     return tuple({str(g): g for each in guards for g in each}.values())
 
 
 def specialized_extents(original: Fusion, fusion: Fusion) -> Iterable[Guard]:
-    """Yield what keeps inputs to the extents that passes have put in the place of symbols."""
+    """Yield guards that fix inputs to the extents for which passes replaced symbols."""
     shapes = {entry.value.name: entry.value.shape for entry in fusion.inputs}
     for entry in original.inputs:
         name = entry.value.name
@@ -44,23 +44,23 @@ def specialized_extents(original: Fusion, fusion: Fusion) -> Iterable[Guard]:
 
 
 def elements_there(fusion: Fusion) -> Iterable[Guard]:
-    """Yield what keeps operations from reading elements that are not there."""
+    """Yield guards that keep operations from reading elements out of bounds."""
     for difference, relation, reason in needed_sizes(fusion):
         yield Guard(difference, relation, 0, reason)
 
 
 def distinct_elements(fusion: Fusion) -> Iterable[Guard]:
-    """Yield what keeps the elements of inputs that are written into from lying on one another.
+    """Yield guards that inputs written in place have no two elements at the same address.
 
-    In the order of their strides, each dim steps over all that the one before it spans. Where there
-    are no elements, none lie on one another.
+    In the order of their strides, each dim steps over the whole span of the previous ones. Without
+    elements there is no overlap.
     """
     for output in fusion.effects.in_place:
         entry = fusion.effects.into[output.value]
         target = entry.value.name
         sizes = fusion.hints
         dims = [d for d in zip(entry.value.shape, entry.strides, strict=True) if d[0] != 1]
-        # An extent of 1 has any stride: it comes first among equals.
+        # An extent of 1 can have any stride: it is first among equal strides.
         dims.sort(key=lambda d: (d[1].evaluate(sizes), d[0].evaluate(sizes)))
         elements = prod((extent for extent, _ in dims if not extent.is_const), start=dim(1))
         if any(extent == 0 for extent, _ in dims):

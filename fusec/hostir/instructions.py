@@ -1,4 +1,4 @@
-"""The instructions of host programs, and what each reads and writes."""
+"""The instructions of host programs, and the buffers that each reads and writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusec.schedule.plan import (
 
 @dataclass(frozen=True)
 class Allocate:
-    """Give a buffer memory of its own."""
+    """Allocate memory of its own for a buffer."""
 
     buffer: str
 
@@ -28,7 +28,7 @@ class Allocate:
 
 @dataclass(frozen=True)
 class Free:
-    """Give a buffer's memory back."""
+    """Free a buffer's memory."""
 
     buffer: str
 
@@ -51,7 +51,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Memset:
-    """Fill a buffer with zeros; `once`: when it is allocated, and kernels leave it so."""
+    """Fill a buffer with zeros; `once`: on allocation only, and kernels restore the zeros."""
 
     buffer: str
     once: bool = False
@@ -73,7 +73,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class EncodeTensorMap:
-    """Describe a buffer to the bulk copy unit; launches refer to the map by name."""
+    """Encode a TMA descriptor (tensor map) of a buffer; launches refer to the map by name."""
 
     name: str
     map: TensorMapArgument
@@ -88,11 +88,11 @@ class EncodeTensorMap:
 
 @dataclass(frozen=True)
 class Pushed:
-    """A kernel that takes the place of a launch and of the all-reduce before it.
+    """A kernel that replaces a launch and the all-reduce before it.
 
-    It adds the rows of `target` itself, of what ranks have in `source`, and is launched where GPUs
-    push to one another; otherwise both run as the program says. buffers: its arguments before the
-    mailboxes. columns: elements of a row; blocks: most that run at the same time.
+    It sums the rows of `target` itself, from what ranks have in `source`, and is launched where
+    GPUs can push to each other; otherwise both run as in the program. buffers: its arguments before
+    the mailboxes. columns: elements of a row; blocks: maximum number of resident blocks.
     """
 
     kernel: str
@@ -109,11 +109,11 @@ class Pushed:
 
 @dataclass(frozen=True)
 class Launch:
-    """Start a kernel; arguments name buffers, scalars and tensor maps of the program.
+    """Launch a kernel; arguments name buffers, scalars and tensor maps of the program.
 
     kernel: may be that of an earlier segment, equal to the one planned for `segment`. overlapped:
-    whether it starts while the kernel before it still runs, for whose end it waits. pushed: what
-    takes its place, and that of the all-reduce before it, where that can be.
+    whether it starts before the previous kernel ends, and waits for it (programmatic dependent
+    launch). pushed: a kernel that replaces it and the all-reduce before it, where possible.
     """
 
     kernel: str
@@ -139,13 +139,13 @@ class Launch:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Return the buffers that the kernel writes, workspaces aside."""
+        """Return the buffers that the kernel writes, except workspaces."""
         return tuple(a.name for a in self.arguments if isinstance(a, TensorArgument) and a.written)
 
 
 @dataclass(frozen=True)
 class Post:
-    """Run a segment on the current stream; its outputs are buffers that are there."""
+    """Run a segment on the current stream, into outputs that are allocated already."""
 
     segment: str
     inputs: tuple[str, ...]
@@ -157,7 +157,7 @@ class Post:
 
 @dataclass(frozen=True)
 class GetStream:
-    """Keep the number of the current stream under a name; 0 is the caller's."""
+    """Bind the number of the current stream to a name; 0 is the caller's."""
 
     name: str
 
@@ -167,7 +167,7 @@ class GetStream:
 
 @dataclass(frozen=True)
 class SetStream:
-    """Make a stream the current one: what follows goes there."""
+    """Set the current stream, for the instructions that follow."""
 
     stream: Dim
 
@@ -177,7 +177,7 @@ class SetStream:
 
 @dataclass(frozen=True)
 class Synchronize:
-    """Let the current stream wait for all that a stream has been given so far."""
+    """Make the current stream wait for all work that a stream has so far."""
 
     stream: Dim
 
@@ -187,11 +187,11 @@ class Synchronize:
 
 @dataclass(frozen=True)
 class Collective:
-    """Begin an exchange of blocks between the ranks along an axis of the mesh, in stream order.
+    """Start a collective between the ranks along an axis of the mesh, in stream order.
 
-    kind: all_gather, all_reduce, reduce_scatter, all_to_all or broadcast. reduction: of the kinds
-    that add, sum, prod, max or min. root: the place along the axis of which a broadcast comes. to:
-    the places that receive it, if these are not all; what others have in the target is not defined.
+    kind: all_gather, all_reduce, reduce_scatter, all_to_all or broadcast. reduction: for the kinds
+    that reduce, sum, prod, max or min. root: the index along the axis of the rank that broadcasts.
+    to: the indices of the ranks that receive it, if not all do; the target of others is undefined.
     """
 
     kind: str
@@ -213,9 +213,9 @@ class Collective:
 
 @dataclass(frozen=True)
 class Send:
-    """Begin to send a buffer to the rank at a place along an axis of the mesh, in stream order.
+    """Start to send a buffer to the rank at an index along a mesh axis, in stream order.
 
-    What is begun up to the next wait goes together: ranks may send before they receive.
+    Operations up to the next wait form one group: ranks may send before they receive.
     """
 
     source: str
@@ -228,7 +228,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Receive:
-    """Begin to receive a buffer from the rank at a place along an axis of the mesh."""
+    """Start to receive a buffer from the rank at an index along an axis of the mesh."""
 
     target: str
     axis: str
@@ -240,7 +240,7 @@ class Receive:
 
 @dataclass(frozen=True)
 class Wait:
-    """Let the current stream wait for an exchange that was begun with a buffer."""
+    """Make the current stream wait for the communication that was started with a buffer."""
 
     buffer: str
 
@@ -250,11 +250,11 @@ class Wait:
 
 @dataclass(frozen=True)
 class Share:
-    """Let the ranks along an axis of the mesh read a buffer where it lies, until it is unshared.
+    """Let the ranks along an axis of the mesh read a buffer in place, until it is unshared.
 
-    In stream order each waits until all have come here. views: the buffer as the ranks have it, in
-    order of place: names of memory that is not this rank's to write. copy_of: the input of which
-    the buffer is a dense copy, if it is one.
+    In stream order each waits until all ranks have reached it. views: the buffer of each rank, by
+    index along the axis: names of memory that this rank must not write. copy_of: the input that the
+    buffer is a dense copy of, if any.
     """
 
     source: str
@@ -281,9 +281,10 @@ class Unshare:
 
 @dataclass(frozen=True)
 class For:
-    """Run instructions `count` times; `index` counts from 0 and stands in their sizes.
+    """Run instructions `count` times; `index` counts from 0 and may occur in their sizes.
 
-    streams: on which the iterations run in turn; 0 where they all run on the current one.
+    streams: number of streams on which the iterations run round-robin; 0 if all run on the current
+    one.
     """
 
     index: str
@@ -331,14 +332,15 @@ Instruction = (
 
 
 def reads(instruction: Instruction) -> frozenset[str]:
-    """Return the buffers whose contents an instruction reads, those of a loop's body together."""
+    """Return the buffers whose contents an instruction reads, or a loop's body."""
     match instruction:
         case Copy(_, source) | Send(source) | Share(source):
             return frozenset({source})
         case Collective():
             return frozenset({instruction.source})
         case Launch():
-            # Tickets in a workspace outlast a launch; tensor maps are loaded by, not stored.
+            # Semaphores in a workspace persist across launches; tensor maps are read, never
+            # written.
             arguments = instruction.arguments
             named = {a.name for a in arguments if isinstance(a, WorkspaceArgument)}
             named |= {a.name for a in arguments if isinstance(a, TensorArgument) and not a.written}
@@ -352,14 +354,14 @@ def reads(instruction: Instruction) -> frozenset[str]:
 
 
 def writes(instruction: Instruction) -> frozenset[str]:
-    """Return the buffers whose contents an instruction changes, those of a loop's body together."""
+    """Return the buffers whose contents an instruction changes, or a loop's body."""
     match instruction:
         case Memset(buffer):
             return frozenset({buffer})
         case Copy(target) | Receive(target):
             return frozenset({target})
         case Unshare(source, views):
-            return frozenset({source, *views})  # from there on they are others' again
+            return frozenset({source, *views})  # from here on they belong to the other ranks again
         case Share(_, views):
             return frozenset(views)
         case Collective():
@@ -384,7 +386,7 @@ def _triple(values: Iterable[object]) -> str:
 
 
 def argument_text(argument: Argument) -> str:
-    """Return one launch argument as text; `!` marks what is written."""
+    """Return one launch argument as text; `!` marks those that are written."""
     if isinstance(argument, TensorArgument):
         return f"{argument.name}{'!' if argument.written else ''}"
     if isinstance(argument, SizeArgument):

@@ -1,4 +1,4 @@
-"""All-reduces whose place the kernel may take that reads the sum (decision 251)."""
+"""All-reduces that the kernel which reads the sum can replace (decision 251)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_WORK = (Allocate, Alias, Free)
 
 
 def pushed_of(plan: KernelPlan, launched: Mapping[str, str]) -> Pushed | None:
-    """Return what may take the place of a plan's launch and the all-reduce before it, if any."""
+    """Return the kernel that can replace a plan's launch and the all-reduce before it, if any."""
     kernel = pushed_in(plan)
     if kernel is None:
         return None
@@ -45,7 +45,8 @@ def with_sums(
 ) -> tuple[tuple[Instruction, ...], frozenset[str]]:
     """Return (the instructions, the segments that come right after the sum which they read).
 
-    What all-reduces add keeps its memory until such a segment has run: its kernel may read it.
+    The operands of all-reduces stay allocated until such a segment has run: its kernel may read
+    them.
     """
     found, segments = list(instructions), set[str]()
     for begin, post in _pairs(instructions):
@@ -63,7 +64,7 @@ def with_sums(
 
 
 def _pairs(instructions: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
-    """Yield the places of all-reduces that are waited for at once, and of posts right after."""
+    """Yield the indices of immediately awaited all-reduces, and of posts right after them."""
     work = [k for k, i in enumerate(instructions) if not isinstance(i, _NO_WORK)]
     for begin, wait, post in zip(work, work[1:], work[2:], strict=False):
         exchange, waited, after = (instructions[k] for k in (begin, wait, post))

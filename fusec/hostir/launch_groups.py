@@ -1,4 +1,4 @@
-"""Which segments run in which loop over streams."""
+"""Grouping of segments into loops over streams."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fusec.segment.segmented import Segment, SegmentedFusion
 
 @dataclass(frozen=True)
 class LaunchGroup:
-    """What comes one after the other in a program: a segment, or a loop over several.
+    """A unit of a program: one segment, or a loop over several.
 
     segments: by number, in order. parts: the iterations of a loop; None for a segment that runs
-    once. axis: of the mesh, around whose ranks the loop's slices go.
+    once. axis: the mesh axis of the ring that the loop's slices go around.
     """
 
     segments: tuple[int, ...]
@@ -38,13 +38,13 @@ class LaunchGroup:
 
 
 def alone(segment: Segment) -> Node | None:
-    """Return the one node of a segment that exchanges or places a tensor; None for kernels'."""
+    """Return the single node of a segment that communicates or places a tensor, else None."""
     node = segment.nodes[0] if len(segment.nodes) == 1 else None
     return node if node is not None and (communicates(node) or places(node)) else None
 
 
 def is_copied(plan: KernelPlan) -> bool:
-    """Return whether a part and the tensor that it is a part of have memory of their own."""
+    """Return whether a part and the tensor that contains it have separate memory."""
     if plan.scheduler != PLACEMENT:
         return False
     from fusec.schedule.host.communication import Placed
@@ -53,19 +53,19 @@ def is_copied(plan: KernelPlan) -> bool:
 
 
 def ring(node: Node | None) -> str | None:
-    """Return the axis of the mesh around whose ranks a node's slices go, if it is such a node."""
+    """Return the mesh axis of the ring that a node's slices go around, if there is one."""
     goes = node is not None and node.op in (RECEIVE_SLICE, SEND_SLICE)
     return node.attributes["axis"] if node is not None and goes else None
 
 
 def gathers(node: Node | None) -> str | None:
-    """Return the axis of the mesh along which a node needs the same slice of all ranks, if any."""
+    """Return the mesh axis along which a node needs the same slice of all ranks, if any."""
     waits = node is not None and communicates(node) and ring(node) is None
     return node.attributes["axis"] if node is not None and waits else None
 
 
 def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
-    """Yield each result of a segment that is a part of another tensor, with that."""
+    """Yield each result of a segment that is a part of another tensor, with that tensor."""
     yield from ((v.name, v.base) for v in plan.views)
     node = alone(segment)
     if node is not None and node.op in (RANK_SLICE, STREAM_SLICE) and not is_copied(plan):
@@ -75,23 +75,24 @@ def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
 
 
 def varying(segmented: SegmentedFusion) -> dict[Value, Dim]:
-    """Return the values of which each iteration of a loop has its own, with the iterations."""
+    """Return the values that differ in each iteration of a loop, with the number of iterations."""
     counts = loops(segmented.fusion).items()
     inside = ((n, c) for n, c in counts if n.op not in LEAVE)
     return {value: count for node, count in inside for value in node.outputs}
 
 
 def launch_groups_of(segmented: SegmentedFusion) -> tuple[LaunchGroup, ...]:
-    """Return what runs once and what in loops, in an order in which loops have much to do.
+    """Return groups of segments, once or in loops, in an order that makes loops large.
 
-    A loop begins where nothing else can come first; all join it whose operands are there by then.
+    A loop starts where nothing else can run first; all segments whose operands are available by
+    then join it.
     """
     grouping = _Grouping(segmented)
     return tuple(grouping.groups())
 
 
 class _Grouping:
-    """The segments of a program on their way into units; `left` are those not yet in one."""
+    """The grouping of a program's segments in progress; `left`: segments not in a group yet."""
 
     def __init__(self, segmented: SegmentedFusion) -> None:
         self.segments = segmented.segments
@@ -121,7 +122,7 @@ class _Grouping:
                 yield k
 
     def groups(self) -> Iterator[LaunchGroup]:
-        """Yield the units in order."""
+        """Yield the groups in order."""
         while self.left:
             once = next((k for k in self.left if self.parts[k] is None and self._ready(k)), None)
             if once is not None:
@@ -144,10 +145,10 @@ class _Grouping:
             del self.left[found]
 
     def _turns(self, number: int, axis: str | None, inside: Sequence[int]) -> bool:
-        """Return whether a segment can take slices in a loop's order.
+        """Return whether a segment can process slices in a loop's order.
 
-        Around a ring each rank begins with another slice: where all need the same one at a time,
-        that is another loop.
+        In a ring each rank starts with a different slice: segments that need the same slice on all
+        ranks at a time go to another loop.
         """
         node = alone(self.segments[number])
         own, along = ring(node), gathers(node)
@@ -164,7 +165,7 @@ class _Grouping:
             return False
         if not self._slices(number):
             return True
-        # A slice is there in its loop alone: it is taken where something reads it.
+        # A slice exists in its loop only: it is taken where something reads it.
         made = self.segments[number].nodes[0].output
         return any(
             k in self.left and self._ready(k, inside, slices=True)
@@ -177,9 +178,9 @@ class _Grouping:
         return node is not None and node.op is STREAM_SLICE
 
     def _ready(self, number: int, inside: Iterable[int] = (), *, slices: bool = False) -> bool:
-        """Return whether all operands are there; a loop's own results are not, before its end.
+        """Return whether all operands are available; a loop's own results only are after it.
 
-        slices: where those count as there that may be taken now.
+        slices: whether slices that can be taken now count as available.
         """
         own = frozenset(inside)
         needed = (self.maker.get(i.value) for i in self.segments[number].fusion.inputs)

@@ -1,4 +1,4 @@
-"""When the buffers of a flat host program are in use, and which may share memory."""
+"""Lifetimes of the buffers of a flat host program, to share memory between them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lifetime:
-    """When a buffer's memory is in use.
+    """The lifetime of a buffer's memory.
 
-    first, last: the steps between which that is so, both among them, in the order in which they are
-    issued. begin: by stream the last step that is surely over before any use; end: by stream the
-    last use; None where it is in use to the end.
+    first, last: the steps, in issue order and inclusive, between which the memory is in use. begin:
+    by stream the last step that is guaranteed to be over before any use; end: by stream the last
+    use; None where it is in use to the end.
     """
 
     buffer: str
@@ -42,16 +42,16 @@ class Lifetime:
     end: Clock | None
 
     def before(self, other: Lifetime) -> bool:
-        """Return whether all uses are surely over when those of another buffer begin."""
+        """Return whether all uses are guaranteed to be over when those of another buffer begin."""
         if self.end is None:
             return False
         return all(other.begin.get(s, -1) >= last for s, last in self.end.items())
 
 
 def roots_of(instructions: Iterable[Instruction], given: Iterable[str] = ()) -> dict[str, str]:
-    """Return the buffer in whose memory each buffer lies; of `given` ones, themselves.
+    """Return the buffer that owns the memory of each buffer; `given` ones own theirs.
 
-    What ranks read of one another is memory of its own.
+    Views of peers' memory own theirs, too.
     """
     roots = {name: name for name in given}
     for instruction in instructions:
@@ -72,9 +72,9 @@ def touched(instruction: Instruction) -> frozenset[str]:
 
 
 def uses(instructions: Sequence[Instruction]) -> Iterator[tuple[int, str]]:
-    """Yield (place of an instruction, buffer whose contents it uses).
+    """Yield (index of an instruction, buffer whose contents it uses).
 
-    An exchange uses its buffers until it is waited for; sends and receives end together.
+    Communication uses its buffers until it is waited for; sends and receives complete together.
     """
     begun: list[set[str]] = []
     exchanged = set[str]()
@@ -98,10 +98,11 @@ def uses(instructions: Sequence[Instruction]) -> Iterator[tuple[int, str]]:
 
 
 def lifetimes(steps: Steps, passing: Collection[str] = ()) -> list[Lifetime]:
-    """Return when allocated buffers are in use: one entry for each time that memory is given.
+    """Return the lifetimes of allocated buffers: one entry per allocation.
 
-    That is from where it is given on, and to the end where it is not freed. passing: what is in use
-    only from its first use to its last one. What is not used at all, and freed, has no entry.
+    A lifetime starts at the allocation, and lasts to the end of the program if the buffer is not
+    freed. passing: buffers that are in use only from their first to their last use. Buffers that
+    are freed without any use have no entry.
     """
     instructions = [s.instruction for s in steps.steps]
     roots = roots_of(instructions, (b.name for b in steps.program.inputs))
@@ -128,7 +129,7 @@ def lifetimes(steps: Steps, passing: Collection[str] = ()) -> list[Lifetime]:
 
 
 def _lifetime(steps: Sequence[Step], buffer: str, places: Sequence[int], kept: bool) -> Lifetime:
-    """Return the lifetime of a buffer that is used at some places, or `kept` from the first on."""
+    """Return the lifetime of a buffer with uses at `places`, or `kept` from the first one on."""
     overs = [steps[k].over for k in places]
     streams = set(overs[0]).intersection(*overs) if overs else set[int]()
     begin = {s: min(over[s] for over in overs) for s in streams}

@@ -1,4 +1,4 @@
-"""The instructions of segments: of kernels, exchanges and views, once or in loops over streams."""
+"""Lowers segments to instructions: kernels, communication and views, once or in loops."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from fusec.segment.segmented import Segment
 
 
 def place_of(axis: str) -> Dim:
-    """Return this rank's place along an axis of the mesh."""
+    """Return this rank's index along an axis of the mesh."""
     return symbol(f"{axis}.place", extent=False)
 
 
@@ -76,7 +76,7 @@ def _is_one_of(mesh: Mesh, ranks: Ranks) -> Dim:
 
 
 def _stands_at(axis: str, places: Collection[int], size: int) -> Dim:
-    """Return 1 where this rank stands at one of some places along an axis, else 0."""
+    """Return 1 if this rank's index along an axis is one of `places`, else 0."""
     if len(places) == size:
         return dim(1)
     place = place_of(axis)
@@ -86,11 +86,11 @@ def _stands_at(axis: str, places: Collection[int], size: int) -> Dim:
 
 @dataclass(frozen=True)
 class _Loop:
-    """The loop in which something stands: its index, and by number the slice that it is about.
+    """The loop that contains an instruction: its index, and the slice number of an iteration.
 
-    stream: of an iteration; kernels: the stream of its kernels, where that is another. first: in a
-    loop around ranks, how many places after its own a rank begins. An iteration whose slice
-    overlaps the one before it is on the stream of that.
+    stream: of an iteration; kernels: the stream of its kernels, if distinct. first: in a ring, the
+    offset from a rank's own index at which it starts. An iteration whose slice overlaps the
+    previous one runs on the same stream.
     """
 
     name: str
@@ -102,10 +102,10 @@ class _Loop:
     first: int = 0
 
     def other(self, node: Node) -> Dim:
-        """Return the place of the rank whose own slice this rank's would be in an iteration.
+        """Return the index of the rank that processes this rank's own slice in an iteration.
 
-        It takes what this rank gives where slices are received, and gives what it takes where they
-        are sent.
+        It receives the slice from this rank where slices are received, and sends its result to this
+        rank where they are sent.
         """
         given = node.attributes
         step = floordiv(self.index, dim(given["pieces"])) + self.first
@@ -113,7 +113,7 @@ class _Loop:
 
 
 def _aligned(elements: Dim, size: int) -> Dim:
-    """Return a number of elements, no smaller than some, that begin as kernels take tensors to."""
+    """Return the smallest aligned number of elements that is not less than `elements`."""
     unit = ALIGNMENT // gcd(ALIGNMENT, size)
     if all(factor % unit == 0 for _, factor in elements.terms):
         return elements
@@ -121,16 +121,16 @@ def _aligned(elements: Dim, size: int) -> Dim:
 
 
 Turn = tuple[Dim, Dim]
-"""Of a loop over several dims: (iterations in a row with the same slice of a dim, its slices)."""
+"""In a loop over several dims: (consecutive iterations with the same slice, slices of the dim)."""
 
 
 @dataclass(frozen=True)
 class _PartOf:
-    """A value in a loop that lies in another one: at an offset, or as far apart as slices are.
+    """A value in a loop that is a part of another one: at an offset, or one slice per iteration.
 
-    turn: of slices of one of several dims. extent, last: of slices of which the last overlaps, the
-    elements of each along their dim, and where the last one begins; `step` is then how far apart
-    elements are.
+    turn: for slices of one of several dims. extent, last: if the last slice overlaps the one before
+    it, the elements of a slice along its dim, and where the last one begins; `step` is then the
+    stride in elements along the dim.
     """
 
     of: str
@@ -141,7 +141,7 @@ class _PartOf:
     turn: Turn | None = None
 
     def alias(self, name: str, loop: _Loop) -> Alias:
-        """Return what makes it a view there, in the iterations of a loop."""
+        """Return the instruction that aliases it, in the iterations of a loop."""
         if self.offset is not None:
             return Alias(name, self.of, self.offset)
         number = loop.slice
@@ -154,16 +154,16 @@ class _PartOf:
 
 
 def _turn(node: Node) -> Turn | None:
-    """Return which slices of a dim the iterations have, where a loop divides several."""
+    """Return which slice of a dim an iteration has, where a loop divides several dims."""
     inner: Dim | None = node.attributes.get("inner")
     return None if inner is None else (inner, node.attributes["parts"])
 
 
 class Lowered:
-    """Makes the instructions of units, and names the buffers that these need."""
+    """Emits the instructions of launch groups, and the buffers that they need."""
 
     def __init__(self, state: Lowering, streams: int) -> None:
-        """Number no loop yet."""
+        """Start without loops."""
         self.state, self.streams = state, streams
         self.segments, self.plans = state.segmented.segments, state.plans
         self.final = {o.value for o in state.segmented.fusion.outputs}
@@ -181,7 +181,7 @@ class Lowered:
         self.stack_of = {node.inputs[0]: node for node in stacks}
 
     def memory(self, name: str) -> str | None:
-        """Return the buffer that holds a value, or all its slices; None for a part of another."""
+        """Return the buffer of a value, or of all its slices; None for a part of another."""
         if name in self._theirs:
             return None
         if name not in self._parts:
@@ -189,7 +189,7 @@ class Lowered:
         return self._parts[name].of if name in self._owned else None
 
     def unshared(self, last_read: Mapping[str, int], index: int) -> list[Unshare]:
-        """Return the ends of what is shared of which the group at an index was the last reader."""
+        """Return an `Unshare` for each shared buffer whose last reader is the group at `index`."""
         over = [s for s in self.shared if all(last_read.get(v, 0) <= index for v in s.views)]
         self.shared = [s for s in self.shared if s not in over]
         return [Unshare(s.source, s.views, s.axis) for s in over]
@@ -212,7 +212,7 @@ class Lowered:
         kernels = stream if loop.kernels is None else loop.kernels
         body: list[Instruction] = [GetStream(caller), SetStream(kernels), Synchronize(around)]
         if loop.kernels is not None:
-            body.append(Synchronize(stream))  # whose last slice may lie where this one will
+            body.append(Synchronize(stream))  # whose last slice may have the memory of this one
         body += self._from_other_loops(group, loop)
         for number in group.segments:
             body += self._segment(self.segments[number], self.plans[number], loop)
@@ -222,10 +222,10 @@ class Lowered:
         return [*self.ahead, For(f"{name}.index", parts, tuple(body), self.streams)]
 
     def _number(self, group: LaunchGroup, index: Dim) -> Dim:
-        """Return the number by which an iteration has its stream.
+        """Return the number that determines the stream of an iteration.
 
-        It is the loop's index. Where the last slice overlaps the one before it, both are written in
-        turn: they share a stream.
+        It is the loop's index, except that overlapping slices share a stream: if the last slice
+        overlaps the one before it, they are written one after the other.
         """
         nodes = [alone(self.segments[k]) for k in group.segments]
         overlapping = [n for n in nodes if n is not None and slices_overlap(n)]
@@ -242,11 +242,11 @@ class Lowered:
         return index
 
     def _around(self, group: LaunchGroup, loop: _Loop) -> _Loop:
-        """Return a loop with its slices in the order in which ranks come to them.
+        """Return a loop with its slices in ring order.
 
-        Each begins with its own where slices are received, since others' are still on their way,
-        and ends with its own where they are sent, so that something hides what is sent last. There
-        kernels have one stream, since nothing else would keep their order.
+        Where slices are received, each rank starts with its own, since those of others are still in
+        flight; where they are sent, it ends with its own, so that computation hides the last send.
+        In the latter case kernels run on one stream, since nothing else would keep their order.
         """
         if group.axis is None:
             return loop
@@ -276,14 +276,14 @@ class Lowered:
                 )
 
     def _from_other_loops(self, group: LaunchGroup, loop: _Loop) -> Iterator[Instruction]:
-        """Yield views of the slices that the loop reads and earlier ones have made."""
+        """Yield views of the slices that the loop reads and earlier loops produced."""
         own = [self.segments[k].fusion for k in group.segments]
         there = {o.value.name for fusion in own for o in fusion.outputs}
         for name in dict.fromkeys(i.value.name for fusion in own for i in fusion.inputs):
             yield from self._again(name, loop, there)
 
     def _again(self, name: str, loop: _Loop, there: set[str]) -> Iterator[Instruction]:
-        """Yield what makes a part of another tensor one in this loop, too, unless it is there."""
+        """Yield the alias of a part of another tensor in this loop, unless it exists already."""
         if name in self._parts and name not in there:
             there.add(name)
             yield from self._again(self._parts[name].of, loop, there)
@@ -320,7 +320,7 @@ class Lowered:
             yield from body if loop is not None else self._on_ranks(segment, body)
 
     def _on_host(self, plan: HostPlan) -> Iterator[Instruction]:
-        """Yield the copies and the zeros of a segment without kernels."""
+        """Yield the copies and fills of a segment without kernels."""
         yield from map(Memset, plan.zeros)
         for number, copy in enumerate(plan.copies):
             source, target = copy.source, self.state.buffers[copy.target]
@@ -337,9 +337,9 @@ class Lowered:
             yield Copy(*ends)
 
     def _on_ranks(self, segment: Segment, body: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-        """Return what runs a segment on the ranks that hold what it computes.
+        """Return the instructions that run a segment only on the ranks that hold its results.
 
-        It is a loop of one iteration there, and of none elsewhere.
+        They are a loop of one iteration there, and of none elsewhere.
         """
         ranks = self.holders.get(segment.nodes[-1].output)
         mesh = self.state.segmented.fusion.mesh
@@ -352,7 +352,7 @@ class Lowered:
     # -- memory
 
     def _place(self, value: Value, loop: _Loop | None) -> Instruction:
-        """Return what gives a result memory: in a loop, its part of what holds all slices."""
+        """Return the instruction that places a result; in a loop, its part of the whole buffer."""
         stack = self.stack_of.get(value)
         if stack is not None and loop is not None:
             return self._in_stack(value, stack, loop)
@@ -368,12 +368,12 @@ class Lowered:
         return self._sliced(value, name, apart[0], loop)
 
     def _in_place(self, value: Value, read: Input, loop: _Loop | None) -> Instruction:
-        """Return what puts a result where its segment reads something for the last time."""
+        """Return the alias of a result to an operand that its segment reads for the last time."""
         self.state.add(Buffer(value.name, "temporary", value.dtype, value.shape, read.strides))
         return self._lying(value, read.value.name, dim(0), loop)
 
     def _lying(self, value: Value, of: str, offset: Dim, loop: _Loop | None) -> Instruction:
-        """Return what makes a value a part of another one, at an offset that all slices have."""
+        """Return the alias of a value to a part of another, at the same offset in all slices."""
         if loop is not None:
             self._parts[value.name] = _PartOf(of, offset, dim(0))
         return Alias(value.name, of, offset)
@@ -381,7 +381,7 @@ class Lowered:
     def _sliced(
         self, value: Value, of: str, step: Dim, loop: _Loop, turn: Turn | None = None
     ) -> Instruction:
-        """Return what makes a value the part of another one that the loop's slice is."""
+        """Return the alias of a value to the part of another one that is the loop's slice."""
         self._parts[value.name] = _PartOf(of, None, step, turn=turn)
         return self._parts[value.name].alias(value.name, loop)
 
@@ -399,7 +399,7 @@ class Lowered:
         return self._part_of(value, whole.name, at, loop.slice, loop, slices_overlap(stack))
 
     def _allocate_ahead(self, value: Value) -> None:
-        """Give what a loop makes memory, unless it is an output and has it."""
+        """Allocate memory for all slices of a value, unless it is an output and has it."""
         if value.name not in self.state.buffers:
             strides = dense_strides(value.shape)
             self.state.add(Buffer(value.name, "temporary", value.dtype, value.shape, strides))
@@ -415,10 +415,10 @@ class Lowered:
         overlap: bool = False,
         turn: Turn | None = None,
     ) -> Instruction:
-        """Return what makes a value one of the parts of a dim of another one.
+        """Return the alias of a value to one of the parts of a dim of another one.
 
-        overlap: whether it is a slice of the loop, of which the last overlaps; else they are equal.
-        turn: of a loop over several dims.
+        overlap: whether it is a slice of the loop and the last slice overlaps; else parts are
+        disjoint. turn: of a loop over several dims.
         """
         strides = self.state.buffers[of].strides
         role = "output" if value in self.final else "temporary"
@@ -430,10 +430,10 @@ class Lowered:
             return self._sliced(value, of, step, loop, turn)
         return self._lying(value, of, number * step, loop)
 
-    # -- exchanges and parts
+    # -- communication and parts
 
     def _copied(self, node: Node, segment: Segment, loop: _Loop | None) -> Iterator[Instruction]:
-        """Yield the copy of a part out of the tensor that it is a part of, or into that."""
+        """Yield the copy of a part from or to the tensor that contains it."""
         (source,), value, at = node.inputs, node.output, node.attributes["dim"]
         if loop is None and node.op is not RANK_SLICE:
             raise InternalError(f"segment {segment.name} is not in a loop")
@@ -485,7 +485,7 @@ class Lowered:
             yield Wait(value.name)
 
     def _receivers(self, node: Node) -> tuple[int, ...]:
-        """Return the places along its axis that a broadcast is for, none where these are all."""
+        """Return the indices of the ranks that a broadcast is for, empty if it is for all."""
         mesh = self.state.segmented.fusion.mesh
         assert mesh is not None
         places = mesh.places(node.attributes["to"], node.attributes["axis"])

@@ -1,4 +1,4 @@
-"""From segments and their kernel plans to a host program that runs segments."""
+"""Lowers segments and their kernel plans to a host program that runs segments."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def lower(
 ) -> HostProgram:
     """Return the host program that runs the segments, each with its plan, in order.
 
-    It says of a segment only that it runs, and on which buffers: `expand` says how. original: the
-    fusion as it was given, by whose names the program tells the orders of sums.
-    streams: on which the iterations of loops run in turn. as_written: whether outputs get memory
-    where they are first written, and temporaries keep theirs to the end.
+    A segment is a single instruction with its buffers: `expand` replaces it by launches. original:
+    the fusion before passes, whose names the program uses for the orders of sums. streams: on which
+    the iterations of loops run round-robin. as_written: whether outputs are allocated where they
+    are first written, and temporaries are kept to the end.
     """
     fusion = segmented.fusion
     state = Lowering(segmented, plans)
@@ -94,7 +94,7 @@ def lower(
 def _allocated_late(
     state: Lowering, group: LaunchGroup, made: Sequence[Instruction]
 ) -> list[Instruction]:
-    """Return the instructions of a unit behind the allocations of the outputs that it makes."""
+    """Return the instructions of a group, after the allocations of the outputs that it writes."""
     nodes = [n for k in group.segments for n in state.segmented.segments[k].nodes]
     names = {v.name for node in nodes for v in node.outputs}
     moved = [i for i in state.first if isinstance(i, Allocate) and i.buffer in names]
@@ -112,9 +112,9 @@ def _scalar(entry: Input) -> Scalar:
 
 
 def _last_reads(state: Lowering, groups: Sequence[LaunchGroup]) -> dict[str, int]:
-    """Return the last unit that reads each tensor that only crosses between segments.
+    """Return the last group that reads each tensor passed between segments.
 
-    A view keeps what it is a view of; what an output is a view of stays to the end.
+    A view keeps its base tensor alive; the base of an output is kept to the end.
     """
     final = {o.value.name for o in state.segmented.fusion.outputs}
     given = {i.value.name for i in state.segmented.fusion.inputs}

@@ -1,4 +1,4 @@
-"""How long a program is predicted to take whose loops exchange slices beside what they compute."""
+"""Predicted time of a program whose loops overlap communication with kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.target import Target
 class LoopTime:
     """Predicted seconds of a loop over slices, by the numbers of its segments.
 
-    seconds: with collectives that overlap kernels; separate: without overlap; exchanges, kernels:
+    seconds: with collectives that overlap kernels; separate: without overlap; `exchanges`, kernels:
     of each alone, in all iterations.
     """
 
@@ -28,9 +28,9 @@ class LoopTime:
 
 @dataclass(frozen=True)
 class ProgramTime:
-    """Predicted seconds of a program, and of those loops in it whose exchanges are hidden.
+    """Predicted seconds of a program, and of its loops that overlap communication with kernels.
 
-    seconds: on the GPU, as of a replay; host: in which the host issues its loops.
+    seconds: on the GPU, as of a replay; host: time of the host to issue its loops.
     """
 
     seconds: float
@@ -39,12 +39,12 @@ class ProgramTime:
 
     @property
     def call(self) -> float:
-        """Return the predicted seconds of one of many calls, which the GPU or the host bounds."""
+        """Return the predicted seconds per call of many, bound by the GPU or the host."""
         return max(self.seconds, self.host)
 
 
 def program_time(segmented: SegmentedFusion, target: Target, streams: int) -> ProgramTime:
-    """Return the predicted time of a program whose loops run on so many streams in turn."""
+    """Return the predicted time of a program whose loops run round-robin on `streams` streams."""
     times = segmented.times(target)
     groups = (
         launch_groups_of(segmented) if any(s.iterations > 1 for s in segmented.segments) else ()
@@ -67,10 +67,10 @@ def _loop_time(
     target: Target,
     streams: int,
 ) -> LoopTime | None:
-    """Return the time of a loop whose exchanges run beside kernels; None of one without.
+    """Return the time of a loop that overlaps communication with kernels; None for others.
 
-    Copy engines move slices while SMs compute others. What adds numbers on its way takes SMs: it
-    counts as in turn.
+    Copy engines move slices while SMs compute others. Collectives that reduce need SMs: they count
+    as serial.
     """
     parts = [segmented.segments[k] for k in group.segments]
     moving = [k for k, s in zip(group.segments, parts, strict=True) if _is_moved(s)]
@@ -87,13 +87,13 @@ def _loop_time(
 
 
 def _is_moved(segment: Segment) -> bool:
-    """Return whether ranks exchange what a segment is, and nothing is added on the way."""
+    """Return whether a segment is communication without a reduction."""
     node = alone(segment)
     return node is not None and communicates(node) and "reduction" not in node.attributes
 
 
 def has_rings(segmented: SegmentedFusion) -> bool:
-    """Return whether all loops of a program pass slices around, so that one exchange can be it."""
+    """Return whether all loops of a program are rings, so that one collective can replace each."""
     loops = [group for group in launch_groups_of(segmented) if group.parts is not None]
     around = (any(ring(alone(segmented.segments[k])) for k in group.segments) for group in loops)
     return bool(loops) and all(around)

@@ -1,4 +1,4 @@
-"""Loops around ranks leave a rank's own slice in place: nothing is copied from it to itself."""
+"""A rank's own slice in a ring loop stays in place: it is not copied to itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OwnSlice:
-    """What a loop does in the iteration in which a rank is its own partner.
+    """The change to a loop's body in the iteration in which a rank is its own partner.
 
-    There `own_alias` takes the place of the alias of that name, and nothing is sent or received:
-    what is received lies where it is sent from, or what is sent is computed where it would be
-    received.
+    `own_alias` replaces the alias of that name, and nothing is sent or received: the received slice
+    aliases the one to send, or the slice to send is computed where it would be received.
     """
 
     send: Send
@@ -31,10 +30,10 @@ class OwnSlice:
 def own_slices(
     loop: For, buffers: Iterable[Buffer], instructions: Iterable[Instruction]
 ) -> Iterator[OwnSlice]:
-    """Yield the exchanges of a loop that are left out where a rank is its own partner.
+    """Yield the sends and receives of a loop that a rank skips where it is its own partner.
 
-    buffers, instructions: of the whole program, the loop among them. A slice moves only out of
-    temporary memory that nothing uses but as slices of this loop.
+    buffers, instructions: of the whole program, the loop among them. A slice is redirected only if
+    it is in temporary memory that is used as slices of this loop only.
     """
     every = [*_flat(instructions)]
     temporary = {b.name for b in buffers if b.role == "temporary"}
@@ -60,7 +59,7 @@ def own_slices(
 
 
 def _is_constant(name: str, loop: For, aliases: Mapping[str, Alias]) -> bool:
-    """Return whether a loop writes nothing into the memory that a buffer is a part of."""
+    """Return whether a loop writes nothing into the memory that contains a buffer."""
     written = {_root(n, aliases) for i in loop.body for n in writes(i)}
     return _root(name, aliases) not in written
 

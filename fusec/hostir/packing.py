@@ -1,4 +1,4 @@
-"""Offsets of blocks of memory, some of which are in use at once, in little memory."""
+"""Memory packing: offsets of blocks such that those in use at the same time do not overlap."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Sequence
 from fusec.dataclasses import dataclass
 
 MOST = 100_000
-"""Looks at a block beside another, at most: a tenth of a second; real graphs take a few hundred."""
+"""Maximum number of pairs of blocks to look at: 0.1 s; real graphs take a few hundred."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Memory to be placed.
+    """A block of memory to place.
 
     size: in bytes; first, last: the first and last instruction that uses it; overlapping: numbers
     of the blocks that are in use at the same time.
@@ -25,22 +25,22 @@ class Block:
 
 
 def least_size(blocks: Sequence[Block]) -> int:
-    """Return the bytes of what is in use at once at most: no placement takes less."""
+    """Return the peak of the bytes in use, a lower bound for every placement."""
     starts = {b.first for b in blocks}
     return max((sum(b.size for b in blocks if b.first <= t <= b.last) for t in starts), default=0)
 
 
 def size_of(blocks: Sequence[Block], offsets: Sequence[int]) -> int:
-    """Return the bytes up to the end of the last block."""
+    """Return the end of the last block, in bytes."""
     return max((o + b.size for b, o in zip(blocks, offsets, strict=True)), default=0)
 
 
 def pack(blocks: Sequence[Block], most: int = MOST) -> list[int]:
-    """Return each block's offset, such that blocks in use at once lie apart.
+    """Return the offset of each block, such that blocks in use at the same time do not overlap.
 
-    Blocks are placed one after the other at the lowest offset, or in the tightest gap, in several
-    orders; then, beginning with the best, what stands highest is placed first, again and again,
-    until an order comes again.
+    Blocks are placed greedily at the lowest offset, or in the tightest gap, in several orders;
+    then, starting with the best, the block with the highest end is moved to the front of the order,
+    repeatedly, until an order repeats.
     """
     least, effort = least_size(blocks), len(blocks) + sum(len(b.overlapping) for b in blocks)
     tried: list[tuple[int, int, list[int], list[int], bool]] = []
@@ -78,7 +78,7 @@ _KEYS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
     lambda b: (b.first - b.last, -b.size),
     lambda b: (-b.last, -b.size),
 )
-"""Orders of placing: by time, by size, by both, the longest first, and backwards."""
+"""Sort keys: by time, by size, by both, longest first, and backwards in time."""
 
 
 def _highest(blocks: Sequence[Block], offsets: Sequence[int]) -> int:
@@ -86,7 +86,7 @@ def _highest(blocks: Sequence[Block], offsets: Sequence[int]) -> int:
 
 
 def _placed(blocks: Sequence[Block], order: Collection[int], tight: bool) -> list[int]:
-    """Return offsets, the blocks placed in an order: lowest, or in the tightest gap that fits."""
+    """Return offsets of blocks placed in an order: lowest, or in the tightest gap that fits."""
     offsets: dict[int, int] = {}
     for k in order:
         size, top = blocks[k].size, 0

@@ -1,4 +1,4 @@
-"""Simulation of a loop over slices: kernels one after another, exchanges overlapped with them."""
+"""Simulates a loop over slices: serial kernels, with communication overlapped."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fusec.target import Target
 
 @dataclass(frozen=True)
 class Stage:
-    """An exchange that stands in each iteration of a loop.
+    """A communication operation in each iteration of a loop.
 
     seconds: of the links, for one slice; latency: of the flags around its copy, which a stream
-    waits for one after the other. slows: the seconds that kernels lose in an iteration to what it
-    reads and writes. ranks, pieces: of an exchange with one other rank at a time, as its operation
-    has them; 1 of others. crowding, serial: as of `Link`.
+    waits for one after the other. slows: the seconds that kernels lose per iteration to its memory
+    traffic. ranks, pieces: for communication with one peer at a time, as in its operation; 1 for
+    others. crowding, serial: as of `Link`.
     """
 
     seconds: float
@@ -34,7 +34,7 @@ class Stage:
 
     @classmethod
     def of(cls, segment: Segment, target: Target) -> Stage:
-        """Return what a segment is in its loop."""
+        """Return the stage of a segment in its loop."""
         node, estimate = segment.nodes[0], segment.estimate
         assert estimate is not None
         latency = estimate.latency(target)
@@ -43,14 +43,14 @@ class Stage:
         if ring(node) is None:
             return cls(seconds, latency, slows, sends=False)
         ranks, pieces = node.attributes["ranks"], node.attributes["pieces"]
-        # The estimate is the mean of all iterations; with its own slice a rank moves nothing.
+        # The estimate is the mean over all iterations; a rank does not transfer its own slice.
         others = ranks / (ranks - 1) if ranks > 1 else 0.0
         sends, link = node.op is SEND_SLICE, target.links[estimate.exchange]
         seconds *= others
         return cls(seconds, latency, slows, sends, ranks, pieces, link.crowding, link.serial)
 
     def peer(self, index: int, *, own_first: bool) -> int | None:
-        """Return which other rank an iteration exchanges with, None for the rank's own slice."""
+        """Return the peer of an iteration, None for the rank's own slice."""
         if self.ranks == 1:
             return 0
         at = index // self.pieces
@@ -59,10 +59,10 @@ class Stage:
 
 @dataclass
 class _Copy:
-    """A slice of an iteration on its way to or from another rank.
+    """A slice of an iteration in transfer from or to another rank.
 
-    number: of its stage. left: the seconds of the links that it still needs; begins: when it begins
-    to use them, None while that is not known.
+    number: of its stage. left: the seconds of the links that it still needs; begins: when its
+    transfer begins, None while unknown.
     """
 
     stage: Stage
@@ -77,10 +77,10 @@ def pipeline_seconds(
 ) -> float:
     """Return when the last of `count` iterations is done.
 
-    kernel: seconds that an iteration computes, `launch` of them before its first block runs, which
-    kernels of other streams hide. Ranks begin with their own slices where they receive some, and
-    end with them where they only send. An iteration begins when the last one on its stream is over.
-    Copies to one rank go one after the other; those to several share the links.
+    kernel: seconds that an iteration computes, including `launch` before its first block runs,
+    which kernels of other streams hide. Ranks start with their own slices where they receive some,
+    and end with them where they only send. An iteration starts when the previous one on its stream
+    is over. Copies to one rank are serial; those to several share the links.
     """
     return _Loop(count, kernel, launch, stages, streams).end()
 
@@ -95,7 +95,7 @@ class _Loop:
         self.computed = list[float]()
         self.stages = stages
         self.receives = any(not s.sends for s in stages)
-        # By iteration and number of a stage: when the slice has arrived, None before.
+        # By iteration and number of a stage: the arrival time of the slice, None before.
         self.exchanged: list[dict[int, float | None]] = [{} for _ in range(count)]
         queues: dict[tuple[int, int], deque[_Copy]] = {}
         for number, stage in enumerate(stages):
@@ -140,11 +140,11 @@ class _Loop:
         return max(ends)
 
     def _compute(self) -> None:
-        """Compute what has all that it waits for."""
+        """Run the kernels whose dependences are complete."""
         while (index := len(self.computed)) < self.count:
             arrivals = self.exchanged[index].items()
             waits = [t for number, t in arrivals if not self.stages[number].sends]
-            # Kernels of a loop that only sends have a stream of their own.
+            # Kernels of a loop that only sends have their own stream.
             begun = self._begun(index) if self.receives else 0.0
             known = [t for t in (begun, *waits) if t is not None]
             if len(known) <= len(waits):
@@ -153,9 +153,9 @@ class _Loop:
             self.computed.append(max(last - self.launch, *known) + self.kernel)
 
     def _heads(self) -> Iterator[tuple[int, _Copy]]:
-        """Yield the first copy of each queue, by its number, that is known when to begin.
+        """Yield the first copy of each queue, by its number, whose start time is known.
 
-        Flags of several copies are partly handled one after the other, except at the start.
+        Flags of several copies are handled partly serially, except at the start.
         """
         first = [(number, queue[0]) for number, queue in enumerate(self.queues) if queue]
         ready = [
@@ -170,7 +170,7 @@ class _Loop:
         yield from ((number, copy) for number, copy in first if copy.begins is not None)
 
     def _ready(self, copy: _Copy) -> float | None:
-        """Return when a copy's stream comes to it, None where that is not known yet."""
+        """Return when a copy's stream reaches it, None while unknown."""
         begun = self._begun(copy.index)
         if not copy.stage.sends or begun is None:
             return begun
@@ -182,7 +182,7 @@ class _Loop:
         return 0.0 if index < self.streams else self._over(index - self.streams)
 
     def _over(self, index: int) -> float | None:
-        """Return when an iteration is over, None where that is not known yet."""
+        """Return when an iteration is over, None while unknown."""
         if index >= len(self.computed):
             return None
         ends = [self.computed[index]]

@@ -1,4 +1,4 @@
-"""Where the memory of a host program lies: offsets in one arena, for whoever runs the program."""
+"""Memory placement of a host program: offsets in one arena, shared by all executors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Placement:
     """Offsets in bytes of buffers in one arena of `size` bytes.
 
-    least: the bytes of what is in use at once at most; no placement takes less.
+    least: the peak of the bytes in use, a lower bound for every placement.
     """
 
     offsets: Mapping[str, int]
@@ -33,11 +33,11 @@ class Placement:
 def placement(
     program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
 ) -> Placement:
-    """Return where the buffers lie that a program allocates, but for those in `own`.
+    """Return the placement of the buffers that a program allocates, except those in `own`.
 
-    Memory is used again where all that used it is surely over, whatever streams do; a segment's
-    workspace is, after its kernels, unless it is zeroed once. sizes: of all dims, and where
-    the rank stands. Names are those of the program with its loops run.
+    Memory is reused once all its users are guaranteed to be over, for any timing of the streams; so
+    is a segment's workspace after its kernels, unless it is zeroed once. sizes: of all dims, and
+    the rank's indices. Names are those of the program with its loops unrolled.
     """
     names, blocks = blocks_of(program, sizes, own)
     offsets = pack(blocks)
@@ -48,7 +48,7 @@ def placement(
 def blocks_of(
     program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
 ) -> tuple[list[str], list[Block]]:
-    """Return the buffers to be placed, and each one's block."""
+    """Return the buffers to place, and their blocks."""
     steps = steps_of(program, sizes)
     program = steps.program
     alone = steps.streams == 1
@@ -78,7 +78,7 @@ def blocks_of(
 
 
 def _workspaces(program: HostProgram) -> set[str]:
-    """Return the memory of which nothing outlasts the kernels of a segment."""
+    """Return the workspaces that are dead after the kernels of their segment."""
     once = {i.buffer for i in program.instructions if isinstance(i, Memset) and i.once}
     names = {b.name for b in program.buffers if b.role == "workspace"}
     return names - once - {INDEX_ERRORS}

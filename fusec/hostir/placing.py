@@ -1,4 +1,4 @@
-"""What memory the inputs and outputs of a host program have."""
+"""Memory of the inputs and outputs of a host program."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Lowering:
     last: list[Instruction] = field(default_factory=list[Instruction])
 
     def add(self, buffer: Buffer) -> None:
-        """Name memory."""
+        """Add a buffer."""
         self.buffers[buffer.name] = buffer
 
 
 def place_input(state: Lowering, entry: Input) -> None:
-    """Name the caller's memory; the parts of a complex tensor are views of it."""
+    """Add the caller's memory; the parts of a complex tensor are views of it."""
     value, part = entry.value, entry.part
     if part is None:
         given = Buffer(value.name, "input", value.dtype, value.shape, entry.strides)
@@ -55,7 +55,7 @@ def _add_part(state: Lowering, value: Value, strides: Sequence[Dim], part: Compl
 def _halved(state: Lowering, strides: Sequence[Dim]) -> tuple[Dim, ...]:
     """Return the strides of a complex tensor, in elements, from those of its parts.
 
-    Those of `c64[B, D // 2]` are D and 2 in parts: that D is even makes the first one D // 2.
+    Those of `c64[B, D // 2]` are D and 2 in parts: since D is even, the first one becomes D // 2.
     """
     multiples = {fact.name: fact.multiple_of for fact in state.segmented.fusion.dims}
     halves = tuple(with_exact_quotients(floordiv(s, 2), multiples) for s in strides)
@@ -65,7 +65,7 @@ def _halved(state: Lowering, strides: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def place_outputs(state: Lowering, writer: Mapping[Value, int]) -> None:
-    """Give outputs memory, their own or that of an input; views get theirs where they are made."""
+    """Allocate outputs, or alias an input; views are added where they are created."""
     for output in state.segmented.fusion.outputs:
         value, name, index = output.value, output.value.name, writer[output.value]
         plan = state.plans[index]
@@ -98,7 +98,7 @@ def place_outputs(state: Lowering, writer: Mapping[Value, int]) -> None:
 
 
 def _place_part(state: Lowering, output: Output, part: ComplexPart, index: int) -> None:
-    """Give a complex output memory with its first part; both are views of it."""
+    """Allocate a complex output with its first part; both parts are views of it."""
     value, effects = output.value, state.segmented.fusion.effects
     given, strides = effects.into.get(value), effects.strides(value)
     if given is not None:
@@ -116,7 +116,7 @@ def _place_part(state: Lowering, output: Output, part: ComplexPart, index: int) 
 
 
 def _writes(plan: KernelPlan, name: str) -> bool:
-    """Return whether a plan writes the buffer called `name` itself; the host can."""
+    """Return whether a plan writes the buffer called `name` itself; the host program can."""
     return plan.host is not None or any(
         isinstance(a, TensorArgument) and a.name == name and a.written
         for kernel in plan.kernels

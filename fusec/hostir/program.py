@@ -1,4 +1,4 @@
-"""What happens on the host, as data: buffers, and instructions over them in order."""
+"""Host programs as data: buffers, and instructions over them in order."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from fusec.reference.errors.order import Order
 
 VERSION = 1
-"""Of the form of a program; it grows when a field changes its meaning or goes."""
+"""Version of the format; it increases when a field changes its meaning or is removed."""
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory by name; `role` is input, output, temporary or workspace. Strides in elements.
+    """A named buffer; `role` is input, output, temporary or workspace. Strides in elements.
 
-    alignment: bytes of which the address must be a multiple.
+    alignment: required alignment of its address, in bytes.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Buffer:
         return self.elements * self.dtype.size
 
     def bytes(self, sizes: Mapping[str, int]) -> int:
-        """Return how many bytes of memory it reaches over at `sizes`."""
+        """Return how many bytes of memory it spans at `sizes`."""
         shape = [d.evaluate(sizes) for d in self.shape]
         return span(shape, [d.evaluate(sizes) for d in self.strides]) * self.dtype.size
 
@@ -82,10 +82,10 @@ class Scalar:
 
 @dataclass(frozen=True)
 class IndexCheck:
-    """An index that must lie from 0 to extent - 1.
+    """An index that must be in [0, extent).
 
-    number: by which a kernel notes it. index: its value where that is known from sizes, and is
-    checked before anything runs. op, name, place: the operation, the index and where it stands.
+    number: in a kernel's report. index: its value if known from sizes; it is then checked before
+    the run. op, name, place: the operation, the index and its source location.
     """
 
     number: int
@@ -101,7 +101,7 @@ class IndexCheck:
         return f"0 <= {value} < {self.extent} for `{self.op}` ({self.place})"
 
     def error(self, value: int, sizes: Mapping[str, int]) -> FusecError:
-        """Return the error about an index outside."""
+        """Return the error about an index out of bounds."""
         extent = self.extent.evaluate(sizes)
         return FusecError(
             f"`{self.op}`: index {value} of `{self.name}` is out of bounds for an extent of "
@@ -113,7 +113,7 @@ class IndexCheck:
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return how many elements of memory a tensor reaches over; 0 for an empty one."""
+    """Return how many elements of memory a tensor spans; 0 for an empty one."""
     if 0 in shape:
         return 0
     return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
@@ -126,7 +126,7 @@ def dense_strides(shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class HostProgram:
-    """Everything that a run needs besides the kernels' machine code."""
+    """Everything that a run needs except the kernels' machine code."""
 
     version: int = field(default=VERSION, kw_only=True)
     name: str
@@ -141,17 +141,17 @@ class HostProgram:
     orders: Mapping[str, PlannedOrder] = field(
         default_factory=dict[str, PlannedOrder], metadata=OMITTED
     )
-    """In which the kernels add: of the sums of the fusion that was given, by their first result."""
+    """The summation orders, by first result of each sum in the fusion before passes."""
     summation: Mapping[str, str] = field(default_factory=dict[str, str], metadata=OMITTED)
     """The digests of the outputs' summation trees."""
     approximated: tuple[str, ...] = field(default=(), metadata=OMITTED)
-    """The values of the fusion that was given which cheaper forms of operations compute."""
+    """The values of the fusion before passes that approximate forms of operations compute."""
     inside: tuple[str, ...] = field(default=(), metadata=OMITTED)
-    """Those that forms of products around them compute."""
+    """Those that are computed as a part of the form of a product around them."""
     rounded_early: Mapping[str, int] = field(default_factory=dict[str, int], metadata=OMITTED)
-    """Those of half types that are rounded before they are scaled, not after: see `KernelPlan`."""
+    """Those of 16-bit floats that are rounded before they are scaled: see `KernelPlan`."""
     unrounded: tuple[str, ...] = field(default=(), metadata=OMITTED)
-    """Those of half types that are not rounded."""
+    """Those of 16-bit floats that are not rounded."""
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -160,7 +160,7 @@ class HostProgram:
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
-        """Return the tensors that the caller gives."""
+        """Return the tensors that the caller passes."""
         return tuple(b for b in self.buffers if b.role == "input")
 
     @property
@@ -170,7 +170,7 @@ class HostProgram:
 
     @property
     def posts(self) -> tuple[Post, ...]:
-        """Return where segments run, in order, those of loops once."""
+        """Return the instructions that run segments, in order, those of loops once."""
         return tuple(i for i in every(self.instructions) if isinstance(i, Post))
 
     def covers(self, sizes: Mapping[str, int]) -> bool:
@@ -198,13 +198,13 @@ class HostProgram:
                 raise check.error(value, sizes)
 
     def check_noted(self, number: int, value: int, sizes: Mapping[str, int]) -> None:
-        """Raise FusecError for an index that a kernel noted by its check's number."""
+        """Raise FusecError for an index that a kernel reported by its check's number."""
         for check in self.checks:
             if check.number == number and check.index is None:
                 raise check.error(value, sizes)
 
     def orders_at(self, sizes: Mapping[str, int]) -> dict[str, Order]:
-        """Return in which order each sum is taken at `sizes`."""
+        """Return the summation order of each sum at `sizes`."""
         return {name: order.at(sizes) for name, order in self.orders.items()}
 
     def text(self) -> str:
@@ -224,7 +224,7 @@ class HostProgram:
 
 
 def every(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
-    """Yield instructions in order, those of loops behind the loop."""
+    """Yield instructions in order, each loop followed by its body."""
     for instruction in instructions:
         yield instruction
         if isinstance(instruction, For):
@@ -241,7 +241,7 @@ def _lines(instructions: tuple[Instruction, ...], margin: str = "  ") -> list[st
 
 
 def check_program(program: HostProgram) -> None:
-    """Raise FusecError where an instruction uses what is not there, or not there yet."""
+    """Raise FusecError where an instruction uses a buffer or symbol that does not exist yet."""
     if program.version != VERSION:
         raise FusecError(
             f"the host program has version {program.version}, expected {VERSION}",
@@ -257,11 +257,11 @@ def check_program(program: HostProgram) -> None:
 
 
 def _may_be_empty(program: HostProgram, name: str) -> bool:
-    """Return whether guards and its shape say that a buffer has no elements."""
+    """Return whether guards and its shape imply that a buffer has no elements."""
     if name not in program.buffer:
         return False
     fixed = {str(g.value): dim(g.bound) for g in program.guards if g.relation == "=="}
     elements = program.buffer[name].elements
     none = (g.value for g in program.guards if g.relation == "==" and g.bound == 0)
-    # A guard may be of a part of it.
+    # A guard may be about a factor of it.
     return elements.substitute(fixed) == 0 or any(elements.divide(n) is not None for n in none)

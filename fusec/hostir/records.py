@@ -1,6 +1,6 @@
-"""Frozen dataclasses as JSON, and back: every key and type is checked, and errors name the place.
+"""Frozen dataclasses to JSON and back: keys and types are checked, errors name the place.
 
-A class among several that may stand at one place is written with a tag in `is`.
+Where one of several classes is expected, the class is written as a tag in `is`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 
 OMITTED: Mapping[str, Any] = MappingProxyType({"omitted": True})
-"""Metadata of a field that is not written where it has its default."""
+"""Metadata of a field that is omitted where it has its default."""
 INTEGERS = range(-(2**63), 2**64)
 _SHOWN = 40
 _NAMES = {str: "a text", int: "an integer", float: "a number", bool: "true or false"}
 
 
 class Records:
-    """Writes and reads records; `tags` names the classes that are told apart."""
+    """Writes and reads records; `tags` names the classes in unions."""
 
     def __init__(self, tags: Mapping[type, str]) -> None:
-        """Keep the tags."""
+        """Store the tags."""
         self._tags = tags
         self._tagged = {tag: kind for kind, tag in tags.items()}
 
@@ -57,9 +57,9 @@ class Records:
     def decode(
         self, kind: Any, data: Any, place: str, scalars: frozenset[str] = frozenset()
     ) -> Any:
-        """Return the `kind` that data describes; FusecError names the place of what is wrong.
+        """Return the `kind` that data describes; FusecError names the place of an error.
 
-        Sizes that scalar inputs hold, named in `scalars`, may be less than 1.
+        Sizes in scalar inputs, named in `scalars`, may be less than 1.
         """
         if kind is Any:
             return data
@@ -144,7 +144,7 @@ def wrong(place: str, expected: str, found: Any) -> FusecError:
 
 @cache
 def _written(kind: Any) -> tuple[Field[Any], ...]:
-    """Return the fields of a record that are written: those that count when two are compared."""
+    """Return the fields of a record that are written: those that take part in comparison."""
     return tuple(f for f in fields(kind) if f.compare)
 
 
@@ -154,7 +154,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _key(field: Field[Any]) -> str:
-    """Return a field's key: `from_` stands for `from`, which Python keeps for itself."""
+    """Return a field's key: `from_` is written as `from`, a keyword of Python."""
     return field.name.rstrip("_")
 
 

@@ -1,4 +1,4 @@
-"""The order of tasks in which the least memory is in use at once."""
+"""Orders tasks to minimize peak memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import count
 from fusec.dataclasses import dataclass
 
 MOST = 20_000
-"""Steps of the search for the best order, at most: a tenth of a second; then a simple one."""
+"""Maximum steps of the search for the best order: 0.1 s; beyond that, a greedy order."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Work in a program; what it needs is by numbers.
+    """Work in a program; other tasks and memory are given by number.
 
     after: the tasks before it. uses: the memory that it works with. extra: bytes that only it uses.
     """
@@ -26,7 +26,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Order:
-    """An order of tasks and the bytes in use at once at most; least: no order has less."""
+    """An order of tasks and its peak memory in bytes; least: no order has less."""
 
     tasks: tuple[int, ...]
     peak: int
@@ -35,9 +35,9 @@ class Order:
 
 @dataclass(frozen=True)
 class _State:
-    """What is done, as a set of bits; the bytes in use after it, and at most so far.
+    """The tasks done, as a bit set; the bytes in use after them, and the peak so far.
 
-    ready: the tasks that may come next, in order. last, before: the way there.
+    ready: the tasks that may come next, in order. last, before: the path to this state.
     """
 
     peak: int
@@ -59,10 +59,10 @@ class _State:
 
 
 class Sequencer:
-    """Searches orders of tasks; each memory is in use from its first task to its last one."""
+    """Searches orders of tasks; each memory is in use from its first to its last task."""
 
     def __init__(self, tasks: Sequence[Task], sizes: Sequence[int]) -> None:
-        """Count who uses what."""
+        """Count the users of each memory."""
         self.tasks, self.sizes = tasks, sizes
         self.needs = [_bits(t.after) for t in tasks]
         self.users = [0] * len(sizes)
@@ -78,23 +78,23 @@ class Sequencer:
         self.start = _State(0, 0, 0, ready)
 
     def peak(self, order: Sequence[int]) -> int:
-        """Return the bytes in use at once at most in an order."""
+        """Return the peak memory of an order, in bytes."""
         state = self.start
         for task in order:
             state = self._step(state, task)
         return state.peak
 
     def least(self, task: int) -> int:
-        """Return the bytes that a task itself needs, in whatever order."""
+        """Return the bytes that a task itself needs, in any order."""
         own = self.tasks[task]
         return sum(self.sizes[m] for m in own.uses) + own.extra
 
     def best(self, most: int = MOST) -> Order:
-        """Return an order with the least peak, tasks early that are early as they are given.
+        """Return an order with minimal peak; ties follow the original order.
 
-        The states with the least peak come first, so the first that is complete is the best. A task
-        that takes no more than was in use already, and leaves no more, is done at once: whatever
-        order follows stays possible with no more memory.
+        Best-first search by peak, so the first complete state is optimal. A task that neither
+        exceeds the memory in use nor increases it is run immediately: every continuation stays
+        possible with no more memory.
         """
         numbers = count()
         heap = [(0, 0, 0, self.start)]
@@ -131,7 +131,7 @@ class Sequencer:
         return _State(max(state.peak, during), live, done, tuple(ready), task, state)
 
     def _freely(self, state: _State) -> _State:
-        """Return the state after all that can be done without more memory."""
+        """Return the state after all tasks that can run without more memory."""
         while True:
             steps = (self._step(state, task) for task in state.ready)
             free = (s for s in steps if s.peak == state.peak and s.live <= state.live)

@@ -1,4 +1,4 @@
-"""Arguments that ranks could share where they lie, in place of a copy."""
+"""Inputs that ranks could share in place instead of a copy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from fusec.ir.graph import Fusion, Node, Value
 
 
 def copied_argument(fusion: Fusion, value: Value) -> str:
-    """Return the input of which a value is a dense copy; nothing where it is none.
+    """Return the input that a value is a dense copy of; empty where there is none.
 
-    The input's elements lie in its memory in the same order, and no output is written there.
+    The input's elements are in memory in the same order, and no output is written to it.
     """
     producer = fusion.producer.get(value)
     while producer is not None and _keeps_order(producer):

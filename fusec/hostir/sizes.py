@@ -1,4 +1,4 @@
-"""Size expressions as they are printed, read back."""
+"""Parses printed size expressions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 
 NUMBERS = ("index", "join", "caller", "place")
-"""What stands behind the dot of numbers that count from 0: of iterations, streams and ranks."""
+"""Suffixes, after the dot, of numbers that count from 0: of iterations, streams and ranks."""
 LONGEST = 10_000
-"""Letters of an expression; longer ones are nothing that fusec wrote."""
+"""Maximum characters of an expression; fusec writes no longer ones."""
 
 
 def parse_dim(text: str | int, scalars: frozenset[str] = frozenset()) -> Dim:

@@ -1,4 +1,4 @@
-"""A host program as steps: each on a stream, with those of other streams that it waits for."""
+"""A host program as steps: each on a stream, with the steps of other streams it waits for."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from fusec.ir.dim import Dim
 
 START = -1
-"""Stands among steps for all that the caller's stream was given before the program."""
+"""The step number for all work of the caller's stream before the program."""
 
 Clock = Mapping[int, int]
-"""By stream the number of its last step that is surely over."""
+"""By stream, the number of its last step that is guaranteed to be over."""
 _NEVER = START - 1
 
 
@@ -42,8 +42,8 @@ class Step:
     """One instruction on a stream; 0 is the caller's.
 
     after: the last steps of other streams, by number, that must be over before; START is one. over:
-    what is over when it begins. tag: of an exchange and its wait, the name of what is exchanged,
-    another for each time.
+    the steps that are over when it begins. tag: for communication and its wait, the name of its
+    buffer, unique to each time.
     """
 
     instruction: Instruction
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a program, whose loops have run, in the order in which they are issued.
+    """The steps of a program, with its loops unrolled, in issue order.
 
     last: those that the caller's stream waits for at the end.
     """
@@ -66,17 +66,17 @@ class Steps:
 
     @property
     def streams(self) -> int:
-        """Return how many streams there are, the caller's too."""
+        """Return the number of streams, including the caller's."""
         return 1 + max((s.stream for s in self.steps), default=0)
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """Return the numbers of the steps that some step of another stream waits for, in order."""
+        """Return the numbers of the steps that a step of another stream waits for, in order."""
         return tuple(sorted({*self.last, *(n for s in self.steps for n in s.after)}))
 
 
 def steps_of(program: HostProgram, sizes: Mapping[str, int]) -> Steps:
-    """Return the steps of a program at given sizes, and where its rank stands.
+    """Return the steps of a program at given sizes and rank indices.
 
     A stream whose first step waits for nothing waits for the caller's; FusecError names a symbol
     without a size.
@@ -89,7 +89,7 @@ def steps_of(program: HostProgram, sizes: Mapping[str, int]) -> Steps:
 
 
 class _Running:
-    """The steps so far, and what each stream knows to be over."""
+    """The steps so far, and the steps that each stream knows to be over."""
 
     def __init__(self) -> None:
         self.current = 0
@@ -101,13 +101,13 @@ class _Running:
         self.times = Counter[str]()
 
     def run(self, instruction: Instruction) -> None:
-        """Take one more instruction."""
+        """Add one more instruction."""
         match instruction:
             case SetStream(stream):
                 self.current = _number(stream)
             case Synchronize(stream):
                 self._synchronise(_number(stream))
-            case Allocate() | Alias() | Free() | EncodeTensorMap():  # no stream has work of these
+            case Allocate() | Alias() | Free() | EncodeTensorMap():  # these put no work on a stream
                 over = self._over(self.current, self._needed(self.current))
                 self.steps.append(Step(instruction, self.current, (), over))
             case Collective() | Send() | Receive():
@@ -120,7 +120,7 @@ class _Running:
                 self._add(instruction, self.current)
 
     def rest(self) -> tuple[int, ...]:
-        """Return what the caller's stream has still to wait for."""
+        """Return the steps that the caller's stream still has to wait for."""
         for stream in self.known:
             if stream:
                 self.waits.setdefault(0, set()).update(self._given(stream))
@@ -139,7 +139,7 @@ class _Running:
             self.waits.setdefault(self.current, set()).update(self._given(stream))
 
     def _needed(self, stream: int) -> tuple[int, ...]:
-        """Return what the next step of a stream must wait for: what nothing else there implies."""
+        """Return the steps that the next step of a stream must wait for, without redundant ones."""
         wanted = set(self.waits.get(stream, ()))
         clock = self._clock(stream)
         if stream and 0 not in clock and not any(0 in self.clocks[n] for n in wanted):

@@ -1,4 +1,4 @@
-"""Work on several streams: how long it is predicted to take, and the events that keep its order."""
+"""Work on several streams: its predicted time, and the events that order it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fusec.ir.dim import dim
 
 @dataclass(frozen=True)
 class Job:
-    """A piece of work to be put on a stream.
+    """A piece of work to assign to a stream.
 
-    seconds: that it takes alone. filled: the part of the GPU that it fills. after: the jobs before
-    it, by number.
+    seconds: its time when run alone. filled: the fraction of the GPU that it fills. after: the jobs
+    before it, by number.
     """
 
     seconds: float
@@ -33,10 +33,10 @@ class Job:
 
 
 def predicted(jobs: Sequence[Job], streams: Sequence[int], event: float) -> float:
-    """Return the seconds that jobs take, each on its stream, in their order.
+    """Return the predicted seconds of jobs, each on its stream, in their order.
 
-    What runs at once and would fill more than the GPU shares it. A wait for another stream takes
-    `event` seconds.
+    Concurrent jobs that would exceed the GPU share it. A wait for another stream takes `event`
+    seconds.
     """
     now, over = 0.0, dict[int, float]()
     left = {k: job.seconds for k, job in enumerate(jobs[: len(streams)])}
@@ -73,7 +73,7 @@ def predicted(jobs: Sequence[Job], streams: Sequence[int], event: float) -> floa
 
 
 def shared_out(jobs: Sequence[Job], most: int, event: float) -> list[int]:
-    """Return a stream for each job: in their order, where it ends soonest, on few streams."""
+    """Return a stream for each job: greedily, where it ends soonest, on few streams."""
     streams: list[int] = []
     for job in jobs:
         used = max(streams, default=0) + 1
@@ -90,9 +90,9 @@ def shared_out(jobs: Sequence[Job], most: int, event: float) -> list[int]:
 def with_streams(graph: WorkGraph, streams: Sequence[int]) -> HostProgram:
     """Return the program with its work on streams, and the fewest events that keep the order.
 
-    A stream waits for another as soon as that has been given what is needed, so for nothing more.
-    That all wait for the caller's stream at the beginning, and it for them at the end, is
-    understood.
+    A stream waits for another right after the required work was put on it, so for nothing more. The
+    waits of all streams for the caller's at the start, and of the caller's for all at the end, are
+    implicit.
     """
     waits = list(_wanted(graph, streams))
     for wait in list(reversed(waits)):
@@ -104,7 +104,7 @@ def with_streams(graph: WorkGraph, streams: Sequence[int]) -> HostProgram:
 
 @dataclass(frozen=True, eq=False)
 class _Wait:
-    """A stream's wait for another one, given after so many pieces of work."""
+    """A stream's wait for another one, placed after a number of pieces of work."""
 
     stream: int
     other: int
@@ -112,7 +112,7 @@ class _Wait:
 
 
 def _wanted(graph: WorkGraph, streams: Sequence[int]) -> Iterator[_Wait]:
-    """Yield a wait for each stream that has made what a piece of work needs."""
+    """Yield a wait for each stream that produces what a piece of work needs."""
     last: dict[int, int] = {}
     for k, stream in enumerate(streams):
         for other in sorted({streams[d] for d in graph.after[k]} - {stream}):
@@ -130,7 +130,7 @@ def _written(graph: WorkGraph, streams: Sequence[int], waits: Sequence[_Wait]) -
     for place, instruction in enumerate(graph.program.instructions):
         k = numbers.get(place)
         if k is None:
-            # Memory is given where it is used next, and taken back where it was used last.
+            # Memory is allocated where it is used next, and freed where it was used last.
             (found if isinstance(instruction, Free) else given).append(instruction)
             continue
         asked = [(w.stream, Synchronize(dim(w.other))) for w in waits if w.position == k]
@@ -146,7 +146,7 @@ def _written(graph: WorkGraph, streams: Sequence[int], waits: Sequence[_Wait]) -
 
 
 def _keeps_order(graph: WorkGraph, program: HostProgram) -> bool:
-    """Return whether all work of a program with streams comes after what it needs."""
+    """Return whether all work of a program with streams comes after its dependences."""
     steps = list(enumerate(steps_of(program, {}).steps))
     work = [(k, s) for k, s in steps if not isinstance(s.instruction, Allocate | Free | Alias)]
     return all(

@@ -1,4 +1,4 @@
-"""The work of a host program as a graph: which instructions must come before which."""
+"""The dependence graph of a host program's instructions."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from fusec.properties import cached_property
 
 @dataclass(frozen=True)
 class Work:
-    """An instruction that does something, by its place in the program.
+    """An instruction that has an effect, by its place in the program.
 
-    reads, writes: the memory whose contents it uses or changes, by the buffer that was given it.
+    reads, writes: the memory whose contents it uses or changes, by the buffer that was allocated.
     """
 
     place: int
@@ -48,16 +48,16 @@ class Work:
 
     @property
     def exchanges(self) -> bool:
-        """Return whether ranks meet in it: all must come to such work in one order."""
+        """Return whether ranks synchronize in it: all must run such work in one order."""
         kinds = Collective | Send | Receive | Wait | Share | Unshare
         return any(isinstance(i, kinds) for i in _flat(self))
 
 
 class WorkGraph:
-    """The work of a program in its order, and what each piece waits for."""
+    """The work of a program in its order, and the dependences of each piece."""
 
     def __init__(self, program: HostProgram) -> None:
-        """Follow the program, loops as one piece of work each."""
+        """Analyse the program; each loop is one piece of work."""
         self.program = program
         every = _nested(program.instructions)
         self.roots = roots_of(every, [b.name for b in program.inputs])
@@ -79,7 +79,7 @@ class WorkGraph:
 
     @cached_property
     def after(self) -> tuple[frozenset[int], ...]:
-        """Return by piece of work, which are counted in order, what must come before it.
+        """Return for each piece of work, in order, the pieces that must come before it.
 
         Of a chain of them, at least the last.
         """
@@ -101,7 +101,7 @@ class WorkGraph:
 
     @property
     def has_streams(self) -> bool:
-        """Return whether streams are told outside of loops, or waited for after them."""
+        """Return whether streams are selected outside of loops, or awaited after them."""
         kinds = GetStream | SetStream | Synchronize
         every = [w.instruction for w in self.work]
         loops = (i for i in every if isinstance(i, For) and i.streams)
@@ -117,8 +117,8 @@ class WorkGraph:
 def reordered(graph: WorkGraph, order: Sequence[int]) -> tuple[Instruction, ...]:
     """Return the program's instructions with its work in another order.
 
-    Memory that is freed is given just before its first use and freed after its last; a view comes
-    just before what uses it. All other memory stays where it is, at the beginning.
+    Memory that is freed is allocated just before its first use and freed after its last; a view
+    comes just before its use. All other allocations stay at the beginning.
     """
     program = graph.program
     freed = {i.buffer for i in program.instructions if isinstance(i, Free)}

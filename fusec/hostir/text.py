@@ -1,4 +1,4 @@
-"""Host programs in a text like nvFuser's of its host IR."""
+"""Prints host programs in the style of nvFuser's host IR."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fusec.properties import cached_property
 from fusec.segment.segmented import Segment, SegmentedFusion
 
 INDEX = "StreamIdx"
-"""What the index of every loop is called; no loop stands in another one."""
+"""The index of every loop; loops are never nested."""
 EXCHANGES = {
     "all_gather": "Allgather", "all_reduce": "Allreduce", "reduce_scatter": "ReduceScatter",
     "all_to_all": "AllToAll", "broadcast": "Broadcast",
@@ -45,17 +45,17 @@ EXCHANGES = {
 def host_ir_text(program: HostProgram, segmented: SegmentedFusion) -> str:
     """Return the text of a program that runs segments.
 
-    Where each slice is one element of its dim, that dim is left out of what the loop sees. A part
-    of several elements is an `HirAliasSelect` with the number of `parts`. Streams of loops are
-    counted from 0, as nvFuser does; others have their numbers, of which 0 is the caller's.
+    Where each slice is one element of its dim, that dim is removed inside the loop. A part of
+    several elements is an `HirAliasSelect` with the number of `parts`. Streams of loops are counted
+    from 0, as in nvFuser; others have their numbers, and 0 is the caller's.
     """
     return _Printer(program, segmented).text()
 
 
 def is_set(segmented: SegmentedFusion, post: Post) -> bool:
-    """Return whether all that a segment does is a copy: its line is a `Set`.
+    """Return whether a segment is just a copy, which is printed as a `Set`.
 
-    Outside of loops a `Set` gives its result memory, and no `ALLOCATE` is printed for that.
+    Outside of loops a `Set` allocates its result, and no `ALLOCATE` is printed for it.
     """
     segment = _segment(segmented, post)
     return len(segment.nodes) == 1 and segment.nodes[0].op.copies
@@ -66,7 +66,7 @@ def _segment(segmented: SegmentedFusion, post: Post) -> Segment:
 
 
 class _Printer:
-    """A program on its way to text; `exchanges` are those begun so far, by their buffers."""
+    """Prints a program; `exchanges`: communication started so far, by its buffers."""
 
     def __init__(self, program: HostProgram, segmented: SegmentedFusion) -> None:
         self.program, self.segmented = program, segmented
@@ -131,7 +131,7 @@ class _Printer:
             case Post():
                 return self._post(instruction)
             case GetStream(name):
-                # Each loop names two streams: the caller's, and that of its iteration.
+                # Each loop uses two stream names: the caller's, and that of its iteration.
                 self.callers[name] = str(2 * len(self.callers))
                 return f"GetCurrentStream into Stream {self.callers[name]}"
             case SetStream(stream):

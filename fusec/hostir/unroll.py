@@ -1,4 +1,4 @@
-"""Host programs with their loops run: one flat list, streams and places as numbers."""
+"""Unrolls the loops of host programs: one flat list, with concrete streams and ranks."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Names = Mapping[str, str]
 
 
 def unroll(program: HostProgram, sizes: Mapping[str, int]) -> HostProgram:
-    """Return the program without loops, at some sizes; itself where nothing is to be done.
+    """Return the program without loops, at some sizes; unchanged if it has none.
 
-    sizes: also this rank's places along the axes of the mesh, by `AXIS.place`. Streams are numbers,
-    0 the caller's; `synchronize` is an event recorded on the stream that it names and waited for on
-    the current one. What a loop's body allocates, views or encodes has a name of its own for each
-    iteration, as `x.loop0.3`. A slice that a rank would send to itself stays where it is.
+    sizes: also this rank's indices along the axes of the mesh, by `AXIS.place`. Streams are
+    numbers, 0 the caller's; `synchronize` is an event recorded on the stream that it names and
+    waited for on the current one. Buffers, views and maps of a loop's body have their own name in
+    each iteration, as `x.loop0.3`. A slice that a rank would send to itself stays in place.
     """
     if not any(isinstance(i, _CHANGED) for i in program.instructions):
         return program
@@ -58,7 +58,7 @@ _CHANGED = (For, GetStream, SetStream, Synchronize, Send, Receive, Collective, A
 
 
 class _Unrolled:
-    """The program so far; `current` is the stream on which what follows is issued."""
+    """The program so far; `current` is the stream of the instructions that follow."""
 
     def __init__(self, program: HostProgram, sizes: Mapping[str, int]) -> None:
         self.program, self.sizes = program, sizes
@@ -70,7 +70,7 @@ class _Unrolled:
     def run(
         self, body: tuple[Instruction, ...], numbers: dict[str, Dim], names: Names
     ) -> Iterator[Instruction]:
-        """Yield a body's instructions; numbers: of loops and streams; names: of what loops make."""
+        """Yield a body's instructions; numbers: of loops and streams; names: of its buffers."""
         for instruction in body:
             match instruction:
                 case For():
@@ -111,7 +111,7 @@ class _Unrolled:
     def _in_place(
         self, body: tuple[Instruction, ...], found: Sequence[OwnSlice], numbers: Mapping[str, Dim]
     ) -> tuple[Instruction, ...]:
-        """Return an iteration without what a rank would exchange with itself."""
+        """Return an iteration without the communication of a rank with itself."""
         for each in found:
             own = self.sizes.get(f"{each.send.axis}.place")
             if {self._number(i.place, numbers) for i in (each.send, each.receive)} != {own}:
@@ -141,7 +141,7 @@ class _Unrolled:
 
 
 def named(instruction: Instruction, names: Names) -> Instruction:
-    """Return an instruction with other names of buffers and tensor maps, those of `names`."""
+    """Return an instruction with buffers and tensor maps renamed by `names`."""
     if not names:
         return instruction
     match instruction:
@@ -174,7 +174,7 @@ def named(instruction: Instruction, names: Names) -> Instruction:
 
 
 def _argument(argument: Any, names: Names) -> Any:
-    """Return a launch's argument with other names; a tensor map keeps that of its buffer, too."""
+    """Return a launch's argument renamed; a tensor map keeps the name of its buffer, too."""
     if isinstance(argument, SizeArgument):
         return argument
     renamed = replace(argument, name=names.get(argument.name, argument.name))

@@ -1,1 +1,1 @@
-"""Models exported by PyTorch, read without PyTorch and written as fusion files with weights."""
+"""Import of models exported by PyTorch, without PyTorch, as fusion files with weights."""

@@ -14,12 +14,12 @@ from fusec.foreign import RECORD_BYTES, Name, decode_json, decoding, mapped_zip,
 WHAT = "an archive of torch.export"
 HELP = "write one with `torch.export.save(torch.export.export(model, inputs), 'MODEL.pt2')`"
 GRAPH_BYTES = 16 * RECORD_BYTES
-"""The most bytes of a model's graph: about half a million nodes."""
+"""Maximum bytes of a model's graph: about half a million nodes."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip file whose members lie in one folder, as torch.export writes it."""
+    """A zip file whose members are in one folder, as torch.export writes it."""
 
     path: str
     folder: str
@@ -46,7 +46,7 @@ class Archive:
             return data.decode("ascii").strip()
 
     def json_of(self, name: str) -> Any:
-        """Return what a member in JSON holds."""
+        """Return the contents of a JSON member."""
         data = self.bytes_of(name)
         if len(data) > GRAPH_BYTES:
             raise FusecError(f"`{self.path}/{name}` is too long (over {GRAPH_BYTES} bytes)")
@@ -55,7 +55,7 @@ class Archive:
 
 @contextmanager
 def opened_archive(path: Name) -> Generator[Archive]:
-    """Give the members of an archive; FusecError where the file is none."""
+    """Open the archive of a file; FusecError if it is not one."""
     with mapped_zip(path, WHAT, HELP) as members:
         folders = [n.removesuffix("archive_format") for n in members if _is_format(n)]
         if len(folders) != 1:

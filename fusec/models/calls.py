@@ -1,4 +1,4 @@
-"""External calls: operations that fusec does not compile, and for which the caller has functions.
+"""External calls: operations that fusec does not compile, implemented by the caller's functions.
 
 A model is partitioned around them: `fusec.models.parts`.
 """
@@ -16,9 +16,9 @@ from fusec.models.graph import Argument, Ref, items_of
 class Call:
     """An external call. target: `aten.conv2d.default`; module and source: as of a node.
 
-    positional and named: its arguments: a Ref to a tensor of the model, a number, a text, None, or
-    a list of these. results: the names of what it returns, None for what is not read; types: of
-    these, as text.
+    positional and named: its arguments: a Ref to a tensor of the model, a number, a string, None,
+    or a list of these. results: the names of its results, None for those that are not read; types:
+    of these, as text.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Call:
         return list(dict.fromkeys(_names((*self.positional, *self.named.values()))))
 
     def bind(self, tensor: Callable[[str], Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the positional and named arguments with arrays for the names of tensors."""
+        """Return the positional and named arguments with arrays in place of tensor names."""
 
         def of(argument: Argument) -> Any:
             if isinstance(argument, Ref):

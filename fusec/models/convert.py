@@ -1,4 +1,4 @@
-"""A graph of ATen operations as the op lines of a fusion: by rules, else by the table of names."""
+"""Converts a graph of ATen operations to op lines of a fusion: by rules, else by table."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ GUARDS = frozenset({
     "sym_constrain_range_for_size", "_functional_assert_async", "sym_size", "sym_stride",
     "sym_numel", "_log_api_usage_once",
 })  # fmt: skip
-"""Operations that check or compute sizes: what they say of types and sizes is in the graph."""
+"""Operations that check or compute sizes: their types and sizes are already in the graph."""
 _SUBGRAPHS = "higher_order."
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A graph's lines, with its inputs and outputs by the names of the lines.
+    """The op lines of a graph, with its inputs and outputs by the names of the lines.
 
-    aliases: the input that an output is written into. returned: the outputs that the user gets,
-    by name, or constants.
+    aliases: the input that an output is written into. returned: the outputs that the user gets, by
+    name, or constants.
     """
 
     graph: ModelGraph
@@ -51,17 +51,17 @@ class Converted:
     aliases: dict[str, str]
     returned: tuple[str | Constant, ...]
     types: dict[str, Type]
-    """The types that the graph gives to values, by their names."""
+    """The types of values according to the graph, by name."""
 
 
 MOST_ERRORS = 8
-"""How many kinds of nodes without lines an error lists."""
+"""Maximum kinds of unsupported nodes that an error lists."""
 
 
 def converted(graph: ModelGraph, external: Collection[str] = ()) -> Converted:
-    """Return the op lines of a graph; FusecError names each kind of node that has none.
+    """Return the op lines of a graph; FusecError names each unsupported kind of node.
 
-    external: targets that may become external calls, besides those of `fusec.models.calls`.
+    external: targets that may become external calls, in addition to those of `fusec.models.calls`.
     """
     build = _started(functional(graph), external)
     errors: dict[str, FusecError] = {}
@@ -80,7 +80,7 @@ def converted(graph: ModelGraph, external: Collection[str] = ()) -> Converted:
 
 
 def _stand_in(build: Build, node: ModelNode) -> None:
-    """Name the results of a node without lines, so that those after it are looked at, too."""
+    """Name the results of an unsupported node, so that later nodes are checked, too."""
     for number, result in enumerate(node.results):
         build.texts[result.name] = build.namer.result(node, number)
         if result.type is not None:
@@ -118,7 +118,7 @@ def _add(build: Build, node: ModelNode) -> None:
         if text is None:
             continue
         if text.isidentifier():
-            build.texts[result.name] = text  # a name that there is already
+            build.texts[result.name] = text  # a name that exists already
             continue
         name = build.namer.result(node, number)
         build.lines.append(Line((name,), text, node))
@@ -133,7 +133,7 @@ _COUNTING = frozenset({
 
 
 def _note_counts(build: Build, node: ModelNode) -> None:
-    """Note that a view of what cannot be negative cannot be either."""
+    """Record that a view of nonnegative values is nonnegative, too."""
     first = node.positional[0] if node.positional else next(iter(node.named.values()), None)
     known = isinstance(first, Ref) and first.name in build.natural
     adds = node.operation == "add" and all(
@@ -169,7 +169,7 @@ def _texts(build: Build, node: ModelNode) -> Texts:
 
 
 def _of_entry(build: Build, node: ModelNode, entry: Entry) -> Texts:
-    """Return the expression of an entry of the table, with the node's arguments in place."""
+    """Return the expression of a table entry, with the node's arguments substituted."""
     named = {k: _plain(a) for k, a in node.named.items()}
     positional = [_plain(a) for a in node.positional]
     try:
@@ -186,7 +186,7 @@ def _of_entry(build: Build, node: ModelNode, entry: Entry) -> Texts:
 
 
 def _plain(argument: Argument) -> Argument:
-    """Return PyTorch's word for nothing as nothing."""
+    """Return None for PyTorch's word for it, else the argument."""
     return None if argument == "none" else argument
 
 
@@ -209,7 +209,7 @@ def _finished(build: Build) -> Converted:
             raise FusecError(f"`{graph.file}`: the output `{output.value}` is not in the graph")
         name = build.texts[output.value]
         if output.into is not None and name == build.texts[output.into]:
-            continue  # it keeps what it has
+            continue  # it keeps its own
         if name in inputs or name in outputs:
             again = build.namer.inner(_OUTPUT, name)
             build.lines.append(Line((again,), _returned_again(build, output, name), _OUTPUT))
@@ -220,7 +220,7 @@ def _finished(build: Build) -> Converted:
         else:
             aliases[name] = build.texts[output.into]
     lines, used = _alive(build.lines, outputs)
-    # The user's come first: outputs are of the kind of the first array.
+    # The user's come first: outputs have the framework of the first array.
     order = sorted(graph.inputs, key=lambda i: i.kind != "input")
     kept = tuple((build.texts[i.name], i) for i in order if build.texts[i.name] in used)
     types = {build.texts[n]: t for n, t in build.types.items() if n in build.texts}
@@ -228,9 +228,9 @@ def _finished(build: Build) -> Converted:
 
 
 def _returned_again(build: Build, output: ModelOutput, name: str) -> str:
-    """Return the text of an input that is returned, or of what is returned twice: a view of it.
+    """Return the text of an input that is returned, or of a value returned twice: a view of it.
 
-    PyTorch returns the tensor itself. What is written into an input, and scalars, are copies.
+    PyTorch returns the tensor itself. Values written into an input, and scalars, are copied.
     """
     type = build.types.get(output.value or "")
     if output.into is not None or type is None or not type.shape:

@@ -1,4 +1,4 @@
-"""The graph of a `torch.export` archive: its JSON, schema 8, as a ModelGraph."""
+"""Converts the graph of a `torch.export` archive (JSON, schema 8) to a ModelGraph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fusec.models.graph import (
 from fusec.models.sizes import size_of, symbol_of
 
 SCHEMA = 8
-"""The major version of torch.export's schema that is read."""
+"""The supported major version of torch.export's schema."""
 Json = Mapping[str, Any]
 
 SCALAR_TYPES: Mapping[int, str] = {
@@ -35,13 +35,14 @@ SCALAR_TYPES: Mapping[int, str] = {
 }  # fmt: skip
 """The numbers of `torch._export.serde.schema.ScalarType`."""
 DEFAULT_SIZE = 16
-"""Of a dynamic size whose export has no hint."""
+"""Default of a dynamic size whose export has no hint."""
 
 
 def exported_graph(archive: Archive, name: str) -> ModelGraph:
-    """Return the graph of an archive; `name` is what it is called.
+    """Return the graph of an archive; `name` is its name.
 
-    Unsupported for another schema and for what fusions cannot be; FusecError for damaged bytes.
+    Unsupported for another schema and for graphs that fusions cannot express; FusecError for
+    damaged bytes.
     """
     model = archive.json_of("models/model.json")
     with decoding(not_a(archive.path, WHAT)):
@@ -59,7 +60,7 @@ def _check_schema(path: str, version: Json) -> None:
 
 
 class _Reader:
-    """Reads one program; errors of Python that it raises mean damaged data."""
+    """Reads one program; Python errors that it raises mean damaged data."""
 
     def __init__(self, path: str, model: Json) -> None:
         self.path = path
@@ -94,7 +95,7 @@ class _Reader:
             yield name, (None if low is None else int(low), None if high is None else int(high))
 
     def _find_hints(self, data: Any) -> None:
-        """Note the default sizes of the symbols that stand alone somewhere in the graph."""
+        """Record the default sizes of symbols that occur alone somewhere in the graph."""
         waiting: list[Any] = [data]
         while waiting:
             part: Any = waiting.pop()
@@ -125,7 +126,7 @@ class _Reader:
         return DTYPES[found]
 
     def _type(self, meta: Json) -> Type | FusecError:
-        """Return the type of a tensor; where it has none here, the error, for who uses it."""
+        """Return the type of a tensor, or the error to raise where it is used."""
         try:
             return type_of(self._dtype(int(meta["dtype"])), [self._size(s) for s in meta["sizes"]])
         except FusecError as error:
@@ -154,7 +155,7 @@ class _Reader:
             "tensor_constant": "tensor_constant_name",
         }  # fmt: skip
         if kind == "constant_input":
-            return  # of `_constants`
+            return  # handled by `_constants`
         if kind not in keys:
             raise Unsupported(f"`{self.path}`: an input of the model is a {kind}")
         name = str(data["arg"]["name"])
@@ -178,7 +179,7 @@ class _Reader:
 
     @staticmethod
     def _constants(specs: Sequence[Json]) -> Iterator[Constant]:
-        """Yield the user's arguments that are no tensors, with their values."""
+        """Yield the user's non-tensor arguments, with their values."""
         place = 0
         for spec in specs:
             ((kind, data),) = spec.items()
@@ -268,7 +269,7 @@ class _Reader:
             case "as_scalar_type":
                 return self._dtype(int(value))
             case "as_device" | "as_layout" | "as_memory_format":
-                return None  # change nothing in a fusion
+                return None  # no effect in a fusion
             case "as_sym_float" | "as_sym_floats" | "as_sym_bool" | "as_sym_bools":
                 raise Unsupported(
                     "an argument is a number that depends on data",
@@ -288,7 +289,7 @@ class _Reader:
 
 
 def _check_target(target: str) -> None:
-    """Raise Unsupported for an operation of higher order, whose arguments are none of op lines."""
+    """Raise Unsupported for a higher-order operation, whose arguments are not plain operands."""
     if not target.startswith("higher_order."):
         return
     if "auto_functionalized" in target:
@@ -311,7 +312,7 @@ _CONSTANTS: Mapping[str, Callable[[Any], bool | int | float | str | None]] = {
     "as_none": lambda _: None, "as_bool": bool, "as_int": int, "as_float": float,
     "as_string": str,
 }  # fmt: skip
-"""The kinds of arguments whose value the graph holds."""
+"""Kinds of arguments whose value is in the graph."""
 _KINDS = {
     "as_sym_int": "a dynamic integer", "as_sym_float": "a dynamic number",
     "as_sym_bool": "a dynamic bool", "as_custom_obj": "a custom object",
@@ -338,7 +339,7 @@ def _module(stack: str) -> str:
 def _source(trace: str) -> str:
     """Return the innermost line of a stack trace, as `model.py:25 in forward`.
 
-    Lines of generated code, as of `<eval_with_key>.5`, are not the user's.
+    Lines of generated code, as of `<eval_with_key>.5`, are skipped.
     """
     lines = [line.strip() for line in str(trace).splitlines()]
     lines = [line for line in lines if line.startswith("File ") and not line.startswith('File "<')]

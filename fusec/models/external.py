@@ -1,4 +1,4 @@
-"""Which operations of a graph become external calls."""
+"""Selects the operations of a graph that become external calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.models.rules.build import Build, Line
 OWN = frozenset({
     "aten", "prims", "prim", "higher_order", "_operator", "operator", "math", "builtins", "torch",
 })  # fmt: skip
-"""The namespaces of PyTorch itself; others are custom operations, as user kernels are."""
+"""PyTorch's own namespaces; others are custom operations, such as user kernels."""
 _WINDOWS = re.compile(
     r"_?convolution\w*|_?conv(_transpose)?[123]d|thnn_conv\w*|mkldnn_convolution\w*|"
     r"\w*(max|avg)_pool[123]d\w*|_?upsample_\w+|grid_sampler\w*|im2col|col2im"
@@ -28,7 +28,7 @@ def is_custom(node: ModelNode) -> bool:
 def is_external(node: ModelNode, chosen: Collection[str]) -> bool:
     """Return whether a node without op lines becomes an external call.
 
-    chosen: further targets, as `aten.sort.default` or, of all overloads, `aten.sort`.
+    chosen: further targets, as `aten.sort.default` or, for all overloads, `aten.sort`.
     """
     if is_custom(node) or node.target in chosen or node.target.rpartition(".")[0] in chosen:
         return True
@@ -36,7 +36,7 @@ def is_external(node: ModelNode, chosen: Collection[str]) -> bool:
 
 
 def add_call(build: Build, node: ModelNode) -> None:
-    """Write an external call as a line of its own; Unsupported where it cannot be one."""
+    """Write an external call as a line of its own; Unsupported where that is not possible."""
     if not node.results:
         raise build.unsupported(
             "it returns nothing, so it writes into its operands",

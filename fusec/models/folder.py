@@ -1,4 +1,4 @@
-"""A folder of a model: fusion files, `weights.safetensors`, and `model.json` that ties them."""
+"""A model folder: fusion files, `weights.safetensors`, and `model.json` that links them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ Content = bytes | Iterable[bytes | memoryview]
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What `model.json` says.
+    """The contents of `model.json`.
 
-    weights: by the names of inputs. inputs: those that the user gives, in order: a name, a
+    weights: by the names of inputs. inputs: those that the user passes, in order: a name, a
     Constant, or None for one that the model does not read; types: of those with a name. outputs: in
-    order, names and constants; updates: the inputs that outputs are written into. steps:
-    the fusion files and external calls in order. modules: by the names of the values that they
-    compute.
+    order, names and constants; updates: the inputs that outputs are written into. steps: the fusion
+    files and external calls in order. modules: by the names of the values that they compute.
     """
 
     path: Path
@@ -52,7 +51,7 @@ class ModelFolder:
 
     @property
     def fusions(self) -> list[Path]:
-        """Return the paths of the fusion files; one, where there are no external calls."""
+        """Return the paths of the fusion files; only one without external calls."""
         return [self.path / step for step in self.steps if isinstance(step, str)]
 
     @property
@@ -61,7 +60,7 @@ class ModelFolder:
         return [step for step in self.steps if not isinstance(step, str)]
 
     def load_weights(self) -> dict[str, Array]:
-        """Return the weights by the names of inputs; those that are written anew."""
+        """Return the weights by the names of inputs; those that are written to are copied."""
         from fusec.models.weights import mapped_weights
 
         if not self.weights:
@@ -124,12 +123,12 @@ def _inputs(model: Converted) -> Iterator[Any]:
 
 
 def is_model_folder(path: Name) -> bool:
-    """Return whether a folder holds a model."""
+    """Return whether a folder contains a model."""
     return os.path.isfile(os.path.join(path, RECORD))
 
 
 def read_model_folder(path: Name) -> ModelFolder:
-    """Return what a model's folder says of it; FusecError where it is damaged."""
+    """Return the record of a model's folder; FusecError where it is damaged."""
     place = Path(path) / RECORD
     data = read_json(place, "the record of a model")
     with decoding(not_a(place, "the record of a model", help="import the model again")):
@@ -177,7 +176,7 @@ def _steps(entries: Any) -> Iterator[str | Call]:
 
 
 def check_calls(folder: ModelFolder) -> None:
-    """Raise Unsupported for a model with external calls, by name, with what else can be done."""
+    """Raise Unsupported for a model with external calls, by name, with alternatives."""
     if not folder.calls:
         return
     first, counts = folder.calls[0], Counter(call.target for call in folder.calls)

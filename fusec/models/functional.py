@@ -1,7 +1,7 @@
-"""A graph that writes in place, as one that does not: each write makes a new tensor.
+"""Functionalization of a graph: each in-place write produces a new tensor.
 
-A write through a view is written back into the tensor that it views, and other views of that are
-taken again where they are read later. An input that is written becomes an output into it.
+A write through a view is written back into its base tensor, and other views of the base are taken
+again where they are read later. An input that is written to becomes an output into it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _READ_ONLY = frozenset({
     "as_strided", "real", "imag", "view_as_real", "view_as_complex", "_conj", "_neg_view",
     "positive", "_reshape_alias",
 })  # fmt: skip
-"""Views through which nothing can be written here."""
+"""Views that writes are not supported through."""
 _PERHAPS = frozenset({
     "reshape", "reshape_as", "contiguous", "flatten", "ravel", "resolve_conj", "resolve_neg",
 })  # fmt: skip
-"""Views or copies: strides decide, which the graph has not."""
+"""Views or copies: that depends on strides, which the graph does not have."""
 _SHARED = _VIEWS | _READ_ONLY | _PERHAPS
 _CONVERSIONS = frozenset({"to", "type_as"})
-"""The operand itself where it has the type already, else a copy."""
+"""Operations that return the operand itself if it has the type already, else a copy."""
 
 
 @dataclass(frozen=True)
 class _View:
-    """How a tensor is seen in another one."""
+    """How a tensor is a view of another one."""
 
     parent: str
     node: ModelNode
@@ -54,14 +54,14 @@ def is_in_place(node: ModelNode) -> bool:
 
 
 def functional(graph: ModelGraph) -> ModelGraph:
-    """Return a graph without writes; Unsupported for a write through a view that has no inverse."""
+    """Return a graph without writes; Unsupported for writes through views without an inverse."""
     if not any(is_in_place(node) for node in graph.nodes):
         return graph
     return _Functional(graph).run()
 
 
 class _Functional:
-    """Rewrites one graph; names of tensors stand for what they hold at this point of it."""
+    """Rewrites one graph; tensor names refer to their value at the current node."""
 
     def __init__(self, graph: ModelGraph) -> None:
         self._graph = graph
@@ -93,7 +93,7 @@ class _Functional:
         return replace(self._graph, nodes=tuple(self._nodes), outputs=tuple(outputs))
 
     def _read(self, node: ModelNode) -> None:
-        """Keep a node that writes nothing; note what it is a view of."""
+        """Keep a node without writes, recording what it is a view of."""
         operand = _first(node)
         self._nodes.append(node.with_references(self._fresh))
         view = None if operand is None else self._view_of(node, operand)
@@ -103,7 +103,7 @@ class _Functional:
                 self._seen[result.name] = self._writes.get(self._base(view.parent), 0)
 
     def _view_of(self, node: ModelNode, operand: str) -> _View | None:
-        """Return how the results of a node are seen in its operand; None where they are copies."""
+        """Return how the results of a node are views of its operand; None if they are copies."""
         if node.operation in _CONVERSIONS:
             is_same = node.results[0].type == self._types.get(operand)
             if not is_same or node.named.get("copy") is True:
@@ -112,7 +112,7 @@ class _Functional:
         return _View(operand, node) if node.operation in _SHARED else None
 
     def _write(self, node: ModelNode) -> None:
-        """Make the new tensor of a write, and put it where the old one is."""
+        """Replace a write by a new tensor, which replaces the old value."""
         operand = _first(node)
         if operand is None or len(node.results) != 1:
             raise node_error(self._graph.file, node, "it writes into no tensor")
@@ -132,7 +132,7 @@ class _Functional:
         return name
 
     def _fresh(self, name: str) -> str:
-        """Return the tensor that a name stands for now."""
+        """Return the tensor that a name currently refers to."""
         view = self._views.get(name)
         writes = self._writes.get(self._base(name), 0)
         if view is None or self._seen[name] == writes:
@@ -169,7 +169,7 @@ class _Functional:
         return f"{name}#{self._count}"
 
     def _assign(self, name: str, value: str, write: ModelNode) -> None:
-        """Let a name stand for a new value, and all that it views, too."""
+        """Rebind a name, and the tensors that it is a view of, to a new value."""
         view = self._views.get(name)
         self._current[name] = value
         if view is None:
@@ -186,7 +186,7 @@ class _Functional:
         self._seen[name] = self._writes[self._base(name)]
 
     def _inverse(self, view: _View, value: str, write: ModelNode) -> str:
-        """Return the viewed tensor with the value of a view written into it."""
+        """Return the base tensor with the value of a view written into it."""
         operation, node = view.node.operation, view.node
         if operation in _SAME:
             return value
@@ -226,7 +226,7 @@ class _Functional:
 
 
 def _first(node: ModelNode) -> str | None:
-    """Return the tensor that a node reads first."""
+    """Return the first tensor that a node reads."""
     for argument in node.arguments:
         if isinstance(argument, Ref):
             return argument.name

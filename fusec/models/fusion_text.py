@@ -1,4 +1,4 @@
-"""The fusion file of a model: its lines, with modules and source lines as comments."""
+"""Writes the fusion file of a model, with modules and source lines as comments."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fusec.parse import read_text
 
 
 def fusion_text(model: Converted, file: str = FUSION) -> tuple[str, Fusion]:
-    """Return the fusion file of a model, of a name, and the fusion that it is.
+    """Return the text of a model's fusion file, and the fusion it defines.
 
-    FusecError names the node whose line is wrong, or whose type is not the one of the graph.
+    FusecError names the node whose line is wrong, or whose type differs from the graph's.
     """
     lines, nodes = list[str](), dict[int, ModelNode]()
     for text, node in _lines(model):
@@ -77,7 +77,7 @@ def _of_node(model: Converted, error: FusecError, nodes: dict[int, ModelNode]) -
 
 
 def _check_types(model: Converted, fusion: Fusion) -> None:
-    """Raise FusecError for the first value whose type is not the one that the graph gives it."""
+    """Raise FusecError for the first value whose type differs from the graph's."""
     nodes = {name: line.node for line in model.lines for name in line.names}
     for value in fusion.values:
         known = model.types.get(value.name)

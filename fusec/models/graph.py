@@ -1,4 +1,4 @@
-"""A model's graph of ATen operations, as an archive of `torch.export` or a recording holds it."""
+"""A model's graph of ATen operations, from a `torch.export` archive or a recording."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fusec.ir.graph import Type
 
 @dataclass(frozen=True)
 class Ref:
-    """A tensor that an argument names."""
+    """A tensor that an argument refers to."""
 
     name: str
 
 
 Argument = Any
-"""A Ref, a Dim, a DType, a number, a bool, a text, None, or a list of these."""
+"""A Ref, a Dim, a DType, a number, a bool, a string, None, or a list of these."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ModelNode:
         yield from self.named.values()
 
     def with_references(self, rename: Callable[[str], str]) -> ModelNode:
-        """Return the node with other tensors for its arguments."""
+        """Return the node with the tensors of its arguments renamed."""
 
         def of(argument: Argument) -> Argument:
             if isinstance(argument, Ref):
@@ -86,10 +86,9 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class Constant:
-    """An argument of the user that is no tensor: the graph holds its value, as of the export.
+    """A non-tensor argument of the user: the graph has its value at export.
 
-    place: its number among the user's arguments, of tensors and others; value: None, a bool, a
-    number or a text.
+    place: its index among all of the user's arguments; value: None, a bool, a number or a string.
     """
 
     name: str
@@ -99,7 +98,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class WeightRecord:
-    """What is known of a weight: its name in the module, its type, the checksum of its bytes."""
+    """The metadata of a weight: its name in the module, its type, the checksum of its bytes."""
 
     key: str
     type: str
@@ -108,7 +107,7 @@ class WeightRecord:
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """An output: the tensor that it is, None for a constant; into: the input that it updates.
+    """An output: its tensor, or None for a constant; into: the input that it updates.
 
     A result that updates a buffer or an input is not returned to the user.
     """
@@ -120,7 +119,7 @@ class ModelOutput:
 
 @dataclass(frozen=True)
 class ModelGraph:
-    """A graph with the sizes of its symbols; file: the name that errors show."""
+    """A graph with the sizes of its symbols; file: the file name in errors."""
 
     name: str
     file: str

@@ -16,10 +16,10 @@ MOST_LETTERS = 200
 
 
 class Namer:
-    """Gives each value of a graph a name that no other has."""
+    """Assigns a unique name to each value of a graph."""
 
     def __init__(self, graph: ModelGraph) -> None:
-        """Name the inputs; dims, operations and what fusion files reserve are taken."""
+        """Name the inputs; dims, operations and reserved words of fusion files are taken."""
         self.taken = {*TABLE, *FUNCTIONS, *graph.symbols}
         paths = [n.module for n in graph.nodes] + [i.key.rpartition(".")[0] for i in graph.inputs]
         self._prefix = _common([p.split(".") for p in paths if p])
@@ -34,7 +34,7 @@ class Namer:
         return self._fresh([*self._words(node.module), *word, *several])
 
     def inner(self, node: ModelNode, word: str) -> str:
-        """Return a name for a value on the way to a node's results."""
+        """Return a name for an intermediate value of a node."""
         return self._fresh([*self._words(node.module), _short(node.operation), word])
 
     def _words(self, path: str) -> list[str]:
@@ -51,7 +51,7 @@ class Namer:
 
 
 def _short(operation: str) -> str:
-    """Return what values are called that an operation makes."""
+    """Return the name of an operation's results."""
     return operation if len(operation) < _LONG else _SHORT.get(operation[:_LONG], operation)
 
 
@@ -60,7 +60,7 @@ _LONG = 20
 
 
 def _common(paths: Sequence[Sequence[str]]) -> list[str]:
-    """Return the parts that all paths begin with."""
+    """Return the common prefix of all paths."""
     if not paths:
         return []
     listed = sorted(map(list, paths))

@@ -1,4 +1,4 @@
-"""A model partitioned around its external calls: fusions, and the calls between them, in order."""
+"""Partitions a model around its external calls: fusions, and the calls between them, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusec.ops.names import fresh_name
 
 @dataclass(frozen=True)
 class Part:
-    """A fusion of a model: its file's name, its text, and itself."""
+    """A fusion of a model: its file name, its text, and the fusion itself."""
 
     file: str
     text: str
@@ -26,11 +26,11 @@ class Part:
 
 
 def parts_of(model: Converted) -> list[Part | Call]:
-    """Return the fusions and external calls of a model in the order in which they run.
+    """Return the fusions and external calls of a model in execution order.
 
-    The model is one of `with_late_writes`.
-    A line is in the first part that has what it reads; one that reads inputs alone, which all parts
-    have, is in the first part that needs it. FusecError names the node whose line is wrong.
+    The model must come from `with_late_writes`. A line is in the first part that has all its
+    operands; one that only reads inputs, which all parts have, is in the first part that needs it.
+    FusecError names the node whose line is wrong.
     """
     if not any(line.call for line in model.lines):
         return [Part(FUSION, *fusion_text(model))]
@@ -57,9 +57,9 @@ def parts_of(model: Converted) -> list[Part | Call]:
 
 
 def with_late_writes(model: Converted) -> Converted:
-    """Return a model with external calls whose writes into inputs are lines that nothing reads.
+    """Return a model whose writes into inputs are separate lines, if it has external calls.
 
-    The last part can then write: others may read the old contents.
+    No line reads the written values, so the last part can write: others may read the old contents.
     """
     if not any(line.call for line in model.lines):
         return model
@@ -74,7 +74,7 @@ def with_late_writes(model: Converted) -> Converted:
 
 
 def _levels(model: Converted) -> list[int]:
-    """Return the level at which each line runs: how many external calls in a row lie before it."""
+    """Return the level at which each line runs: the number of chained external calls before it."""
     lines, levels = model.lines, _earliest(model.lines)
     last = 1 + max(level for line, level in zip(lines, levels, strict=True) if line.call)
     kept, first_use = {*model.outputs}, dict[str, int]()
@@ -105,7 +105,7 @@ def _earliest(lines: Sequence[Line]) -> list[int]:
 
 
 def _crossing(lines: Sequence[Line], levels: Sequence[int]) -> Iterator[str]:
-    """Yield the values that are read by a call, or at another level than they are made."""
+    """Yield the values that are read by a call, or at another level than they are computed."""
     made = {n: k for line, k in zip(lines, levels, strict=True) for n in line.names}
     for line, level in zip(lines, levels, strict=True):
         yield from (n for n in line.reads if line.call or made.get(n, level) != level)
@@ -114,7 +114,7 @@ def _crossing(lines: Sequence[Line], levels: Sequence[int]) -> Iterator[str]:
 def _part(
     model: Converted, lines: Sequence[Line], types: dict[str, Type], crossing: set[str], number: int
 ) -> Part:
-    """Return the fusion of some lines; types: of all values that are made before it."""
+    """Return the fusion of some lines; types: of all values that are computed before it."""
     name = f"{model.graph.name}_{number}"
     own = {n for line in lines for n in line.names}
     read = {n for line in lines for n in line.reads} - own
@@ -137,7 +137,7 @@ def _part(
 
 
 def _origin(line: Line) -> str:
-    """Return where a value of another part comes from."""
+    """Return the source of a value from another part."""
     return f"of {line.call.target}" if line.call is not None else "of a part before"
 
 

@@ -1,4 +1,4 @@
-"""Files that `fusec import` takes: archives of torch.export, and recordings of ATen graphs."""
+"""Reads the files of `fusec import`: archives of torch.export, and recordings of ATen graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Imported:
 
     @property
     def parts(self) -> list[Part]:
-        """Return the fusions; one, where there are no external calls."""
+        """Return the fusions; only one without external calls."""
         return [step for step in self.steps if isinstance(step, Part)]
 
     @property
@@ -54,7 +54,7 @@ class Imported:
 
 
 def imported(path: str, external: Collection[str] = ()) -> Iterator[Imported]:
-    """Yield the graphs of a file as fusions; FusecError names the node that cannot be one.
+    """Yield the graphs of a file as fusions; FusecError names an unsupported node.
 
     external: further targets of ATen that become external calls.
     """

@@ -1,4 +1,4 @@
-"""Graphs that a backend of `torch.compile` was given, recorded as JSON without weights."""
+"""Graphs passed to a backend of `torch.compile`, recorded as JSON without weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fusec.models.sizes import size_of
 
 WHAT = "a recording of ATen graphs"
 DEFAULT_SIZE = 256
-"""Of the symbols of a recording, which has no hints."""
+"""Default of symbolic sizes in a recording, which has no hints."""
 
 LONG_NAMES: Mapping[str, str] = {
     "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "f16",
@@ -48,7 +48,7 @@ def recorded_graphs(path: Name) -> list[ModelGraph]:
 
 
 class _Reader:
-    """Reads one graph; errors of Python that it raises mean damaged data."""
+    """Reads one graph; Python errors that it raises mean damaged data."""
 
     def __init__(self, path: str, data: Mapping[str, Any]) -> None:
         self.path, self.data = path, data
@@ -56,7 +56,7 @@ class _Reader:
         order = dict.fromkeys(e for e in sizes if isinstance(e, str) and e.isidentifier())
         self.symbols = dict.fromkeys(order, DEFAULT_SIZE)
         numbers = (str(i[0]) for i in data["inputs"] if i[3] == "symbol")
-        # Dynamo puts the symbols of sizes first, in the order in which shapes need them.
+        # Dynamo lists the symbols of sizes first, in the order in which shapes need them.
         self.sizes: dict[str, Dim] = {
             n: symbol(s) for n, s in zip(numbers, self.symbols, strict=False)
         }
@@ -73,7 +73,7 @@ class _Reader:
             ModelInput(str(n[0]), self._type(n[4][0], n[4][1]), "input", str(n[0]))
             for n in self.data["nodes"]
             if n[1] == "get_attr"
-        )  # a recording has no values of them
+        )  # a recording does not have their values
         listed = (n for n in self.data["nodes"] if n[1] != "get_attr")
         nodes = tuple(n for data in listed for n in self._node(*data))
         outputs = tuple(
@@ -157,5 +157,5 @@ def _dtype(name: str) -> DType:
 
 
 def _path(module: str) -> str:
-    """Return a path of Dynamo as one in the module: `model.norm` of `L['args[0].model.norm`."""
+    """Return Dynamo's path as a module path: `model.norm` of `L['args[0].model.norm`."""
     return module.rpartition("].")[2] if "[" in module else module

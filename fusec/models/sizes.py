@@ -16,7 +16,7 @@ from fusec.parse.syntax.expressions import Parser
 from fusec.parse.syntax.trees import CallTree, Infix, Literal, Name, Prefix, String, Tree
 
 MOST_TERMS = 256
-"""The most terms that are multiplied out: `((a + b + c)**8)**8` has hundreds of thousands."""
+"""Maximum terms of an expanded product: `((a + b + c)**8)**8` has hundreds of thousands."""
 
 
 def _multiplied(left: Dim, right: Dim) -> Dim:
@@ -37,12 +37,12 @@ _OPERATORS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "%": mod,
 }
 MOST_TEXT = 2000
-"""The longest text of a size."""
+"""Maximum length of a size's text."""
 MOST_POWER = 8
 
 
 def size_of(text: str, symbols: Collection[str]) -> Dim:
-    """Return the size that a text of SymPy is, in the symbols of a model.
+    """Return the size that a SymPy text denotes, in the symbols of a model.
 
     Unsupported for a symbol that depends on data, and for functions that sizes do not have.
     """
@@ -79,7 +79,7 @@ def _dim(tree: Tree, text: str, symbols: Collection[str]) -> Dim:
 
 
 def symbol_of(text: str) -> str | None:
-    """Return the symbol that a text of SymPy is, None of anything else."""
+    """Return the symbol that a SymPy text denotes, None for anything else."""
     if len(text) > MOST_TEXT:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Weights: from a torch.export archive into a safetensors file, and mapped from there.
+"""Weights: copied from a torch.export archive to a safetensors file, and mapped from there.
 
-Bytes go from one mapped file to the other; a tensor is copied in memory only where the archive
-keeps it with other strides than dense ones.
+Bytes are copied from one mapped file to the other; a tensor is copied in memory only if the archive
+has it with non-dense strides.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Weight:
 
 
 class Weights:
-    """The tensors of an archive by their names in the module; errors come where one is read."""
+    """The tensors of an archive by their names in the module; errors are raised on access."""
 
     def __init__(self, archive: Archive) -> None:
         """Read the lists of tensors."""
@@ -59,7 +59,7 @@ class Weights:
                 self._entries |= {str(k): (folder, v) for k, v in data["config"].items()}
 
     def of(self, entry: ModelInput) -> Weight:
-        """Return the tensor of an input; FusecError where it is missing or another one."""
+        """Return the tensor of an input; FusecError where it is missing or differs."""
         path = self._archive.path
         if entry.key not in self._entries:
             raise FusecError(f"`{path}` has no weight `{entry.key}`")
@@ -117,7 +117,7 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def safetensors_of(weights: Mapping[str, Weight]) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a safetensors file; the library would need them all in memory."""
+    """Yield the bytes of a safetensors file; the library would need all of it in memory."""
     for name, weight in weights.items():
         if weight.dtype.name not in _NAMES:
             raise Unsupported(f"weight `{name}`: safetensors has no type {weight.dtype.long}")
@@ -138,7 +138,7 @@ def safetensors_of(weights: Mapping[str, Weight]) -> Iterator[bytes | memoryview
 
 
 def mapped_weights(path: Name, records: Mapping[str, WeightRecord]) -> dict[str, Array]:
-    """Return arrays of a safetensors file where the system has mapped it; they are read-only.
+    """Return memory-mapped, read-only arrays of a safetensors file.
 
     FusecError for a weight that is missing, of another type, or damaged: each is read once.
     """

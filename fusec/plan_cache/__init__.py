@@ -1,5 +1,5 @@
-"""Plans on disk, beside the kernels built from them: what a fusion was planned as, by its digest.
+"""Plans on disk, in the folder of the kernels built from them, by the digest of the fusion.
 
-An entry holds records as a manifest does, never code or pickles: the host program, and the text and
-the launch parameters of each kernel. It is trusted as machine code is: see `fusec.run.entries`.
+An entry holds records as a manifest does, never code or pickles: the host program, and the source
+and the launch parameters of each kernel. It is trusted like machine code: see `fusec.run.entries`.
 """

@@ -1,6 +1,6 @@
-"""Compiled files on disk: what calls need of a fusion, found by the text of its file.
+"""Compiled files on disk: everything that calls need of a fusion, by the text of its file.
 
-A process that finds an entry reads no operation of the file and plans nothing.
+A process that finds an entry neither parses the operations of the file nor plans.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from fusec.user_files import NO_FILES, TUNED, check_own, user_file
 
 KIND = "call"
 _LAYOUT = b"fusec call 1"
-"""The first line of an entry; its number grows whenever what follows changes its form."""
+"""The first line of an entry; its number is increased whenever the format changes."""
 
 
 @dataclass(frozen=True)
 class CallInput:
-    """An input without its place in the file."""
+    """An input without its source location."""
 
     name: str
     dtype: DType
@@ -57,7 +57,7 @@ class CallOutput:
 
 @dataclass(frozen=True)
 class CompiledCall:
-    """A compiled fusion. kernels: the keys of their machine code; covers: which sizes, as text."""
+    """A compiled fusion. kernels: keys of their machine code; covers: supported sizes, as text."""
 
     name: str
     inputs: tuple[CallInput, ...]
@@ -69,7 +69,7 @@ class CompiledCall:
 
     @property
     def signature(self) -> RecordedSignature:
-        """Return what calls know of the fusion."""
+        """Return the part of the fusion that calls need."""
         inputs = tuple(
             Input(
                 Value(i.name, Type(i.dtype, i.shape, i.dim)), i.strides, default=i.default,
@@ -82,7 +82,7 @@ class CompiledCall:
         return RecordedSignature(self.name, inputs, outputs, self.dims)
 
     def cubins(self) -> dict[str, bytes] | None:
-        """Return the machine code of each kernel; None where some is no longer in the cache."""
+        """Return the machine code of each kernel; None if any is no longer in the cache."""
         cache = user_cache()
         found = {name: cache.cubin(key) for name, key in self.kernels.items()}
         return None if None in found.values() else {n: c for n, c in found.items() if c is not None}
@@ -93,8 +93,8 @@ def key_of_call(
 ) -> str | None:
     """Return the key of a compiled file; None where it is compiled each time.
 
-    parts: its text, its path, and which of its fusions it is. options: those that an entry is for
-    name no other file and no function. compiler: which it is, and how it is called.
+    parts: its text, its path, and which of its fusions it is. options: must not name another file
+    or a function. compiler: its name and version.
     """
     named = options.should_merge, options.schedule, options.rates, options.tuned
     if any(each is not None for each in named):
@@ -106,7 +106,7 @@ def key_of_call(
 
 
 def _user_files(arch: str, options: CompileOptions) -> list[str] | None:
-    """Return what the user's files say of a target; None where one may be another user's."""
+    """Return the contents of the user's files for a target; None if one may be another user's."""
     try:
         rates = own_file(arch)
         found = ["" if rates is None else _text(rates)]
@@ -136,10 +136,10 @@ def recall_call(key: str) -> CompiledCall | None:
 def keep_call(
     key: str, local: Fusion, host: HostProgram, covers: str, kernels: Mapping[str, str]
 ) -> None:
-    """Write what calls need of a fusion for one rank, where all of it can be written.
+    """Write what calls need of a per-rank fusion, if all of it can be written.
 
-    Not kept are programs of several ranks, and those that check indices: errors about these name
-    lines of the file.
+    Programs of several ranks are not written, nor those that check indices: the errors of checks
+    name lines of the file.
     """
     several = local.phases or local.shardings or local.mesh is not None
     parts = any(e.part is not None for e in (*local.inputs, *local.outputs))

@@ -1,4 +1,4 @@
-"""The digest of everything that decides a plan."""
+"""The digest of everything that determines a plan."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from fusec.tuned import store_for
 def key_of(fusion: Fusion, options: CompileOptions, compiler: str = "") -> str | None:
     """Return the key of a fusion's plan; None where it is planned each time.
 
-    compiler: of plans that were chosen by what it spills, which it is and how it is called. Not
-    kept are plans for several ranks and of several phases, and those that a function of the user
-    decides.
+    compiler: name and version, for plans that were selected because the compiler spills. Plans for
+    several ranks and of several phases, and plans that depend on a user's function, are not cached.
     """
     several = fusion.phases or fusion.shardings or fusion.mesh is not None
     if several or options.should_merge is not None or (tree := tree_digest()) is None:
@@ -32,7 +31,7 @@ def key_of(fusion: Fusion, options: CompileOptions, compiler: str = "") -> str |
 
 
 def _places(fusion: Fusion) -> Iterator[str]:
-    """Yield what plans, and messages about them, depend on besides the text."""
+    """Yield what plans, and messages about them, depend on in addition to the text."""
     yield repr((fusion.source, fusion.saved, fusion.dims, fusion.pins, fusion.schedules))
     entries = (*fusion.inputs, *fusion.nodes, *fusion.outputs)
     yield repr([e.span and (e.span.place(), e.span.text) for e in entries])

@@ -1,4 +1,4 @@
-"""What an entry holds: the values of a program's last stages, as records."""
+"""The contents of an entry: the results of a program's last stages, as records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusec.schedule.plan import Argument, Kernel
 
 @dataclass(frozen=True)
 class KernelText:
-    """A kernel's text, and what its launches have in common; headers: that it includes."""
+    """A kernel's source, and the common parameters of its launches; headers: its includes."""
 
     name: str
     template: str
@@ -35,14 +35,14 @@ class KernelText:
 
 
 _SHARED = [f.name for f in fields(Kernel) if f.name != "of"]
-"""What both records have of a kernel: all but the plan that it was taken over from."""
+"""The fields that both records share: all except the plan that a kernel was taken over from."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """The values of a program's last stages: its kernels by segment, and what the host does.
+    """The results of a program's last stages: its kernels by segment, and the host program.
 
-    launched: by the name of each kernel, that of the equal one launched for it. posts: the host
+    launched: by the name of each kernel, the equal kernel that is launched for it. posts: the host
     program before segments are replaced by launches; host: after that.
     """
 
@@ -54,9 +54,9 @@ class Stages:
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned program: the scheduler of each segment; covers: which sizes it runs, as text.
+    """A planned program: the scheduler of each segment; covers: the supported sizes, as text.
 
-    stages: all of them, or none where its host program was not made.
+    stages: all of them, or none if its host program was not made.
     """
 
     schedulers: tuple[str, ...]

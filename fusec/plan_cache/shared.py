@@ -1,4 +1,4 @@
-"""What entries of both kinds depend on: fusec's own files, and the options of a compilation."""
+"""The part of the keys common to both kinds of entries: fusec's own files, and the options."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SWITCH = "FUSEC_PLAN_CACHE"
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _SOURCES = (".py", ".j2", ".cuh", ".toml")
 _NO_PLANS = frozenset({"jobs", "use_cache", "targets_given", "rates", "tuned", "buckets"})
-"""Options that plans do not depend on, or only by what they name: the content of files."""
+"""Options that plans do not depend on, or only through the contents of files they name."""
 
 
 def may_keep(options: CompileOptions) -> bool:
-    """Return whether plans are kept on disk."""
+    """Return whether plans are cached on disk."""
     return options.use_cache and environment(SWITCH) != "0"
 
 
@@ -38,10 +38,10 @@ def option_texts(options: CompileOptions) -> Iterator[str]:
 
 @cache
 def tree_digest() -> str | None:
-    """Return the digest of fusec's own files, by size and time of change, as Python's byte code.
+    """Return the digest of fusec's own files, by size and modification time, as for bytecode.
 
-    None where one has changed since this process began to load fusec: it may run what was before;
-    and where they cannot be listed, as in an archive.
+    None if one has changed since this process started to load fusec, since it may run the earlier
+    version, or if they cannot be listed, as in an archive.
     """
     try:
         files = sorted(_files(_PACKAGE))

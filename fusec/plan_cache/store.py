@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 KIND = "plan"
 _LAYOUT = b"fusec plan 1"
-"""The first line of an entry; its number grows whenever what follows changes its form."""
+"""The first line of an entry; its number is increased whenever the format changes."""
 
 
 def recall(fusion: Fusion, options: CompileOptions, compiler: str = "") -> dict[str, Recorded]:
-    """Return what a fusion was planned as, by the attributes of its program; empty if unknown.
+    """Return the cached plan of a fusion, by the attributes of its program; empty if unknown.
 
     compiler: as for `key_of`.
     """
@@ -34,7 +34,7 @@ def recall(fusion: Fusion, options: CompileOptions, compiler: str = "") -> dict[
 
 
 def _decoded(data: Any, scalars: frozenset[str]) -> dict[str, Recorded]:
-    """Return the values of an entry, each decoded when it is asked for: records take time to load.
+    """Return the values of an entry, decoded lazily: records take time to load.
 
     data: a `Planned` as JSON.
     """
@@ -69,13 +69,13 @@ def _decoded(data: Any, scalars: frozenset[str]) -> dict[str, Recorded]:
 
 
 def keep(fusion: Fusion, options: CompileOptions, planned: Planned, compiler: str = "") -> None:
-    """Write what a fusion was planned as, where plans are kept."""
+    """Write the plan of a fusion, where plans are cached."""
     from fusec.hostir.form import RECORDS
 
     key = _key(fusion, options, compiler)
     if key is not None:
         body = json.dumps(RECORDS.encode(planned)).encode()
-        # A plan is small, and to lock the total would take longer than to plan a small fusion.
+        # A plan is small, and locking the total would take longer than planning a small fusion.
         entries().write(key, KIND, _LAYOUT, body, counts=False)
 
 

@@ -1,4 +1,4 @@
-"""Building and running: NVRTC, the kernel cache, execution.
+"""Builds and runs programs: NVRTC, the kernel cache, execution.
 
 Nothing here imports a CUDA package before it is used.
 """

@@ -1,4 +1,4 @@
-"""Arrays with a layout of their own, and files of named arrays."""
+"""Arrays with explicit strides, and files of named arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class StridedArray:
     """A tensor in one block of memory; strides and offset in elements.
 
-    An expanded dim has stride 0. The block goes to the GPU as it is.
+    An expanded dim has stride 0. The block is copied to the GPU unchanged.
     """
 
     storage: Array
@@ -45,7 +45,7 @@ class StridedArray:
         return self.storage.dtype
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Return the tensor where NumPy asks for one."""
+        """Return the tensor as a NumPy array (NumPy's array protocol)."""
         array = self.array
         if dtype is not None and dtype != array.dtype:
             return array.astype(dtype)
@@ -59,12 +59,12 @@ def layout_of(buffer: Buffer, sizes: Sizes) -> tuple[tuple[int, ...], tuple[int,
 
 
 def over_bytes(memory: Array, buffer: Buffer, sizes: Sizes) -> Array:
-    """Return the elements of a buffer that begins where some bytes do."""
+    """Return a buffer that starts at some bytes as an array."""
     shape, strides = layout_of(buffer, sizes)
     size = buffer.bytes(sizes)
     if not size:
         return np.empty(shape, buffer.dtype.numpy)
-    # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
+    # As raw bytes: NumPy's stride tricks do not support all types of ml_dtypes.
     raw: Any = memory[:size].view(f"V{buffer.dtype.size}")
     steps = tuple(s * buffer.dtype.size for s in strides)
     return np.lib.stride_tricks.as_strided(raw, shape, steps).view(buffer.dtype.numpy)
@@ -80,7 +80,7 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def strides_of(array: Any) -> tuple[int, ...]:
-    """Return the strides of an array in elements; all but NumPy's own arrays count in them."""
+    """Return the strides of an array in elements (only NumPy's own arrays use bytes)."""
     if _is_numpy(array) or not hasattr(array, "strides"):
         plain: Any = np.asarray(array)
         return tuple(s // plain.dtype.itemsize for s in plain.strides)
@@ -92,7 +92,7 @@ def _is_numpy(array: Any) -> bool:
 
 
 def lay_out(array: Any, strides: Sequence[int]) -> StridedArray:
-    """Return the tensor with the strides given, copied unless it has them already.
+    """Return the tensor with the given strides, copied unless it has them already.
 
     Strides of dims with one element do not count. Elements of an expanded dim must be equal.
     """
@@ -110,13 +110,13 @@ def lay_out(array: Any, strides: Sequence[int]) -> StridedArray:
 
 
 def _strided(flat: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of memory with strides in elements; FusecError where it leaves the memory."""
+    """Return a view of memory with strides in elements; FusecError if it is out of bounds."""
     if min(strides, default=0) < 0 or span(shape, strides) > flat.size:
         raise FusecError(
             f"strides {list(strides)} of shape {list(shape)} exceed a buffer of {flat.size} "
             "elements"
         )
-    # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
+    # As raw bytes: NumPy's stride tricks do not support all types of ml_dtypes.
     size = flat.dtype.itemsize
     steps = tuple(s * size for s in strides)
     raw = np.lib.stride_tricks.as_strided(flat.view(f"V{size}"), tuple(shape), steps)
@@ -155,7 +155,7 @@ def _load_safetensors(file: Path) -> dict[str, Array]:
 
 
 def as_declared(name: str, array: Array, dtype: DType) -> Array:
-    """Return an array read from a file in its declared type: npz keeps half types as raw bits."""
+    """Return an array from a file in its declared type: npz stores 16-bit floats as raw bits."""
     declared = dtype.numpy
     if array.dtype == declared:
         return array
@@ -170,7 +170,7 @@ def as_declared(name: str, array: Array, dtype: DType) -> Array:
 
 
 def save_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays to a .safetensors or .npz file, aside first and then renamed."""
+    """Write arrays to a .safetensors or .npz file atomically (temporary file, then rename)."""
     import tempfile
 
     file = Path(path)
@@ -209,7 +209,7 @@ def _write(out: Any, suffix: str, arrays: Mapping[str, Array]) -> None:
 
 
 def _plain_bits(array: Array) -> Array:
-    """Return an array of a type that NumPy lacks as its bits."""
+    """Return the bits of an array whose type NumPy lacks."""
     if array.dtype.isbuiltin == 1:
         return array
     return array.view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)

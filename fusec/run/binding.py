@@ -1,4 +1,4 @@
-"""Sizes read off arrays: every symbol of a fusion's inputs, from shapes, strides and scalars."""
+"""Binds every symbol of a fusion's inputs to a size, from shapes, strides and scalars."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from fusec.ir.signature import Signature
 
 PAD = 8
-"""Elements of padding of a stride that is only known at run time: rows stay aligned to 16 bytes."""
+"""Padding in elements of a stride known only at run time; keeps rows aligned to 16 bytes."""
 
 
 def check_facts(fusion: Signature, sizes: Sizes) -> None:
-    """Raise FusecError where a size breaks what is declared of its dim."""
+    """Raise FusecError where a size violates a declared fact of its dim."""
     for fact in fusion.dims:
         size = sizes.get(fact.name, fact.default)
         if size < 0 and fact.name not in {i.value.name for i in fusion.inputs}:
@@ -33,7 +33,7 @@ def check_facts(fusion: Signature, sizes: Sizes) -> None:
 
 
 def _own_strides(entry: Input) -> dict[str, int]:
-    """Return the stride symbols that belong to one input alone, with their axis."""
+    """Return the stride symbols that occur in one input only, with their axis."""
     return {
         name: axis
         for axis, stride in enumerate(entry.strides)
@@ -52,8 +52,8 @@ def choose_strides(entry: Input, sizes: dict[str, int], given: set[str]) -> None
             for extent, stride in zip(shape, entry.strides, strict=True)
             if not (stride.symbols & open_.keys())
         ]
-        # The dim that nothing else is waited for: the fastest of those left. Of equal ones those of
-        # extent 1 come first: they leave no gap, so that chosen strides are chosen again.
+        # A dim without pending dependences: the innermost one left. On ties dims of extent 1 come
+        # first: they leave no gap, so that reading chosen strides gives the same strides.
         name = min(open_, key=lambda n: (max(1, sizes[n]), shape[open_[n]], -open_[n]))
         reach = span([e for e, _ in known], [s for _, s in known])
         sizes[name] = 2 if reach <= 1 else -(-reach // PAD) * PAD + PAD
@@ -61,7 +61,7 @@ def choose_strides(entry: Input, sizes: dict[str, int], given: set[str]) -> None
 
 
 def generator_state(entry: Input, pair: tuple[int, int]) -> StridedArray:
-    """Return the generator's seed or offset as the input that it is."""
+    """Return the generator's seed or offset as an input array."""
     part = pair[0] if entry.generator == "seed" else pair[1]
     return StridedArray(np.array([part & (2**64 - 1)], np.uint64), (), ())
 
@@ -115,7 +115,7 @@ def _bind_scalar(
 def _solve(
     pending: list[tuple[Dim, int, str]], sizes: dict[str, int], origin: dict[str, str]
 ) -> None:
-    """Bind symbols in rounds: each dim that has one unknown symbol left, alone in a linear term."""
+    """Bind symbols in rounds: solve dims with one unknown symbol, alone in a linear term."""
     progress = True
     while progress:
         progress = False
@@ -172,7 +172,7 @@ def _solve_one(dim: Dim, name: str, size: int, sizes: Sizes) -> int | None:
 def _stride_of(
     entry: Input, axis: int, actual: Sequence[int], shape: Sequence[int], sizes: Sizes
 ) -> int:
-    """Return a stride that is read from an array: of one element, by others that follow from it."""
+    """Return a stride from an array; for a dim of one element, derive it from other strides."""
     for k, stride in enumerate(entry.strides if shape[axis] == 1 else ()):
         factor = stride.divide(entry.strides[axis])
         if shape[k] > 1 and factor is not None and factor.symbols <= sizes.keys():
@@ -185,11 +185,11 @@ def _stride_of(
 def _read_strides(entry: Input, array: Any, sizes: dict[str, int], hints: Sizes) -> None:
     """Bind run-time strides to those of an array, or FusecError where others are not as declared.
 
-    NumPy's arrays of other layouts are copied before they are used: their strides are chosen.
+    NumPy arrays of other layouts are copied before they are used: their strides are chosen.
     """
     actual = strides_of(array)
     if any(stride < 0 for stride in actual):
-        # A flipped view is copied: memory is only ever read forwards.
+        # A view with negative strides is copied first, so strides are never negative.
         actual = dense_strides(np.shape(array))
     shape, own = tuple(np.shape(array)), _own_strides(entry)
     for name, axis in own.items():
@@ -197,7 +197,7 @@ def _read_strides(entry: Input, array: Any, sizes: dict[str, int], hints: Sizes)
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
     for axis, (found, expected) in enumerate(zip(actual, strides, strict=True)):
         if shape[axis] == 1 or 0 in shape or found == expected:
-            continue  # no element lies there, or only one
+            continue  # its stride addresses no element, or only one
         if isinstance(array, np.ndarray):
             sizes |= {name: hints[name] for name in own}
             choose_strides(entry, sizes, set())

@@ -1,4 +1,4 @@
-"""A host program with memory of a GPU: everything is prepared once, a run allocates nothing."""
+"""A host program bound to GPU memory: prepared once, then run without allocations."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from fusec.run.execute import Executable
 
 ZONE = 512
-"""Bytes on both sides of an output that no kernel may write; keeps the alignment of the output."""
+"""Bytes of the guard zones before and after an output; keeps the output's alignment."""
 ZONE_BYTE = 0xA5
 POISON = 0xFF
 
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction, ready to be issued; `number` and `of` are those of the program's steps."""
+    """One instruction, ready to be issued; `number` and `of` refer to the program's step."""
 
     instruction: Instruction
     issue: Callable[[], None]
@@ -68,7 +68,7 @@ class Step:
 
 
 class Bound:
-    """A program with memory for given sizes and inputs; `run` may be called any number of times."""
+    """A program with memory for given sizes and inputs; `run` may be called repeatedly."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Bound:
         sizes: Sizes,
         sibling: Bound | None = None,
     ) -> None:
-        """Allocate and upload everything that is not taken of another program."""
+        """Allocate and upload everything that is not shared with `sibling`."""
         self._sibling, self._executable = sibling, executable
         self.program, self.device, self.member = (
             executable.program, executable.device, executable.member,
@@ -131,7 +131,7 @@ class Bound:
         self.streams.close()
 
     def bytes_of(self, name: str) -> int:
-        """Return how many bytes of memory a buffer reaches over."""
+        """Return how many bytes of memory a buffer spans."""
         return self.program.buffer[name].bytes(self.sizes)
 
     def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
@@ -171,7 +171,7 @@ class Bound:
         return address
 
     def _place(self, instruction: Instruction) -> None:
-        """Give memory to what an instruction allocates, or makes a view."""
+        """Allocate or alias the buffer of an instruction."""
         match instruction:
             case Allocate(name):
                 self._give_memory(name)
@@ -182,7 +182,7 @@ class Bound:
                 pass
 
     def _meet(self, steps: Sequence[ProgramStep]) -> None:
-        """Prepare exchanges with the other ranks, and have the addresses of what they share."""
+        """Prepare communication with other ranks, and look up the addresses of shared memory."""
         around = circumstances(steps, self._fixed, self._executable, self.sizes)
         self._exchanges = {
             number: replace(self._begun(step), **around[number])
@@ -200,7 +200,7 @@ class Bound:
                 self.address |= zip(views, found, strict=True)
 
     def _prepare(self, number: int, step: ProgramStep) -> None:
-        """Place what a step names, and note what is to be issued for it."""
+        """Resolve the memory of a step, and record the work to issue for it."""
         issue = self._prepared(number, step)
         if issue is None and self.streams.orders(number, step):
             issue = _nothing
@@ -209,7 +209,7 @@ class Bound:
 
     def _prepared(self, number: int, step: ProgramStep) -> Callable[[], None] | None:
         device, sizes = self.device, self.sizes
-        # What the caller's stream is given goes to the device's own, which nobody names.
+        # Stream 0 (the caller's) maps to the device's own stream, the default.
         on = () if step.stream == 0 else (self.streams.handles[step.stream],)
         match step.instruction:
             case Allocate() | Free() | Alias():
@@ -219,7 +219,7 @@ class Bound:
             case EncodeTensorMap(_, described) if any(
                 e.evaluate(sizes) == 0 for e in described.extents
             ):
-                pass  # there is nothing to describe, and no launch to read it
+                pass  # there is no data, and no launch reads it
             case EncodeTensorMap(name, described):
                 self._maps[name] = encode_tensor_map(
                     device, described, self.address[described.buffer], sizes
@@ -266,7 +266,7 @@ class Bound:
         return int(self.streams.handles[step.stream])
 
     def _place_temporaries(self) -> None:
-        """Give temporaries memory in one arena, where they may lie on one another."""
+        """Allocate temporaries in one arena, where their memory may overlap."""
         own = [b.name for b in self.program.buffers if b.role != "temporary"]
         arena = placement(self.program, self.sizes, own)
         if arena.size:
@@ -275,7 +275,7 @@ class Bound:
             self.address |= {name: address + offset for name, offset in arena.offsets.items()}
 
     def _guarded(self, size: int, what: str) -> int:
-        """Return the address of new memory with zones beside it."""
+        """Return the address of new memory with guard zones on both sides."""
         address = self._allocate(size + 2 * ZONE, what)
         self.device.fill(address, ZONE_BYTE, size + 2 * ZONE)
         return address + ZONE
@@ -296,7 +296,7 @@ class Bound:
         if shape.empty:
             return None
         if step.after:
-            shape = replace(shape, overlapped=False)  # it follows more than the kernel before it
+            shape = replace(shape, overlapped=False)  # it waits for more than the kernel before it
         packed = pack_arguments(
             launch.arguments, self.sizes, self.address, self._scalars, self._maps
         )
@@ -309,7 +309,7 @@ class Bound:
 
     @property
     def exchanges(self) -> list[tuple[Exchange, Begin]]:
-        """Return each exchange of the program, and what begins it on this rank."""
+        """Return each communication operation of the program, and how this rank starts it."""
         return [
             (step.instruction, self._exchanges[step.number])
             for step in self.steps
@@ -317,7 +317,7 @@ class Bound:
         ]
 
     def _begun(self, step: ProgramStep) -> Begin:
-        """Return the exchange that a step begins."""
+        """Return the communication that a step starts."""
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
         receives = isinstance(exchange, Collective | Receive)
@@ -332,7 +332,7 @@ class Bound:
         return DeviceMemory(self.address[name], elements, buffer.dtype, self._handle(step))
 
     def reset(self) -> None:
-        """Poison what kernels fill, zero what is zeroed once, restore inputs written into."""
+        """Poison buffers that kernels fill, zero those zeroed once, restore inputs written to."""
         for address, size in (*self._own.values(), *self._arena.values()):
             self.device.fill(address, POISON, size)
         for instruction in self.program.instructions:
@@ -345,7 +345,7 @@ class Bound:
             self._upload(name)
 
     def run(self) -> None:
-        """Issue every step; returns before they are done."""
+        """Issue every step, asynchronously."""
         if self.member is not None:
             self.member.transport.check()
         device, streams = self.device, self.streams
@@ -357,7 +357,7 @@ class Bound:
         issue_all(device, streams.end())
 
     def outputs(self) -> dict[str, Array]:
-        """Return the outputs, and check that nothing was written beside them."""
+        """Return the outputs, and check that their guard zones are intact."""
         self.device.synchronise("running the kernels")
         self._check_indices()
         results = {name: self._download(name) for name in self.program.outputs}
@@ -393,4 +393,4 @@ class Bound:
 
 
 def _nothing() -> None:
-    """Do nothing: a step that other streams wait for, or that waits for them, has no work."""
+    """Do nothing: the step only orders streams."""

@@ -1,4 +1,4 @@
-"""Kernels to artifacts, in parallel and through the cache."""
+"""Builds kernels in parallel and through the cache."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """The CUDA text of one kernel file.
+    """The CUDA source of one kernel file.
 
-    headers: the texts of those that it includes; by default those of fusec's own that it names.
+    headers: the sources of those that it includes; by default fusec's own headers that it names.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Source:
 
     @classmethod
     def of(cls, kernel: KernelSource) -> Source:
-        """Return the source of a kernel that code generation made."""
+        """Return the source of a generated kernel."""
         return cls(kernel.name, kernel.text, with_included(kernel.headers))
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A built kernel file and what is known about it; key: of its entry in the cache."""
+    """A built kernel file and its statistics; key: of its entry in the cache."""
 
     name: str
     arch: str
@@ -57,7 +57,7 @@ class Artifact:
 # A kernel's name and an architecture.
 Key = tuple[str, str]
 Futures = dict[Key, Future[Artifact]]
-# Called after each artifact with it, how many are done, and how many there are.
+# Called after each artifact, with it, the number done, and the total number.
 Progress = Callable[[Artifact, int, int], None]
 
 
@@ -72,9 +72,9 @@ def build(
 ) -> dict[Key, Artifact]:
     """Return the artifact of every (name, arch), in the order of `sources`.
 
-    After an error nothing more is begun; of several, the first in that order is raised. `cache`
-    defaults to the user's; `Cache(None)` keeps nothing. `jobs` defaults to the processors this
-    process may use.
+    After an error no further build starts; of several errors, the first in that order is raised.
+    `cache` defaults to the user's; `Cache(None)` keeps nothing. `jobs` defaults to the number of
+    processors available to this process.
     """
     cache = user_cache() if cache is None else cache
     wanted = {(source.name, arch): source for source in sources for arch in archs}
@@ -99,7 +99,7 @@ def build(
 
 
 def _result(future: Future[Artifact], futures: Futures) -> Artifact:
-    """Return the result; for a cancelled one, raise the error that cancelled it."""
+    """Return the result; for a cancelled build, raise the error that cancelled it."""
     if future.cancelled():
         for other in futures.values():
             if not other.cancelled():
@@ -136,7 +136,7 @@ def _build_one(source: Source, arch: str, options: tuple[str, ...], cache: Cache
 
 
 def artifact_of(name: str, arch: str, compiler: str, compiled: Compiled) -> Artifact:
-    """Return the artifact of machine code that was there."""
+    """Return the artifact of existing machine code."""
     return Artifact(
         name=name,
         arch=arch,

@@ -1,4 +1,4 @@
-"""Built kernels on disk, found again by the digest of everything that went into them.
+"""Built kernels on disk, keyed by the digest of all inputs of the build.
 
 An entry is a file of `fusec.run.entries` with a line of JSON and the cubin.
 """
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from fusec.run.binary.nvrtc import Compiled
 
 _LAYOUT = b"fusec kernel 2"
-"""The first line of an entry; its number grows whenever what follows changes its form."""
+"""The first line of an entry; its number is increased whenever the format changes."""
 
 KIND = "kernel"
 _TIMEOUT_SECONDS = 120.0
 
 
 def user_cache() -> Cache:
-    """Return the user's cache, with the limit that he set."""
+    """Return the user's cache, with the configured size limit."""
     return Cache(cache_directory(), size_limit())
 
 
@@ -40,9 +40,9 @@ def entry_key(
     options: tuple[str, ...],
     compiler: str,
 ) -> str:
-    """Return the digest of everything that decides a cubin.
+    """Return the digest of everything that determines a cubin.
 
-    The name counts because the line table holds it.
+    The name is included because the line table contains it.
     """
     parts = [compiler, arch, name, *options, "headers"]
     for header, text in sorted(headers.items()):
@@ -51,10 +51,10 @@ def entry_key(
 
 
 class Cache(Entries):
-    """A folder of built kernels; None keeps nothing. limit: how many bytes it may hold."""
+    """A folder of built kernels; with None nothing is kept. limit: maximum size in bytes."""
 
     def load(self, key: str) -> Compiled | None:
-        """Return the entry, or None where there is none, it is damaged or another user's."""
+        """Return the entry; None where it is missing, damaged or another user's."""
         body = self.read(key, KIND, _LAYOUT)
         return None if body is None else _decode(body)
 
@@ -64,15 +64,16 @@ class Cache(Entries):
         return None if body is None else body.partition(b"\n")[2]
 
     def store(self, key: str, compiled: Compiled) -> bool:
-        """Write the entry; return False, and say so once, where the folder cannot be written."""
+        """Write the entry; if the folder cannot be written, warn once and return False."""
         return self.write(key, KIND, _LAYOUT, _encode(compiled))
 
     @contextlib.contextmanager
     def building(self, key: str) -> Generator[None]:
-        """Hold the lock of `key`, so that others who want the entry wait for it, not build it too.
+        """Hold the lock of `key`: others that want the entry wait for it instead of building it.
 
-        The lock goes with its process. Without a writable folder, or after a long wait for a
-        process that was stopped, nothing is locked: the work is then done twice, not wrongly.
+        The lock is released when its process ends. Without a writable folder, or after waiting long
+        for a process that was stopped, nothing is locked: the kernel is then built twice, which is
+        harmless.
         """
         lock = None
         if self.is_usable():
@@ -81,7 +82,7 @@ class Cache(Entries):
             try:
                 folder = self.folder / LOCKS
                 trust.make_private(folder)
-                # By a part of the key, so that their number stays small.
+                # Locks are per key prefix, to limit their number.
                 lock = FileLock(folder / f"{key[:3]}.lock", thread_local=False)
                 lock.acquire(timeout=_TIMEOUT_SECONDS)
             except (OSError, NotImplementedError):
@@ -94,12 +95,12 @@ class Cache(Entries):
 
 
 def _encode(compiled: Compiled) -> bytes:
-    """Return what the entry holds: a line of JSON, and the cubin."""
+    """Return the content of an entry: a line of JSON, and the cubin."""
     return json.dumps({"warnings": compiled.warnings}).encode() + b"\n" + compiled.cubin
 
 
 def _decode(body: bytes) -> Compiled | None:
-    """Return what an entry holds, or None where it is no kernel."""
+    """Return the content of an entry, or None where it is not a valid kernel."""
     from fusec.run.binary.nvrtc import Compiled
 
     line, _, cubin = body.partition(b"\n")

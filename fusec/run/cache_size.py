@@ -1,4 +1,4 @@
-"""How much the cache of kernels may hold, and what leaves it: the least recently used first."""
+"""The size limit of the kernel cache, with eviction of the least recently used entries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Entry:
 
 
 def size_limit(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the bytes that the cache may hold, as FUSEC_CACHE_LIMIT says: `500M`, `1.5GiB`."""
+    """Return the bytes that the cache may hold, from FUSEC_CACHE_LIMIT: `500M`, `1.5GiB`."""
     text = environment.get(VARIABLE, "").strip()
     if not text:
         return DEFAULT_LIMIT
@@ -49,7 +49,7 @@ def size_limit(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def entries(directory: Path) -> Iterator[Entry]:
-    """Yield the entries of a cache; what else lies there is left out."""
+    """Yield the entries of a cache; other files in the folder are skipped."""
     for folder in _listed(directory):
         if not FOLDER.fullmatch(folder.name) or not folder.is_dir(follow_symlinks=False):
             continue
@@ -61,10 +61,10 @@ def entries(directory: Path) -> Iterator[Entry]:
 
 
 def add(directory: Path, size: int, limit: int) -> None:
-    """Count an entry that was written; where it is too much, remove others.
+    """Add an entry to the total size; if it exceeds the limit, evict entries.
 
-    The total stands in a file, so that the entries are looked through only where it exceeds the
-    limit. Where that file is missing or wrong, it is made anew then.
+    The total is kept in a file, so that the entries are listed only when it exceeds the limit. If
+    that file is missing or invalid, the total is computed again.
     """
     from filelock import FileLock
 
@@ -78,7 +78,7 @@ def add(directory: Path, size: int, limit: int) -> None:
 
 
 def clear(directory: Path) -> tuple[int, int]:
-    """Remove the entries of a cache, and all that it keeps about them; return count and bytes.
+    """Remove the entries of a cache and its bookkeeping files; return count and bytes.
 
     OSError where something cannot be removed. Files that are not the cache's own stay.
     """
@@ -98,13 +98,13 @@ def clear(directory: Path) -> tuple[int, int]:
 
 
 def mark_used(path: Path) -> None:
-    """Note that an entry was used now; by the clock itself, as file systems count in ticks."""
+    """Set an entry's time of last use to now; from the clock, since file systems are coarser."""
     now = time.time_ns()
     os.utime(path, ns=(now, now))
 
 
 def remove(path: Path) -> None:
-    """Remove what lies in an entry's place, be it a file or a folder."""
+    """Remove an entry, or any other file or folder at its path."""
     if path.is_dir() and not path.is_symlink():
         import shutil
 
@@ -114,7 +114,7 @@ def remove(path: Path) -> None:
 
 
 def _listed(directory: Path | os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
-    """Yield what a folder holds; nothing where it is none, or cannot be read."""
+    """Yield the entries of a folder; none where it is missing or cannot be read."""
     try:
         with os.scandir(directory) as found:
             yield from found
@@ -123,7 +123,7 @@ def _listed(directory: Path | os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
 
 
 def _read_total(directory: Path) -> int | None:
-    """Return the total that was kept, or None where there is none."""
+    """Return the stored total, or None where there is none."""
     try:
         return int(read_text(directory / _TOTAL, "the total of a cache", RECORD_BYTES))
     except (FusecError, ValueError):
@@ -131,7 +131,7 @@ def _read_total(directory: Path) -> int | None:
 
 
 def _shrink(directory: Path, limit: int) -> int:
-    """Remove entries until a tenth of the limit is free, where it is exceeded; return the total."""
+    """If the limit is exceeded, evict entries until a tenth of it is free; return the total."""
     found = sorted(entries(directory), key=lambda entry: entry.used)
     total = sum(entry.size for entry in found)
     wanted = limit if total <= limit else limit - limit // 10

@@ -1,4 +1,4 @@
-"""What an input holds: numbers of an interval, positions in a tensor, or ends of groups."""
+"""The contents of an input: numbers in an interval, indices into a tensor, or ends of groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACING = frozenset({"movement", "indexing", "scatter", "sort"})
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers from low to high; explicit: 0 is as good as any other. positions: they index."""
+    """Numbers from low to high; explicit: zeros are allowed; positions: they are indices."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Ends:
 
 
 def contents_of(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends:
-    """Return what an input holds, from what is declared of it and from the nodes that use it."""
+    """Return the contents of an input, from its declaration and the nodes that use it."""
     explicit = entry.low is not None or entry.high is not None
     if not entry.value.is_scalar:
         end = offsets_end(fusion, entry.value, sizes)
@@ -46,7 +46,7 @@ def contents_of(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends:
 
 
 def interval(fusion: Fusion, entry: Input) -> tuple[float, float]:
-    """Return the interval of random values: as declared, or where all its users are defined."""
+    """Return the interval of random values: declared, or the common domain of all users."""
     low, high = -np.inf, np.inf
     for a, b in _domains(fusion, entry.value):
         if max(low, a) < min(high, b):

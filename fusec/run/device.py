@@ -1,4 +1,4 @@
-"""The GPU through the CUDA driver: what it is, memory, modules; every failure is a FusecError."""
+"""The GPU through the CUDA driver: properties, memory, modules; failures raise FusecError."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CAPABILITY = (75, 76)
 
 
 def device_available() -> str | None:
-    """Return why no GPU can be used, or None; cheap: the driver library alone is loaded."""
+    """Return why no GPU can be used, or None; cheap: it only loads the driver library."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -53,9 +53,9 @@ def device_available() -> str | None:
 
 
 def device_capability() -> int | None:
-    """Return the compute capability of the first GPU, 90 for 9.0; None where it is not known.
+    """Return the compute capability of the first GPU, 90 for 9.0; None where it is unknown.
 
-    The driver library alone is loaded, and there is no context: for where one is available.
+    Only the driver library is loaded, without a context: call it where a GPU is available.
     """
     library = ctypes.CDLL("libcuda.so.1")
     device = ctypes.c_int(0)
@@ -79,7 +79,7 @@ def load_driver() -> Any:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What the device is; peak_bandwidth: bytes per second by the memory's clock and width."""
+    """Properties of a device; peak_bandwidth: bytes per second, from memory clock and bus width."""
 
     name: str
     capability: int
@@ -92,13 +92,13 @@ class DeviceFacts:
 
     @property
     def target(self) -> Target | None:
-        """Return the known target of this device, the one with the arch-specific features first."""
+        """Return the known target of this device, preferring arch-specific features."""
         fitting = [t for t in TARGETS.values() if t.capability == self.capability]
         return max(fitting, key=lambda t: t.arch, default=None)
 
     @property
     def rates(self) -> Rates:
-        """Return the limits by which times are judged; of tensor cores where they are known."""
+        """Return the peak rates that times are compared with; tensor cores only where known."""
         from fusec.segment.roofline import Rates
 
         target = self.target
@@ -140,7 +140,7 @@ class Device:
 
     @contextmanager
     def current(self) -> Generator[None]:
-        """Make the device's context the thread's current one for a while."""
+        """Make the device's context current in this thread, temporarily."""
         self.call("cuCtxPushCurrent", self._context)
         try:
             yield
@@ -158,12 +158,12 @@ class Device:
             self.call("cuThreadExchangeStreamCaptureMode", before)
 
     def capture_number(self, stream: Any) -> int:
-        """Return the number of the capture that a stream takes part in; no other has it."""
+        """Return the unique number of the capture that a stream takes part in."""
         _, number, *_ = self.call("cuStreamGetCaptureInfo", stream)
         return int(number)
 
     def captured_node(self, stream: Any) -> int:
-        """Return the graph node that a stream was given last, while it is captured."""
+        """Return the graph node added to a stream last, while it is captured."""
         nodes = self.call("cuStreamGetCaptureInfo", stream)[3]
         if nodes is None or len(nodes) != 1:
             raise EnvironmentProblem("the driver does not name the node that a capture added")
@@ -179,11 +179,11 @@ class Device:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self.close()
 
     def close(self) -> None:
-        """Unload modules and release the context; failures after a fault do not count."""
+        """Unload modules and release the context; failures after a fault are ignored."""
         for module in self._modules.values():
             self.driver.cuModuleUnload(module)
         self._modules = {}
@@ -216,12 +216,12 @@ class Device:
 
     @property
     def count(self) -> int:
-        """Return how many devices there are."""
+        """Return the number of devices."""
         return int(self.call("cuDeviceGetCount"))
 
     @cached_property
     def facts(self) -> DeviceFacts:
-        """Return what the device is."""
+        """Return the properties of the device."""
         kinds = self.driver.CUdevice_attribute
 
         def attribute(name: str) -> int:
@@ -254,7 +254,7 @@ class Device:
         return function
 
     def unload(self, function: Any) -> None:
-        """Give a kernel's machine code back; nothing may run it any more."""
+        """Unload a kernel's machine code; it must not be in use."""
         self.call("cuModuleUnload", self._modules.pop(int(function)))
 
     def can_share(self, address: int) -> bool:
@@ -266,15 +266,15 @@ class Device:
         return not int(status)
 
     def allocate(self, size: int, what: str) -> int:
-        """Return the address of fresh memory; at least one byte."""
+        """Return the address of newly allocated memory; at least one byte."""
         return int(self.call("cuMemAlloc", max(size, 1), what=f"{size} bytes for {what}"))
 
     def free(self, address: int) -> None:
-        """Give memory back."""
+        """Free memory."""
         self.driver.cuMemFree(address)
 
     def fill(self, address: int, byte: int, size: int, stream: Any = None) -> None:
-        """Fill memory with one byte, in the order of a stream, the device's own if none is said."""
+        """Fill memory with one byte, in the order of `stream`, by default the device's own."""
         if size:
             on = self.stream if stream is None else stream
             self.call("cuMemsetD8Async", address, byte, size, on)
@@ -282,7 +282,7 @@ class Device:
     def upload(self, address: int, array: Array) -> None:
         """Copy a contiguous array to the device, in stream order.
 
-        The array may change at once: pageable memory has been copied aside when the call returns.
+        The array may be changed right away: the call returns after pageable memory has been staged.
         """
         if array.nbytes:
             given = (address, array.ctypes.data, array.nbytes, self.stream)
@@ -297,13 +297,13 @@ class Device:
         return data
 
     def copy(self, target: int, source: int, size: int, stream: Any = None) -> None:
-        """Copy device memory, in the order of a stream, the device's own if none is said."""
+        """Copy device memory, in the order of `stream`, by default the device's own."""
         if size and target != source:
             on = self.stream if stream is None else stream
             self.call("cuMemcpyDtoDAsync", target, source, size, on)
 
     def copy_rows(self, target: int, source: int, rows: Rows, stream: Any = None) -> None:
-        """Copy rows of device memory, in the order of a stream."""
+        """Copy rows of device memory, in stream order."""
         to, origin = target + rows.target, source + rows.source
         if rows.height == 1:
             self.copy(to, origin, rows.width, stream)
@@ -321,7 +321,7 @@ class Device:
         self.call("cuStreamSynchronize", self.stream, what=what)
 
     def is_done(self) -> bool:
-        """Return whether the stream has done all that it was given, without waiting for it."""
+        """Return whether the stream has completed all its work, without waiting."""
         (status,) = self.driver.cuStreamQuery(self.stream)
         if str(getattr(status, "name", status)) == "CUDA_ERROR_NOT_READY":
             return False
@@ -337,17 +337,17 @@ class Device:
 
 
 def count_gpus() -> int:
-    """Return the number of GPUs that this process sees."""
+    """Return the number of visible GPUs."""
     driver = load_driver()
     driver.cuInit(0)
     return int(driver.cuDeviceGetCount()[1])
 
 
 def gpu_of(local_rank: int, ranks: int) -> int:
-    """Return the number of a rank's GPU: its place on the host, or 0 where it sees but one.
+    """Return the number of a rank's GPU: its local rank, or 0 where only one GPU is visible.
 
-    ranks: on this host, 0 where that is not known. EnvironmentProblem where it sees fewer GPUs, and
-    more than one.
+    ranks: on this host, 0 where that is unknown. EnvironmentProblem where it sees fewer GPUs than
+    ranks, and more than one.
     """
     count = count_gpus()
     if 1 < count < ranks:
@@ -357,7 +357,7 @@ def gpu_of(local_rank: int, ranks: int) -> int:
 
 @cache
 def open_device(index: int) -> Device:
-    """Return a device that stays open with the process; the thread's current context stays, too."""
+    """Return a device that stays open for the life of the process; the current context is kept."""
     driver = load_driver()
     driver.cuInit(0)
     _, before = driver.cuCtxGetCurrent()

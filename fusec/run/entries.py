@@ -1,9 +1,9 @@
-"""Files of the cache on disk: written whole, read where nobody else may have written them.
+"""Files of the cache on disk, written atomically, read only where no other user can write.
 
-An entry is one file: its layout, the digest of the rest, the rest. It is written aside and renamed,
-so a reader sees a whole entry or none; one of another layout, or that was damaged afterwards and
-does not match its digest, is none. Where the folder cannot be written, or another user may have
-written it, everything works without it.
+An entry is one file: a layout line, the digest of the rest, the rest. It is written to a temporary
+file and renamed, so that a reader sees a complete entry or none; an entry of another layout, or one
+that was damaged later and does not match its digest, is ignored. Where the folder cannot be
+written, or another user may have written it, everything works without a cache.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def digest_of(parts: Iterable[str]) -> str:
-    """Return the digest of texts in order, by which an entry is found."""
+    """Return the digest of texts in order, which is the key of an entry."""
     digest = hashlib.sha256()
     for part in parts:
         encoded = part.encode()
@@ -48,15 +48,15 @@ def digest_of(parts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Entries:
-    """A folder of entries by key; None keeps nothing. limit: how many bytes it may hold."""
+    """A folder of entries by key; with None nothing is kept. limit: maximum size in bytes."""
 
     directory: Path | None
     limit: int = DEFAULT_LIMIT
 
     def read(self, key: str, kind: str, layout: bytes) -> bytes | None:
-        """Return what an entry holds; None where there is none, it is damaged or another user's.
+        """Return the content of an entry; None where it is missing, damaged or another user's.
 
-        kind: how the names of such entries end; layout: the first line of those that are read.
+        kind: the suffix of its file name; layout: the expected first line.
         """
         if not self.is_usable():
             return None
@@ -80,9 +80,9 @@ class Entries:
     def write(
         self, key: str, kind: str, layout: bytes, body: bytes, *, counts: bool = True
     ) -> bool:
-        """Write an entry; return False, and say so once, where the folder cannot be written.
+        """Write an entry; if the folder cannot be written, warn once and return False.
 
-        counts: whether it is added to the total now; else with the next one that is.
+        counts: whether it is added to the total now; else together with the next entry that is.
         """
         if self.limit == 0 or not self.is_usable():
             return False
@@ -99,7 +99,7 @@ class Entries:
         return fits
 
     def is_usable(self) -> bool:
-        """Return whether there is a folder, and only this user may write it; say so if not."""
+        """Return whether there is a folder that only this user can write; warn if not."""
         if self.directory is None:
             return False
         try:
@@ -122,7 +122,7 @@ def entry_path(directory: Path, key: str, kind: str) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write an entry aside and rename it; what else lies in its place goes."""
+    """Write an entry to a temporary file and rename it, replacing anything at its path."""
     if path.parent.exists() and not path.parent.is_dir():
         path.parent.unlink()
     trust.make_private(path.parent)
@@ -144,7 +144,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove what killed processes left half-written."""
+    """Remove partial files left by killed processes."""
     oldest = time.time() - _STALE_SECONDS
     for part in folder.glob(".*.part"):
         with contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ _SAYING = threading.Lock()
 
 
 def _say_unwritable(directory: Path, error: OSError) -> None:
-    """Say, once for a folder, why kernels are built again in the next run."""
+    """Warn, once per folder, why kernels are built again in the next run."""
     with _SAYING:
         if directory in _SAID:
             return

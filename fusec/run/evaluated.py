@@ -1,4 +1,4 @@
-"""Segments of a program on a GPU that the CPU evaluates: tensors are copied there and back."""
+"""Segments of a GPU program that the CPU evaluates: tensors are copied there and back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Tensor:
 class EvaluateSegment:
     """Wait for a stream, evaluate a segment on the CPU, and write its results.
 
-    scalars: values by name, as they are when it is issued.
+    scalars: values by name, at the time it is issued.
     """
 
     fusion: Fusion
@@ -43,7 +43,7 @@ class EvaluateSegment:
     stream: int
 
     def issue(self, device: Any, addresses: Sequence[int]) -> None:
-        """Run it; the stream has nothing left to do when this returns."""
+        """Run it synchronously; the stream is idle when this returns."""
         from fusec.reference.stream import outputs_of
 
         given = {
@@ -55,7 +55,7 @@ class EvaluateSegment:
             self.fusion, {**given, **{n: self.scalars[n] for n in numbers}}, self.sizes
         )
         for tensor in self.writes:
-            # What lies between the elements of a strided result stays as it is.
+            # Gaps between the elements of a strided result keep their contents.
             address = tensor.place.address(addresses)
             memory = _download(device, address, tensor.size, self.stream)
             tensor.view(memory)[...] = results[tensor.name]
@@ -74,7 +74,7 @@ def evaluation(
     sizes: Sizes,
     stream: int,
 ) -> EvaluateSegment:
-    """Return the evaluation of a segment on buffers of a program, which lie at some places."""
+    """Return the evaluation of a segment on buffers of a program, at given places."""
 
     def tensor(name: str, buffer: str) -> _Tensor:
         held = program.buffer[buffer]

@@ -1,8 +1,8 @@
-"""Which values of a fusion come out the same in any order: small multiples of a power of two.
+"""Which values of a fusion are exact in any summation order: small multiples of a power of two.
 
-A sum or product of such multiples is exact as long as everything added up, taken positive, stays
-below 2^24 steps in f32, or 2^53 in f64: then no order of summation can differ. Integers always are,
-as they wrap. What follows from anything else is unknown.
+A sum or product of such multiples is exact as long as the sum of absolute values stays below 2^24
+steps in f32, or 2^53 in f64: the order of summation then does not matter. Integers are always
+exact, since they wrap around. Values that depend on anything else are unknown.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
 
 STEPS = {"f32": 2.0**24, "f64": 2.0**53}
-"""Up to so many steps every multiple is a number of the type."""
+"""Every multiple up to this number of steps is representable in the type."""
 _FINEST = 2.0**200
-"""The step of 0, and of infinities: they take any other."""
+"""The step of 0 and of infinities, which are multiples of any step."""
 
 
 @dataclass(frozen=True)
 class ExactRange:
-    """Multiples of `step`, a power of two, none larger than `most`.
+    """Multiples of `step`, a power of two, with magnitude at most `most`.
 
-    share: of n elements, wherever they lie in the tensor, at most filled(n, share) are not 0.
+    share: of any n elements of the tensor, at most filled(n, share) are nonzero.
     """
 
     step: float
@@ -38,7 +38,7 @@ class ExactRange:
     share: float = 1.0
 
     def __or__(self, other: ExactRange) -> ExactRange:
-        """Return where a value lies that is one of two."""
+        """Return the range of a value that is one of two."""
         return ExactRange(
             min(self.step, other.step),
             max(self.most, other.most),
@@ -53,15 +53,15 @@ class ExactRange:
         return ExactRange(self.step * other.step, self.most * other.most, share)
 
     def total(self, count: int) -> ExactRange:
-        """Return where a sum of `count` terms lies, in any order, and every partial sum."""
+        """Return the range of a sum of `count` terms, in any order, and of its partial sums."""
         return ExactRange(self.step, filled(count, self.share) * self.most)
 
     def whole(self) -> ExactRange:
-        """Return where the value lies rounded to an integer, in any direction."""
+        """Return the range of the value rounded to an integer, in any direction."""
         return replace(self, step=max(1.0, self.step), most=float(np.ceil(self.most)))
 
     def truth(self) -> ExactRange:
-        """Return where a bool lies that follows from the value."""
+        """Return the range of a bool computed from the value."""
         return BOOL
 
 
@@ -72,16 +72,16 @@ Rule = Callable[[Node, Found, Sizes], ExactRange | None]
 
 
 def filled(count: int, share: float) -> float:
-    """Return how many of `count` elements drawn with a probability of `share` may be other than 0.
+    """Return the maximum number of nonzeros among `count` elements with probability `share` each.
 
-    By Bernstein's inequality there are more once in 10^13 cases.
+    By Bernstein's inequality it is exceeded with a probability of 10^-13.
     """
     expected = count * share
     return min(float(count), expected + 8 * math.sqrt(expected) + 32)
 
 
 def of_number(value: complex, dtype: DType) -> ExactRange | None:
-    """Return where a literal lies once it is rounded to `dtype`."""
+    """Return the range of a literal rounded to `dtype`."""
     if isinstance(value, complex):
         return None
     stored = np.asarray(value, np.float64).astype(dtype.numpy) if dtype.is_float else value
@@ -93,7 +93,7 @@ def of_number(value: complex, dtype: DType) -> ExactRange | None:
 
 
 def held(exact_range: ExactRange, dtype: DType) -> ExactRange | None:
-    """Return where a value lies that is stored as `dtype`; None where it need not be exact."""
+    """Return the range of a value stored as `dtype`; None where it may not be exact."""
     if dtype.kind == "bool":
         return replace(exact_range, step=1.0, most=1.0)
     if dtype.is_integer:
@@ -114,7 +114,7 @@ def held(exact_range: ExactRange, dtype: DType) -> ExactRange | None:
 def exact_ranges(
     fusion: Fusion, inputs: Mapping[Value, ExactRange], sizes: Sizes
 ) -> dict[Value, ExactRange]:
-    """Return where the values of a fusion lie that are the same in any order of summation."""
+    """Return the ranges of the values of a fusion that do not depend on summation order."""
     found = dict(inputs)
     for node in fusion.nodes:
         for value, exact_range in zip(node.outputs, _results(node, found, sizes), strict=True):
@@ -125,7 +125,7 @@ def exact_ranges(
 
 
 def is_ruled(node: Node) -> bool:
-    """Return whether results of the operation are exact where its operands are, within limits."""
+    """Return whether exact operands give exact results of the operation, within limits."""
     return _rule(node) is not None or node.op.family == "sort"
 
 
@@ -146,7 +146,7 @@ def _results(
     rule = _rule(node)
     if rule is not None:
         return (rule(node, known, sizes),) * len(node.outputs)
-    # Arithmetic of integers is exact, whatever it is.
+    # Integer arithmetic is exact for any values.
     whole = not any(o.type.dtype.is_rounded for o in (*node.operands, node.output))
     return (ExactRange(1.0, math.inf),) if node.op.is_elementwise and whole else unknown
 
@@ -166,11 +166,11 @@ def count_of(operand: Operand, sizes: Sizes) -> int:
     return math.prod(extent.evaluate(sizes) for extent in operand.shape)
 
 
-# --- rules: what is known of the operands, in their order
+# --- rules: from the ranges of the operands, in order
 
 
 def _either(node: Node, found: Found, sizes: Sizes) -> ExactRange:
-    """Return where an element of one of the operands lies."""
+    """Return the range of an element of one of the operands."""
     exact_range = found[0]
     for other in found[1:]:
         exact_range |= other
@@ -185,7 +185,7 @@ def _moved(node: Node, found: Found, sizes: Sizes) -> ExactRange:
 
 
 def _looked_up(node: Node, found: Found, sizes: Sizes) -> ExactRange:
-    """Return where the elements lie; one may be taken many times."""
+    """Return the range of the elements; one may be taken many times."""
     assert node.op.lookup is not None
     return replace(found[node.op.lookup.table], share=1.0)
 
@@ -214,7 +214,7 @@ def _anywhere(exact_range: ExactRange) -> ExactRange:
 
 
 def _product(node: Node, found: Found, sizes: Sizes) -> ExactRange:
-    """Return where a product of matrices lies, with its bias."""
+    """Return the range of a GEMM, with its bias."""
     product = (found[0] * found[1]).total(node.operands[0].shape[-1].evaluate(sizes))
     declared = node.op.product
     bias = None if declared is None else declared.bias
@@ -240,7 +240,7 @@ def _written(node: Node, found: Found, sizes: Sizes) -> ExactRange:
 
 
 def _scattered(node: Node, found: Found, sizes: Sizes) -> ExactRange:
-    """Return where sums lie to which all elements along the dim may be added."""
+    """Return the range of sums to which all elements along the dim may be added."""
     axis: int = node.attributes["dim"]
     index = node.operands[1].shape
     meeting = index[axis if len(index) > 1 else 0].evaluate(sizes) if index else 1
@@ -273,11 +273,11 @@ ROLES: Mapping[tuple[str, Combine | None], Rule] = {
     ("indexing", None): _looked_up,
     ("factory", None): _sequence,
 }
-"""Where results lie, by family and by what is made of elements that meet; else it is unknown."""
+"""The range of results by op family and by how colliding elements combine; else unknown."""
 
 
 def is_sum(node: Node) -> bool:
-    """Return whether results depend on the order of additions, unless those are exact."""
+    """Return whether results depend on the summation order, unless the sums are exact."""
     return node.op.combine is Combine.SUM
 
 

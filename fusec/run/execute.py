@@ -1,4 +1,4 @@
-"""Run a host program on the GPU: its kernels loaded, to be bound to sizes and inputs."""
+"""Runs a host program on the GPU: loads its kernels, to be bound to sizes and inputs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Executable:
         return self.device.load(cubins[kernel], kernel)
 
     def close(self) -> None:
-        """Unload the kernels, which nothing may run any more."""
+        """Unload the kernels, which must not be in use."""
         for function in self.functions.values():
             self.device.unload(function)
         self.functions = {}
@@ -78,14 +78,14 @@ class Executable:
         return other
 
     def sizes(self, given: Sizes) -> dict[str, int]:
-        """Return all sizes that a program knows: also where its rank stands."""
+        """Return all sizes of a program, including the indices of its rank."""
         return {**given, **(self.member.places if self.member else {})}
 
     def bind(self, inputs: Mapping[str, Any], sizes: Sizes, sibling: Bound | None = None) -> Bound:
         """Return the program bound to inputs on the device; FusecError where a guard fails.
 
-        sibling: another plan of the same fusion, bound to the same, whose inputs and outputs are
-        taken; it must stay open as long.
+        sibling: another plan of the same fusion, bound to the same inputs, whose inputs and outputs
+        are shared; it must stay open as long.
         """
         from fusec.run.bound import Bound
 

@@ -1,4 +1,4 @@
-"""Inputs that hold positions: random ones must lie inside what they index."""
+"""Random index inputs: their values must be in bounds of what they index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.ir.graph import Fusion, Node, Value
 
 
 def index_limit(fusion: Fusion, value: Value, sizes: Sizes) -> int | None:
-    """Return the least extent that an integer input indexes; None if it is no index."""
+    """Return the smallest extent that an integer input indexes; None if it is not an index."""
     if not value.dtype.is_integer:
         return None
     extents = [
@@ -43,7 +43,7 @@ def _indexed(node: Node, at: int) -> Iterable[Dim]:
 
 
 def offsets_end(fusion: Fusion, value: Value, sizes: Sizes) -> int | None:
-    """Return the extent that an input cuts into groups; None if it holds no group ends."""
+    """Return the extent that an input partitions into groups; None if it holds no group ends."""
     for node, at in _uses(fusion, value):
         lookup = node.op.lookup
         if lookup is not None and lookup.index == at and lookup.ends:

@@ -1,4 +1,4 @@
-"""Inputs: random ones with the declared layouts, and checked sizes of given ones."""
+"""Random inputs with the declared layouts, and the sizes of given inputs, checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusec.run.integers import InputRange, choose, draw, whole_contents
 
 
 def choose_sizes(fusion: Fusion, given: Sizes | None = None) -> dict[str, int]:
-    """Return the size of every symbol: as given, by default, and with padded run-time strides."""
+    """Return the size of every symbol: given, or default, and with padded run-time strides."""
     sizes = dict(fusion.hints)
     for name, size in (given or {}).items():
         if name not in sizes:
@@ -42,7 +42,7 @@ def random_inputs(
 ) -> dict[str, Any]:
     """Return random inputs: StridedArrays for tensors, plain numbers for scalars.
 
-    kind: `reals`, or `integers` so small that sums and products are exact in any order.
+    kind: `reals`, or `integers` small enough for sums and products to be exact in any order.
     """
     input_range = choose(fusion, sizes).input_range if kind == "integers" else None
     return {i.value.name: random_input(fusion, i, sizes, seed, input_range) for i in fusion.inputs}
@@ -51,7 +51,7 @@ def random_inputs(
 def random_input(
     fusion: Fusion, entry: Input, sizes: Sizes, seed: int, input_range: InputRange | None = None
 ) -> Any:
-    """Return one random input, drawn as `way` says where it is given.
+    """Return one random input, generated from `input_range` if it is given.
 
     It depends on its name and the seed, not on the other inputs.
     """
@@ -77,7 +77,7 @@ def random_elements(
     seed: int,
     input_range: InputRange | None = None,
 ) -> Array:
-    """Return `count` elements such as a tensor input holds, one after the other in memory."""
+    """Return `count` random elements of a tensor input, contiguous in memory."""
     find = contents_of if input_range is None else whole_contents
     contents = find(fusion, entry, sizes)
     if isinstance(contents, Ends):
@@ -118,7 +118,7 @@ def _draw(
     drawn = generator.random(count, dtype=wide) * wide(high - low) + wide(low)
     values = drawn.astype(dtype.numpy)
     if not contents.explicit:
-        # A zero hides errors: anything times it is right.
+        # Zeros hide errors: a product with 0 is correct for any other factor.
         values[values == 0] = wide(high if high else low)
     return values
 
@@ -138,8 +138,9 @@ def _draw_integers(
 def bind_sizes(fusion: Fusion, arrays: Mapping[str, Any]) -> dict[str, int]:
     """Return the size of every symbol, from the shapes and strides of `arrays` and from scalars.
 
-    What these leave open (two symbols that occur as a product alone) is as by default. FusecError
-    names the input and dim that is missing, disagrees or breaks a declared fact.
+    Sizes that these do not determine (two symbols that only occur as a product) take their
+    defaults. FusecError names the input and dim that is missing, disagrees or breaks a declared
+    fact.
     """
     sizes = read_sizes(fusion, arrays)
     check_layouts(fusion, sizes)

@@ -1,7 +1,7 @@
-"""Inputs so small that sums and products are exact in any order: results must agree bitwise.
+"""Integer inputs for which sums and products are exact in any order: results agree bitwise.
 
-Of several ways to draw, from integers up to 8 down to a few ones among zeros, the first is taken
-that lets the most sums of the fusion be exact.
+Of several distributions, from integers up to 8 down to sparse ones, the first is selected that
+makes the largest number of sums in the fusion exact.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fusec.run.exact_range import BOOL, ExactRange, exact_ranges, held, is_ruled
 
 LARGEST = 2.0**60
 HALVINGS = 30
-"""Steps of an interval that holds no two integers; a narrower one is taken as one number."""
+"""Halvings of the step until an interval contains two multiples; narrower ones have one value."""
 
 
 @dataclass(frozen=True)
 class InputRange:
-    """Draw multiples of a step up to `most`; a `share` of the elements, the others are 0."""
+    """Random multiples of a step up to `most`; nonzero with probability `share`."""
 
     most: int
     share: float = 1.0
@@ -45,23 +45,23 @@ INPUT_RANGES = (
 
 @dataclass(frozen=True)
 class Choice:
-    """How to draw, and the values that then come out the same in any order of summation."""
+    """A distribution of inputs, and the values that are then exact in any summation order."""
 
     input_range: InputRange
     exact: frozenset[Value]
 
 
 def choose(fusion: Fusion, sizes: Sizes) -> Choice:
-    """Return the first way that lets the most sums be exact."""
+    """Return the first distribution that makes the largest number of sums exact."""
     choices = (Choice(w, frozenset(places(fusion, sizes, w))) for w in INPUT_RANGES)
     sums = [v for n in fusion.nodes if is_sum(n) for v in n.outputs]
-    return max(choices, key=lambda c: sum(v in c.exact for v in sums))  # of equal ones the first
+    return max(choices, key=lambda c: sum(v in c.exact for v in sums))  # the first of equal ones
 
 
 def exact_outputs(fusion: Fusion, sizes: Sizes) -> frozenset[str]:
-    """Return the outputs that integer inputs fix to the bit; none where no sum is among these.
+    """Return the outputs that are bitwise determined on integer inputs; none without exact sums.
 
-    Integers and truth values are the same on any inputs, so floats alone count.
+    Integers and bools do not depend on summation order for any inputs, so only floats count.
     """
     exact = choose(fusion, sizes).exact
     if not any(v in exact for n in fusion.nodes if is_sum(n) for v in n.outputs):
@@ -71,7 +71,7 @@ def exact_outputs(fusion: Fusion, sizes: Sizes) -> frozenset[str]:
 
 
 def places(fusion: Fusion, sizes: Sizes, input_range: InputRange) -> dict[Value, ExactRange]:
-    """Return where the values lie that are exact if inputs are drawn in a way."""
+    """Return the ranges of the values that are exact for a distribution of inputs."""
     given = {i.value: _exact_range(fusion, i, sizes, input_range) for i in fusion.inputs}
     known = {value: exact_range for value, exact_range in given.items() if exact_range is not None}
     return exact_ranges(fusion, known, sizes)
@@ -80,7 +80,7 @@ def places(fusion: Fusion, sizes: Sizes, input_range: InputRange) -> dict[Value,
 def _exact_range(
     fusion: Fusion, entry: Input, sizes: Sizes, input_range: InputRange
 ) -> ExactRange | None:
-    """Return where the elements of an input lie."""
+    """Return the range of the elements of an input."""
     value, dtype = entry.value, entry.value.dtype
     if dtype.kind == "bool":
         return BOOL
@@ -104,7 +104,7 @@ def _exact_range(
 
 
 def whole_contents(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends:
-    """Return what an input holds; where nothing but sums and the like follow, any integers."""
+    """Return the contents of an input; any integers where only sums and the like follow."""
     contents = contents_of(fusion, entry, sizes)
     if isinstance(contents, Ends) or contents.positions or contents.explicit:
         return contents
@@ -114,13 +114,13 @@ def whole_contents(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends
 
 
 def is_sparse(contents: Numbers, dtype: DType, input_range: InputRange) -> bool:
-    """Return whether most elements are drawn as 0."""
+    """Return whether most elements are randomly set to 0."""
     return input_range.share < 1 and dtype.is_float and contents.low <= 0 <= contents.high
 
 
 @dataclass(frozen=True)
 class Points:
-    """The numbers that an input is drawn from: low, ..., high times the step, with or without 0."""
+    """The candidate values of a random input: (low, ..., high) * step, with or without 0."""
 
     low: int
     high: int
@@ -129,12 +129,12 @@ class Points:
 
     @property
     def exact_range_step(self) -> float:
-        """Return the power of two of which all are multiples."""
+        """Return the largest power of two that divides all values."""
         over, under = float(self.step).as_integer_ratio()
         return (over & -over) / under
 
     def draw(self, generator: Any, count: int, dtype: DType) -> Array:
-        """Return `count` of the numbers."""
+        """Return `count` random values."""
         every = np.arange(self.low, self.high + 1)
         chosen = every if self.zero or not every.any() else every[every != 0]
         drawn = chosen[generator.integers(0, len(chosen), count)]
@@ -142,9 +142,9 @@ class Points:
 
 
 def points_of(contents: Numbers, most: int, dtype: DType) -> Points:
-    """Return the numbers of an interval nearest 0, at most `most` steps from the nearest one.
+    """Return the values of an interval nearest 0, at most `most` steps from the nearest one.
 
-    The step is 1, or the largest power of two of which the interval holds two multiples.
+    The step is 1, or else the largest power of two with two multiples in the interval.
     """
     low, high, step = max(contents.low, -LARGEST), min(contents.high, LARGEST), 1.0
     if dtype.is_integer:
@@ -164,7 +164,7 @@ def points_of(contents: Numbers, most: int, dtype: DType) -> Points:
 def draw(
     contents: Numbers, input_range: InputRange, generator: Any, count: int, dtype: DType
 ) -> Array:
-    """Return random numbers of an input as the way says."""
+    """Return random elements of an input with the given distribution."""
     drawn = points_of(contents, input_range.most, dtype).draw(generator, count, dtype)
     if is_sparse(contents, dtype, input_range):
         drawn[generator.random(count) >= input_range.share] = 0

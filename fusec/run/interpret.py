@@ -1,7 +1,7 @@
-"""Run a host program without a GPU: segments by the reference, in memory placed as it says.
+"""Interprets a host program without a GPU: evaluates segments by the reference on the CPU.
 
-What a program may do wrong shows as on a GPU: memory is poisoned when it is allocated, what is
-freed is given to later buffers, and steps of several streams may come in any order that they allow.
+Errors of a program surface as on a GPU: memory is poisoned when it is allocated, freed memory is
+reused by later buffers, and steps of several streams may run in any order that they allow.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fusec.run.scalars import scalar_values
 from fusec.run.transports.protocol import Begin, Exchange
 
 Observe = Callable[[Step, float, float], None]
-"""Is told of each step when it began and ended, in seconds of `time.perf_counter`."""
+"""Called for each step with its start and end, in seconds of `time.perf_counter`."""
 
 
 def interpret(
@@ -56,11 +56,11 @@ def interpret(
     draw: Random | None = None,
     observe: Observe | None = None,
 ) -> dict[str, Array]:
-    """Return the outputs of a program that runs segments, which are given by name.
+    """Return the outputs of a program, given its segments by name.
 
     inputs: arrays, and numbers for scalars. member: the rank that runs it, where there are several.
-    draw: chooses among the orders that the streams allow, else steps come in the program's.
-    InternalError where it writes into what is not its own.
+    `draw`: selects random orders that the streams allow; by default steps run in program order.
+    InternalError where a program writes out of bounds.
     """
     known = {**sizes, **(member.places if member else {})}
     program.check_indices(known)
@@ -69,7 +69,7 @@ def interpret(
 
 @dataclass(frozen=True)
 class _Task:
-    """A step that does something."""
+    """A step that has an effect."""
 
     step: Step
     number: int
@@ -122,9 +122,9 @@ class _Interpreter:
         return {name: self._view(name, self.regions[name]).copy() for name in self.program.outputs}
 
     def _random(self, draw: Random) -> Any:
-        """Yield the tasks in an order that the streams allow; exchanges keep that of the program.
+        """Yield the tasks in a random valid order; communication stays in program order.
 
-        The host begins them so on every rank, whatever waits on which stream.
+        The host starts communication in that order on every rank, even if streams are blocked.
         """
         queues: dict[int, list[_Task]] = {}
         for task in reversed(self.tasks):
@@ -165,18 +165,19 @@ class _Interpreter:
         self.given[name] = raw
 
     def _check_inputs(self) -> None:
-        """Raise InternalError where an input has changed that nothing is written into."""
+        """Raise InternalError where an input has changed that must not be written."""
         written = {into for _, into in self.program.aliases}
         for name, array in self.given.items():
             if name not in written and not np.array_equal(self.regions[name].bytes, array):
                 raise InternalError(f"the program has written into input `{name}`")
 
     def _prepare(self, step: Step) -> Callable[[], None] | None:
-        """Place what a step names, and return what it does, if anything."""
+        """Resolve the memory of a step, and return its effect, if any."""
         match step.instruction:
             case Allocate(name):
                 region = self._allocate(name)
-                # On several streams a buffer may be given before those of others are done with.
+                # With several streams, memory may be reassigned before other streams have finished
+                # with it.
                 return region.poison if self.alone else None
             case Free():
                 return None
@@ -203,7 +204,7 @@ class _Interpreter:
                 raise InternalError(f"`{other}` launches a segment in an expanded program")
 
     def _allocate(self, name: str) -> Region:
-        """Give a buffer memory: temporaries what the program's placement says."""
+        """Allocate a buffer; temporaries are placed according to the program."""
         buffer = self.program.buffer[name]
         arena, size = self.arenas[buffer.role], buffer.bytes(self.sizes)
         offset = self.offsets.get(name)
@@ -213,7 +214,7 @@ class _Interpreter:
     def _alias(self, alias: Alias) -> None:
         buffer, of = self.program.buffer[alias.buffer], self.regions[alias.of]
         size = buffer.bytes(self.sizes)
-        # A part without elements lies nowhere, and strides may lead it out of what is empty, too.
+        # A part without elements has no address, and its strides may lead out of an empty buffer.
         offset = alias.offset.evaluate(self.sizes) * buffer.dtype.size if size else 0
         if offset < 0 or offset + size > of.size:
             raise InternalError(
@@ -222,11 +223,11 @@ class _Interpreter:
         self.regions[alias.buffer] = of.part(offset, size)
 
     def _view(self, name: str, region: Region) -> Array:
-        """Return a buffer as an array whose elements are its memory."""
+        """Return a buffer as an array that aliases its memory."""
         return over_bytes(region.bytes, self.program.buffer[name], self.sizes)
 
     def _viewer(self, name: str) -> Callable[[], Array]:
-        """Return what gives a buffer's array once there is memory."""
+        """Return a function that returns a buffer's array once its memory is allocated."""
         region = self.regions[name]
         return lambda: self._view(name, region)
 
@@ -265,7 +266,7 @@ class _Interpreter:
         return self.views[name] if name in self.views else self._viewer(name)
 
     def _name_views(self, share: Share, step: Step) -> None:
-        """Note how a buffer is read that other ranks share: when a segment reads it."""
+        """Register how segments read a buffer that other ranks share."""
         member = member_for(step, self.member)
         shape = tuple(d.evaluate(self.sizes) for d in self.program.buffer[share.source].shape)
         for place, name in enumerate(share.views):
@@ -289,6 +290,6 @@ class _Interpreter:
         return lambda: member.transport.wait(step.tag, step.stream)
 
     def _dense(self, name: str, step: Step) -> Callable[[], Array]:
-        """Return what gives a buffer as the contiguous array that ranks exchange."""
+        """Return a function that returns a buffer as a contiguous array for communication."""
         dense_elements(self.program.buffer[name], self.sizes, step)
         return self._viewer(name)

@@ -1,4 +1,4 @@
-"""Kernel arguments as the driver takes them, launch configurations and tensor maps."""
+"""Kernel arguments in the driver's form, launch configurations and tensor maps."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PackedArguments:
     """Argument values at fixed addresses, and the array of pointers to them."""
 
     def __init__(self, values: Sequence[Any]) -> None:
-        """Keep the values alive and point at them."""
+        """Keep the values alive and store pointers to them."""
         self.values = tuple(values)
         self.pointers = (ctypes.c_void_p * max(len(values), 1))(
             *(ctypes.addressof(v) for v in self.values)
@@ -111,7 +111,7 @@ class Geometry:
 
 
 def geometry(launch: Launch, sizes: Mapping[str, int]) -> Geometry:
-    """Return the geometry at `sizes`; Unsupported where it is beyond what CUDA allows."""
+    """Return the geometry at `sizes`; Unsupported where it exceeds the limits of CUDA."""
     x, y, z = (d.evaluate(sizes) for d in launch.grid)
     for axis, blocks, limit in zip("xyz", (x, y, z), GRID_LIMITS, strict=True):
         if not 0 <= blocks <= limit:
@@ -161,7 +161,7 @@ MAP_TYPES = {
 def tensor_map_operands(
     described: TensorMapArgument, address: int, sizes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return what a tensor map is encoded from, checked against the rules of the bulk copy unit."""
+    """Return the operands of encoding a tensor map, checked against TMA's constraints."""
     extents = [d.evaluate(sizes) for d in described.extents]
     strides = [d.evaluate(sizes) for d in described.strides]
     name, item = described.buffer, described.dtype.size
@@ -189,7 +189,7 @@ def aligned_block(size: int, alignment: int) -> Any:
 
 
 def map_enumerators(described: TensorMapArgument) -> dict[str, str]:
-    """Return by enumeration what a tensor map is, in the order that the driver takes it in."""
+    """Return the enumerators of a tensor map by enumeration, in the driver's argument order."""
     return {
         "CUtensorMapDataType": "CU_TENSOR_MAP_DATA_TYPE_"
         + (described.data_type or MAP_TYPES.get(described.dtype.name, "UINT8")),
@@ -211,8 +211,8 @@ def encode_tensor_map(
 ) -> Any:
     """Return an encoded tensor map as 128 bytes that a launch can point at.
 
-    Called through ctypes: the driver wants the map at a multiple of 64 bytes, where the Python
-    binding's own object need not lie.
+    Called through ctypes: the driver requires the map to be 64-byte aligned, which the Python
+    binding's own object may not be.
     """
     driver, given = device.driver, tensor_map_operands(described, address, sizes)
     rank = len(given["extents"])

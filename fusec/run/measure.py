@@ -1,4 +1,4 @@
-"""Times on the device: medians of event-timed runs that find the L2 cache cold."""
+"""Times on the device: medians of event-timed runs that start with a cold L2 cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusec.run.operations import issue_all
 from fusec.run.trace import label_of, nvtx_range
 
 FLUSH_BYTES = 256 << 20
-"""Written before each run: several times the largest L2 cache."""
+"""Bytes written before each run: several times the largest L2 cache."""
 
 WARMUP_SECONDS = 0.05
 MOST_WARMUPS = 1000
@@ -34,7 +34,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Timing:
-    """The median time of the whole program, and of each launch in runs of their own."""
+    """The median time of the whole program, and of each launch in separate runs."""
 
     seconds: float
     kernels: tuple[KernelTime, ...]
@@ -73,9 +73,9 @@ def measure(bound: Bound, repeats: int = 20) -> Timing:
 
 
 def in_turn(bounds: Sequence[Bound], repeats: int) -> list[float]:
-    """Return the median time of programs on one device, which run in turn, each with a cold L2.
+    """Return the median time of programs on one device, run round-robin, each with a cold L2.
 
-    In seconds. What changes with time, as clocks do, is the same for all of them.
+    In seconds. Drift, as of clocks, affects all of them alike.
     """
     device = bounds[0].device
     flush = device.allocate(FLUSH_BYTES, "flushing the L2 cache")
@@ -93,7 +93,7 @@ def in_turn(bounds: Sequence[Bound], repeats: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Timed:
-    """A step of a program, and when it ran: in seconds of `time.perf_counter`."""
+    """A step of a program, with its start and end in seconds of `time.perf_counter`."""
 
     step: Step
     begin: float
@@ -140,7 +140,7 @@ def _on_streams(bound: Bound) -> list[float]:
 
 
 def _warm_up(bound: Bound) -> None:
-    """Run until the clocks have risen; with other ranks, a number of times that all of them run."""
+    """Run until the clocks have ramped up; with other ranks, a number of runs that all share."""
     began = perf_counter()
     for count in range(MOST_WARMUPS if bound.member is None else RANKS_WARMUPS):
         bound.run()

@@ -1,4 +1,4 @@
-"""Memory of a role on the host, of which the buffers of a program are regions."""
+"""Host memory of one role; the buffers of a program are regions of it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ POISON = 0xFF
 
 
 class Arena:
-    """One block of memory; it is made when all regions are known."""
+    """One block of memory, allocated when all regions are known."""
 
     def __init__(self, size: int = 0) -> None:
-        """Begin with so many bytes, which are placed already."""
+        """Start with `size` bytes that are placed already."""
         self.size = size
         self.memory: Array = np.empty(0, np.uint8)
 
     def take(self, size: int) -> Region:
-        """Return a region of so many bytes behind all others."""
+        """Append a region of `size` bytes at the end."""
         start, self.size = self.size, self.size + aligned(max(size, 1))
         return Region(self, start, size)
 
     def make(self) -> None:
-        """Have the memory, poisoned."""
+        """Allocate the memory, poisoned."""
         self.memory = np.full(self.size, POISON, np.uint8)
 
 
 @dataclass(frozen=True)
 class Region:
-    """Some bytes of an arena."""
+    """A byte range of an arena."""
 
     arena: Arena
     start: int
@@ -45,9 +45,9 @@ class Region:
         return self.arena.memory[self.start : self.start + self.size]
 
     def part(self, offset: int, size: int) -> Region:
-        """Return some of the bytes."""
+        """Return a subrange."""
         return Region(self.arena, self.start + offset, size)
 
     def poison(self) -> None:
-        """Fill it with what nobody should read."""
+        """Fill it with a poison value, so that reads before writes are detected."""
         self.bytes.fill(POISON)

@@ -1,7 +1,7 @@
-"""Operations that a program gives to streams besides kernels, as data.
+"""Stream operations other than a program's kernels, as data.
 
-A transport describes an exchange by a list of these once. Python issues them one after the other;
-the C launch helper issues the same list (`fusec/call/fast.py` translates it).
+A transport describes a collective, send or receive by a list of these once. Python issues them in
+order; the C launch helper issues the same list (`fusec/call/fast.py` translates it).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WAIT_EQUAL = 1
 
 @dataclass(frozen=True)
 class Place:
-    """Where memory lies: a slot, whose address each call knows, and an offset in bytes."""
+    """A memory location: a slot, whose address is an argument of each call, and a byte offset."""
 
     slot: int
     offset: int = 0
@@ -57,7 +57,7 @@ class RecordEvent:
 
 @dataclass(frozen=True)
 class WaitEvent:
-    """Let a stream wait for an event."""
+    """Make a stream wait for an event."""
 
     stream: int
     event: Any
@@ -78,7 +78,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class FlagOperations:
-    """Waits for flags and writes of flags, in order, as one batch of stream memory operations.
+    """Waits and writes of flags, in order, as one batch of stream memory operations.
 
     batch: the driver's parameters, one for each flag.
     """
@@ -94,7 +94,7 @@ class FlagOperations:
         return cls(stream, own, [_batch_parameter(device, each) for each in own])
 
     def followed_by(self, other: FlagOperations) -> FlagOperations:
-        """Return this batch and another of the same stream as one."""
+        """Return the concatenation of this batch and another of the same stream."""
         return FlagOperations(self.stream, self.flags + other.flags, self.batch + other.batch)
 
     def issue(self, device: Any, addresses: Sequence[int]) -> None:
@@ -113,7 +113,7 @@ class CopyMemory:
     stream: int
 
     def issue(self, device: Any, addresses: Sequence[int]) -> None:
-        """Issue it, unless both places are the same."""
+        """Issue it, unless source and target are the same."""
         target, source = self.target.address(addresses), self.source.address(addresses)
         if target != source:
             device.call("cuMemcpyDtoDAsync", target, source, self.size, self.stream)
@@ -131,7 +131,7 @@ class NcclFunctions(Protocol):
         ...
 
     def pointer(self, function: str) -> int:
-        """Return the address of a function, 0 where it is not known."""
+        """Return the address of a function, 0 where it is unknown."""
         ...
 
 
@@ -139,8 +139,8 @@ class NcclFunctions(Protocol):
 class NcclCall:
     """A call of NCCL: its buffers, its numbers (count, type, then reduction, root or peer).
 
-    communicator: as nccl4py takes it, and its address; None and 0 for the calls that bracket a
-    group, which have no arguments. doing: the exchange, for errors.
+    communicator: as nccl4py takes it, and its address; None and 0 for the calls that start and end
+    a group, which have no arguments. doing: the communication, for error messages.
     """
 
     library: NcclFunctions = field(compare=False, repr=False)
@@ -165,7 +165,7 @@ class LaunchKernel:
     """Launch a kernel of fusec's own, with blocks and threads along one axis.
 
     Its parameters are the addresses of `buffers`, then `values`, of ctypes. replaces: the number of
-    the step of the program that it does, too.
+    the program step that it covers as well.
     """
 
     name: str
@@ -198,18 +198,18 @@ def issue_all(device: Any, operations: Iterable[Operation], addresses: Sequence[
 
 
 def replaced_by(operations: Iterable[object]) -> frozenset[int]:
-    """Return the numbers of the steps of a program that operations do, too."""
+    """Return the numbers of the program steps that operations cover as well."""
     launches = (o for o in operations if isinstance(o, LaunchKernel))
     return frozenset(o.replaces for o in launches if o.replaces is not None)
 
 
 def issuer(device: Any, operations: Sequence[Operation]) -> Callable[[], None]:
-    """Return what issues operations whose places are all fixed."""
+    """Return a function that issues operations whose places are all fixed."""
     return lambda: issue_all(device, operations)
 
 
 def append_merged(operations: list[Any], operation: Any) -> None:
-    """Append an operation; one batch of flags behind another of the same stream joins it."""
+    """Append an operation; merge a batch of flags into a preceding one of the same stream."""
     last = operations[-1] if operations else None
     if (
         isinstance(operation, FlagOperations)

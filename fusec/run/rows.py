@@ -15,7 +15,7 @@ __all__ = ["Rows", "rows_of"]
 
 
 def rows_of(target: Buffer, source: Buffer, sizes: Sizes) -> tuple[Rows, ...]:
-    """Return what copies the elements of a tensor into one of the same shape."""
+    """Return the copies of a tensor's elements into a tensor of the same shape."""
     shape, to = layout_of(target, sizes)
     _, origin = layout_of(source, sizes)
     return tuple(row_copies(shape, to, origin, target.dtype.size))

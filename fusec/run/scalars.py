@@ -1,4 +1,4 @@
-"""The values of a program's scalars: what is given, known from sizes, or the default."""
+"""The values of a program's scalars: given, known from sizes, or default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def scalar_values(program: HostProgram, inputs: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
-    """Return the value of each scalar by name; FusecError names one that has none."""
+    """Return the value of each scalar by name; FusecError names one without a value."""
     values: dict[str, Any] = {}
     for scalar in program.scalars:
         given = inputs.get(scalar.of or scalar.name)

@@ -1,4 +1,4 @@
-"""Kernels whose registers the compiler spills: built again with more of them, or for fewer."""
+"""Rebuilds kernels that spill registers: with more registers, or as smaller kernels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from fusec.schedule.plan import KernelPlan
 
 SPILL_LIMIT = 256
-"""Bytes of spill stores and loads from which on a kernel is built again.
+"""Bytes of spill stores and loads above which a kernel is rebuilt.
 
-Below it they are often the price of a further block on an SM, and pay.
+Smaller spills are often worth it: they allow another block per SM.
 """
 
 Build = Callable[[Sequence[Source]], Mapping[tuple[str, str], Artifact]]
@@ -30,12 +30,12 @@ def build_plans(
     build: Build,
     others: Others = lambda number: (),
 ) -> Settled:
-    """Return plans, their CUDA text and what `build` makes of it, of the kernels that spill less.
+    """Return plans, their CUDA source and the output of `build`, after replacing those that spill.
 
-    Of equal kernels the first one is built, and it alone has machine code in what is returned.
-    A kernel that spills more than SPILL_LIMIT gets all registers of an SM, unless that spills more.
-    Where that does not help, `others` gives further plans by a plan's number; the first one within
-    the limit is taken, or else the one that spills least.
+    Of equal kernels only the first is built, and it alone has machine code in the result. A kernel
+    that spills more than SPILL_LIMIT is rebuilt for one block per SM, unless that spills more. If
+    that does not help, `others` yields alternative plans by a plan's number; the first one within
+    the limit is selected, or else the one that spills least.
     """
     from fusec.codegen.dispatch import plan_sources
 
@@ -55,7 +55,7 @@ def build_plans(
 
 
 class _Builds:
-    """Kernels built so far, with their artifacts by target; none of them is equal to another."""
+    """Kernels built so far, with their artifacts by target; no two of them are equal."""
 
     def __init__(self, build: Build) -> None:
         self._build = build
@@ -63,7 +63,7 @@ class _Builds:
         self._artifacts: list[Mapping[str, Artifact]] = []
 
     def of(self, sources: Sequence[KernelSource]) -> Built:
-        """Return the artifacts of kernels; one that is equal to another has that one's."""
+        """Return the artifacts of kernels; equal kernels share one."""
         from fusec.codegen.equal import first_equal
 
         every = [*self._sources, *sources]
@@ -82,14 +82,14 @@ class _Builds:
 
 
 def _launched(texts: Iterable[Sequence[KernelSource]], built: Built, build: Build) -> Built:
-    """Return the artifacts of the kernels that are launched, each built under its own name."""
+    """Return the artifacts of the launched kernels, each built under its own name."""
     from fusec.codegen.equal import kernels_launched
 
     every = [s for each in texts for s in each]
     launched = kernels_launched(every)
     found = _by_name(built)
     firsts = [s for s in every if launched[s.name] == s.name]
-    # What was built first may belong to a plan that another one has replaced.
+    # The kernel that was built first may belong to a plan that was replaced.
     others = [s for s in firsts if any(a.name != s.name for a in found[s.name].values())]
     if others:
         found |= _by_name(build([Source.of(s) for s in others]))
@@ -107,7 +107,7 @@ def _by_name(built: Mapping[tuple[str, str], Artifact]) -> dict[str, dict[str, A
 def _with_all_registers(
     plans: Sequence[KernelPlan], sources: Sequence[Sequence[KernelSource]], builds: _Builds
 ) -> tuple[list[KernelPlan], list[tuple[KernelSource, ...]], Built]:
-    """Build plans, and what spills again for one block on an SM."""
+    """Build plans, and rebuild kernels that spill for one block per SM."""
     from fusec.codegen.dispatch import kernel_source
     from fusec.schedule.plan import PushedKernel
 
@@ -117,7 +117,7 @@ def _with_all_registers(
     for number, (plan, each) in enumerate(zip(plans, sources, strict=True)):
         for place, (kernel, source) in enumerate(zip(plan.kernels, each, strict=True)):
             if isinstance(kernel, PushedKernel):
-                continue  # its blocks run at the same time, with the registers that they have
+                continue  # its blocks must all be resident, with the registers that they have
             if _spills(built, kernel.name) > SPILL_LIMIT:
                 all_registers = kernel_source(plan, replace(kernel, all_registers=True))
                 if all_registers.text != source.text:
@@ -134,10 +134,10 @@ def _with_all_registers(
 
 
 def _most(built: Mapping[tuple[str, str], Artifact], plan: KernelPlan) -> int:
-    """Return the bytes that a plan's kernels spill, of all of them the most."""
+    """Return the spill bytes of a plan's kernels, the maximum over kernels."""
     return max((_spills(built, k.name) for k in plan.kernels), default=0)
 
 
 def _spills(built: Mapping[tuple[str, str], Artifact], name: str) -> int:
-    """Return the bytes that a kernel spills, of all targets the most."""
+    """Return the spill bytes of a kernel, the maximum over targets."""
     return max(a.spill_bytes for (kernel, _), a in built.items() if kernel == name)

@@ -1,4 +1,4 @@
-"""Streams beside the caller's, and the events by which they wait for one another."""
+"""A program's streams other than the caller's, and the events that order them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NO_TIMING = 2
 
 
 class Pool:
-    """Streams and events of a device that nobody uses; a stream in use by a capture is not taken.
+    """Unused streams and events of a device; streams that are being captured are not handed out.
 
-    They may still have work: whoever takes a stream comes after it.
+    Streams may still have pending work, and new work is ordered after it.
     """
 
     def __init__(self, device: Any) -> None:
@@ -27,7 +27,7 @@ class Pool:
         self._events: list[Any] = []
 
     def streams(self, count: int) -> list[Any]:
-        """Return so many streams, made where there are none."""
+        """Return `count` streams, creating those that are missing."""
         call = self._device.call
         with self._lock:
             free = [s for s in self._streams if not int(call("cuStreamIsCapturing", s))][:count]
@@ -35,20 +35,20 @@ class Pool:
         return free + [call("cuStreamCreate", NON_BLOCKING) for _ in range(count - len(free))]
 
     def events(self, count: int) -> list[Any]:
-        """Return so many events."""
+        """Return `count` events."""
         with self._lock:
             free, self._events = self._events[:count], self._events[count:]
         made = (self._device.call("cuEventCreate", NO_TIMING) for _ in range(count - len(free)))
         return [*free, *made]
 
     def give(self, streams: list[Any], events: list[Any]) -> None:
-        """Take streams and events back."""
+        """Return streams and events to the pool."""
         with self._lock:
             self._streams += streams
             self._events += events
 
     def close(self) -> None:
-        """Destroy what nobody uses."""
+        """Destroy all unused streams and events."""
         for event in self._events:
             self._device.driver.cuEventDestroy(event)
         for stream in self._streams:
@@ -60,19 +60,19 @@ class Shared:
     """Streams and events of a device's pool that programs use one after the other."""
 
     def __init__(self, device: Any) -> None:
-        """Take nothing yet."""
+        """Start without any."""
         self._device = device
         self._streams: list[Any] = []
         self._events: list[Any] = []
 
     def streams(self, count: int) -> list[Any]:
-        """Return the first so many streams."""
+        """Return the first `count` streams."""
         missing = count - len(self._streams)
         self._streams += self._device.pool.streams(missing) if missing > 0 else []
         return self._streams[:count]
 
     def events(self, count: int) -> list[Any]:
-        """Return the first so many events."""
+        """Return the first `count` events."""
         missing = count - len(self._events)
         self._events += self._device.pool.events(missing) if missing > 0 else []
         return self._events[:count]
@@ -81,7 +81,7 @@ class Shared:
         """Keep them for the next program."""
 
     def close(self) -> None:
-        """Give everything back to the device."""
+        """Return everything to the device's pool."""
         if self._streams:
             self._device.pool.give(self._streams, self._events)
         self._streams, self._events = [], []
@@ -90,15 +90,15 @@ class Shared:
 class Streams:
     """The streams of a program's steps, and an event for each step that another stream awaits.
 
-    One that runs on the caller's stream alone has no events, and asks the driver for nothing.
+    A program that runs on the caller's stream alone has no events and makes no driver calls.
     """
 
     def __init__(
         self, device: Any, own: Any, steps: Steps, source: Pool | Shared | None = None
     ) -> None:
-        """Take what the steps need; `own` is the caller's stream.
+        """Acquire the streams and events that the steps need; `own` is the caller's stream.
 
-        source: of streams and events, the device's pool where none is said.
+        source: of streams and events, by default the device's pool.
         """
         self._device, self._last, self._source = device, steps.last, source
         self.handles: list[Any] = [own]
@@ -113,7 +113,7 @@ class Streams:
 
     @property
     def several(self) -> bool:
-        """Return whether there are streams beside the caller's."""
+        """Return whether there are other streams than the caller's."""
         return len(self.handles) > 1
 
     def orders(self, number: int, step: Step) -> bool:
@@ -121,23 +121,23 @@ class Streams:
         return bool(step.after) or number in self._events
 
     def start(self) -> list[Operation]:
-        """Return what notes where the caller's stream is when the program begins."""
+        """Return operations that record the caller's stream at the start of the program."""
         return self._record(START, 0)
 
     def before(self, step: Step) -> list[Operation]:
-        """Return what lets a step's stream wait for what must be over."""
+        """Return operations that make a step's stream wait for its dependences."""
         return [self._wait(step.stream, number) for number in step.after]
 
     def record_after(self, number: int, step: Step) -> list[Operation]:
-        """Return what notes where a step's stream is after it, if anybody waits for that."""
+        """Return operations that record a step's stream after it, if a stream waits for that."""
         return self._record(number, step.stream)
 
     def end(self) -> list[Operation]:
-        """Return what lets the caller's stream wait for all that was begun."""
+        """Return operations that make the caller's stream wait for all other streams."""
         return [self._wait(0, number) for number in self._last]
 
     def close(self) -> None:
-        """Give streams and events back."""
+        """Release streams and events."""
         if self.several:
             self._from().give(self.handles[1:], [*self._events.values()])
         self.handles, self._events = self.handles[:1], {}

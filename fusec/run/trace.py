@@ -1,4 +1,4 @@
-"""What a run did when, as Chrome's tracing and Perfetto read it, and as NVTX ranges."""
+"""Traces of a run for Chrome's tracing and Perfetto, and NVTX ranges."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from fusec.hostir.instructions import (
 
 @dataclass(frozen=True)
 class Slice:
-    """One step of a run: when it began, and for how many seconds it lasted.
+    """One step of a run, with its start and duration.
 
-    begin: in seconds of a clock that all ranks share. kind: segment, kernel, exchange or memory.
-    text: the instruction.
+    begin: in seconds of a clock shared by all ranks. kind: `segment`, `kernel`, `exchange` or
+    `memory`. text: the instruction.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Slice:
 def slice_of(
     instruction: Instruction, stream: int, begin: float, end: float, rank: int = 0
 ) -> Slice | None:
-    """Return the slice of an instruction; None for one that does nothing on the device."""
+    """Return the slice of an instruction; None for one without work on the device."""
     label = label_of(instruction)
     if label is None:
         return None
@@ -102,7 +102,7 @@ def _event(part: Slice, start: float) -> dict[str, Any]:
 
 
 def _names(name: str, slices: Iterable[Slice]) -> Iterator[dict[str, Any]]:
-    """Yield what the rows of a trace are called."""
+    """Yield the names of the rows of a trace."""
     rows = sorted({(s.rank, s.stream) for s in slices})
     for rank in sorted({rank for rank, _ in rows}):
         args = {"name": f"{name}, rank {rank}"}
@@ -113,7 +113,7 @@ def _names(name: str, slices: Iterable[Slice]) -> Iterator[dict[str, Any]]:
 
 
 def write_trace(path: str | Path, name: str, slices: Sequence[Slice]) -> None:
-    """Write a trace, aside first and then renamed; FusecError where that cannot be."""
+    """Write a trace atomically (temporary file, then rename); FusecError where that fails."""
     import tempfile
 
     file = Path(path)
@@ -132,7 +132,7 @@ def write_trace(path: str | Path, name: str, slices: Sequence[Slice]) -> None:
 
 @contextmanager
 def nvtx_range(name: str) -> Generator[None]:
-    """Mark what the host does meanwhile for a profiler, where NVIDIA's package nvtx is there."""
+    """Mark host work for a profiler, where NVIDIA's package nvtx is installed."""
     nvtx = _nvtx()
     if nvtx is None:
         yield
@@ -150,7 +150,7 @@ def is_marking() -> bool:
 
 
 def marked(name: str, issue: Callable[[], None]) -> Callable[[], None]:
-    """Return what issues a launch inside an NVTX range, where the process has loaded nvtx."""
+    """Return a function that issues a launch inside an NVTX range, if nvtx is loaded."""
     if not is_marking():
         return issue
 

@@ -1,4 +1,4 @@
-"""What a GPU can do, as data."""
+"""The properties of GPUs, as data."""
 
 from fusec.target.table import TARGETS, Target, find, nearest, nearest_arch, own_file
 

@@ -1,8 +1,8 @@
 """Coefficients of the cost model, as data: the table `[cost.FAMILY]` of a target file is a record.
 
-What each means, its unit and its source are comments in `sm_90a.toml`. The suffix of a name has the
-unit: `seconds`; `rate`, of bytes or elements a second; `reach`, `issue`, `share`, parts of a rate,
-of the issue slots, of a whole; `penalty`, `ratio`, factors.
+Their meaning, unit and source are in comments in `sm_90a.toml`. The suffix of a name is the unit:
+`seconds`; `rate`, bytes or elements per second; `reach`, `issue`, `share`, fractions of a rate, of
+the issue slots, of a whole; `penalty`, `ratio`, factors.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,14 +14,14 @@ from fusec.dataclasses import dataclass, fields
 from fusec.diagnostics import FusecError
 
 Curve = tuple[tuple[int, float], ...]
-"""Values at rising integers, between which they are in proportion."""
+"""Values at increasing integers, interpolated linearly."""
 Numbers = tuple[float, ...]
 ByCount = Mapping[int, float]
 
 
 @dataclass(frozen=True)
 class MatmulCost:
-    """GEMM kernels `split_k`, `mma` and `simt`, and what all of them share."""
+    """GEMM kernels `split_k`, `mma` and `simt`, and coefficients shared by all GEMM kernels."""
 
     tensor_reach: Curve
     tile_seconds: float
@@ -59,13 +59,13 @@ class MatmulCost:
 
     @property
     def line_penalties(self) -> tuple[ByCount, ByCount]:
-        """Return the penalties of operands that lie along K, and of those that do not."""
+        """Return the penalties of K-major operands, and of the others."""
         return self.line_penalty_along_k, self.line_penalty_across_k
 
 
 @dataclass(frozen=True)
 class MatmulWgmmaCost:
-    """GEMM kernel `wgmma`, with one CTA per SM over all tiles."""
+    """GEMM kernel `wgmma`, persistent with one CTA per SM."""
 
     tensor_reach: Curve
     power_limit: float
@@ -99,13 +99,13 @@ class MatmulWgmmaCost:
 
     @property
     def line_penalties(self) -> tuple[ByCount, ByCount]:
-        """Return the penalties of operands that lie along K, and of those that do not."""
+        """Return the penalties of K-major operands, and of the others."""
         return self.line_penalty, self.line_penalty
 
 
 @dataclass(frozen=True)
 class MatmulGemvCost:
-    """GEMM kernel `gemv`, which streams over B."""
+    """GEMM kernel `gemv`, which streams B."""
 
     start_seconds: float
     round_seconds: float
@@ -121,7 +121,7 @@ class MatmulGemvCost:
 
 @dataclass(frozen=True)
 class AttentionCost:
-    """Attention's forward."""
+    """Attention forward."""
 
     warpgroup_reach: ByCount
     single_stage_share: float
@@ -134,7 +134,7 @@ class AttentionCost:
 
 @dataclass(frozen=True)
 class AttentionBackwardCost:
-    """Attention's backward."""
+    """Attention backward."""
 
     one_warpgroup_share: float
     step_rows: int
@@ -143,7 +143,7 @@ class AttentionBackwardCost:
 
 @dataclass(frozen=True)
 class AttentionDecodeCost:
-    """Attention of few queries."""
+    """Attention with few queries (decoding)."""
 
     memory_reach: float
     wave_seconds: float
@@ -155,7 +155,7 @@ class AttentionDecodeCost:
 
 @dataclass(frozen=True)
 class GridReduceCost:
-    """How long results wait that several blocks share."""
+    """Latency of reductions across blocks."""
 
     turn_seconds: float
     level_seconds: float
@@ -183,7 +183,7 @@ class RowsCost:
 
 @dataclass(frozen=True)
 class BuildCost:
-    """What NVRTC takes for a kernel, on one core of a CPU."""
+    """Compile time of a kernel with NVRTC, on one CPU core."""
 
     kernel_seconds: float
     statement_seconds: float
@@ -195,7 +195,7 @@ class BuildCost:
 
 @dataclass(frozen=True)
 class RegisterWeights:
-    """Registers for each word, or for each of what `schedule/pressure.py` counts otherwise."""
+    """Registers per word, or per other quantity counted by `schedule/pressure.py`."""
 
     derived: float
     ahead: float
@@ -209,7 +209,7 @@ class RegisterWeights:
 
 @dataclass(frozen=True)
 class RegistersCost:
-    """Registers that NVRTC gives a thread."""
+    """Registers that NVRTC allocates per thread."""
 
     thread_registers: int
     given_up_registers: int
@@ -232,27 +232,27 @@ class Costs:
     registers: RegistersCost
     build: BuildCost
 
-    # Lower bounds of every GEMM kernel, by which splits into segments are pruned.
+    # Lower bounds over all GEMM kernels, used to prune partitions into segments.
 
     @property
     def gemm_memory_reach(self) -> float:
-        """Return the largest part of `bandwidth` that a GEMM kernel reaches."""
+        """Return the largest fraction of `bandwidth` that a GEMM kernel reaches."""
         return max(t.memory_reach for t in (self.matmul, self.matmul_wgmma, self.matmul_gemv))
 
     @property
     def gemm_tensor_reach(self) -> float:
-        """Return the largest part of `half_flops` that a GEMM kernel reaches with 16-bit floats."""
+        """Return the largest fraction of `half_flops` that a 16-bit GEMM kernel reaches."""
         curves = (self.matmul.tensor_reach, self.matmul_wgmma.tensor_reach)
         return max(reach for curve in curves for _, reach in curve)
 
     @property
     def gemm_start_seconds(self) -> float:
-        """Return the least seconds of a GEMM kernel beyond a launch before its first products."""
+        """Return the minimum seconds of a GEMM kernel before its first MMA, launch excluded."""
         return min(self.matmul.plain_start_seconds, self.bulk_gemm_start_seconds)
 
     @property
     def bulk_gemm_start_seconds(self) -> float:
-        """Return the same of the kernels that bulk copies or a stream feed."""
+        """Return the same for kernels that load by bulk copies, or stream."""
         starts = (self.matmul_wgmma.start_seconds, self.matmul_gemv.start_seconds)
         return min(self.matmul.tile_seconds, *starts)
 
@@ -260,7 +260,7 @@ class Costs:
 def read_costs(tables: object, path: Path) -> Costs:
     """Return the coefficients in the tables under `cost`.
 
-    FusecError names the file and the table or key that is missing, unknown or of another kind.
+    FusecError names the file and the table or key that is missing, unknown or of another type.
     """
     return cast("Costs", _read(tables, Costs, "cost", path))
 

@@ -1,7 +1,7 @@
-"""Targets: what GPUs can do, as data, one file each beside this module.
+"""Targets: the properties of GPUs as data, one file each in the folder of this module.
 
-`fusec doctor --measure FOLDER` writes such a file for the GPU at hand; FUSEC_TARGETS=FOLDER has the
-files there instead of those with the same name here, and must exist.
+`fusec doctor --measure FOLDER` writes such a file for the local GPU; files in FUSEC_TARGETS=FOLDER,
+which must exist, replace those of the same name here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ORDER = ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
 
 @dataclass(frozen=True)
 class Link:
-    """How one kind of exchange between GPUs uses their links.
+    """How one kind of communication between GPUs uses their links.
 
-    reach: the part of `Target.link` at which a GPU sends; latency: seconds that it takes at least.
-    crowding: by how much each further GPU that it sends to at the same time slows it down. serial:
-    seconds of the latency that it takes for one GPU after the other. bulk_reach, bulk_latency: both
-    for large messages, where another protocol sends them; it counts where it is faster.
+    reach: the fraction of `Target.link` at which a GPU sends; latency: minimum seconds. crowding:
+    the relative slowdown per additional GPU that it sends to at the same time. serial: seconds of
+    the latency that add up over peers. bulk_reach, bulk_latency: both for large messages, where
+    another protocol sends them; used where it is faster.
     """
 
     reach: float
@@ -41,7 +41,7 @@ class Link:
     bulk_latency: float = 0.0
 
     def moving(self, alone: float, peers: int) -> float:
-        """Return the seconds beyond the latency to send what takes `alone` at the links' rate."""
+        """Return the seconds, beyond the latency, of a transfer that takes `alone` at link rate."""
         slowed = self.slowdown(peers) * alone
         if not self.bulk_reach:
             return slowed / self.reach
@@ -49,11 +49,11 @@ class Link:
         return min(slowed / self.reach, bulk)
 
     def least(self, peers: int) -> float:
-        """Return the seconds that it takes at least to send to so many GPUs at the same time."""
+        """Return the minimum seconds to send to `peers` GPUs at the same time."""
         return self.latency + self.serial * max(peers - 1, 0)
 
     def slowdown(self, peers: int) -> float:
-        """Return how many times as long it takes to send to so many GPUs at the same time."""
+        """Return the slowdown of sending to `peers` GPUs at the same time."""
         return 1 + self.crowding * max(peers - 1, 0)
 
 
@@ -63,19 +63,19 @@ class Target:
 
     arch: as NVRTC takes it. Rates per second: bandwidth, of bytes copied in memory; l2_bandwidth,
     of bytes read from L2; flops, of fp32 operations (a multiply-add is two); special, of special
-    functions; half_flops, of fp16/bf16 tensor-core operations. launch: seconds that a kernel takes
-    at least. registers: 32-bit registers per SM; threads: per SM; shared: bytes of shared memory
-    per block; l2: bytes. issue: the part of `flops` that kernels reach among their loads. rates:
-    the part of `bandwidth` reached, by family and access. write_cost: how much longer than reading
-    a byte writing it takes, where as many are read as written. dirty: the part of L2 in which
-    results may wait to be written back. draw: how many times its share of the bandwidth one SM
-    draws where the others are idle. reread: the part of what the blocks of a kernel read again that
-    comes from L2, as L1 does not hold it. link: bytes a second that a GPU sends over its links to
-    others, while as many arrive; links: by kind of exchange, what that makes of it. contention: the
-    part of an exchange's time on the memory that kernels beside it lose. host_call, host_slice:
-    seconds of the host for a call with a loop around ranks, and for each slice. cost: the
-    coefficients of the cost model; cost_of: the target to whose times they are fitted. clusters:
-    how many clusters of so many blocks are resident, of blocks that have an SM each.
+    functions; half_flops, of fp16/bf16 tensor-core operations. launch: minimum seconds of a kernel.
+    registers: 32-bit registers per SM; threads: per SM; shared: bytes of shared memory per block;
+    l2: bytes. issue: the fraction of `flops` that kernels reach among their loads. rates: the
+    fraction of `bandwidth` reached, by family and access. write_cost: the time to write a byte
+    relative to reading it, where as many are read as written. dirty: the fraction of L2 in which
+    results may wait to be written back. `draw`: the bandwidth of one SM when the others are idle,
+    relative to an equal share. reread: the fraction of repeated reads of a kernel's blocks that is
+    served by L2, since L1 does not hold it. link: bytes per second that a GPU sends over its links
+    to others, while as many arrive; links: by kind of communication, how it uses the links.
+    contention: the fraction of a transfer's memory time that overlapping kernels lose.
+    host_call, host_slice: seconds of the host for a call with a ring loop, and for each slice.
+    cost: the coefficients of the cost model; cost_of: the target on whose times they were fitted.
+    clusters: the number of resident clusters by cluster size, for blocks with an SM each.
     """
 
     arch: str
@@ -113,41 +113,41 @@ class Target:
 
     @property
     def has_wgmma(self) -> bool:
-        """Return whether warpgroup matrix instructions exist (sm_90a alone)."""
+        """Return whether warpgroup matrix instructions exist (sm_90a only)."""
         return self.arch == "sm_90a"
 
     @property
     def read_bandwidth(self) -> float:
-        """Return the rate of bytes that are read alone: no kernel moves more from memory."""
+        """Return the peak rate of reads alone: no kernel moves more bytes per second."""
         return self.bandwidth / (1 - (self.write_cost - 1) / 2)
 
     @property
     def write_back(self) -> int:
-        """Return the bytes of results that may lie in L2 when a kernel has ended."""
+        """Return the bytes of results that may be left in L2 when a kernel has ended."""
         return int(self.l2 * self.dirty)
 
     def resident_clusters(self, blocks: int) -> int:
-        """Return how many clusters of blocks are resident, where each block has an SM."""
+        """Return how many clusters of `blocks` blocks are resident, with one block per SM."""
         return self.clusters.get(blocks, max(1, self.sms // blocks))
 
     def reach(self, family: str, access: str) -> float:
-        """Return the part of the bandwidth that a family's kernels reach with such an access."""
+        """Return the fraction of the bandwidth that kernels of `family` reach for an access."""
         return self.rates[family][access]
 
     @property
     def best_reach(self) -> float:
-        """Return the highest part of the bandwidth that any family reaches."""
+        """Return the highest fraction of the bandwidth that any family reaches."""
         return max(rate for rates in self.rates.values() for rate in rates.values())
 
 
 _TABLES = ("cost", "cost_of", "rates", "clusters", "links")
 FIELDS = tuple(f for f in fields(Target) if f.name not in _TABLES)
-"""What is one string or number each, in the order in which target files have them."""
+"""The fields that are one string or number each, in the order of target files."""
 TAKEN_OVER = (
     "issue", "write_cost", "dirty", "draw", "reread", "link", "contention", "host_call",
     "host_slice",
 )  # fmt: skip
-"""What a file may leave to that of the GPU which is named by `like`."""
+"""Fields that a file may inherit from the GPU named by `like`."""
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -156,12 +156,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 @cache
 def _shipped(arch: str) -> Mapping[str, Any]:
-    """Return what the file of a target has that comes with fusec."""
+    """Return the contents of the shipped file of a target."""
     return _read(FOLDER / f"{arch}.toml")
 
 
 def own_file(arch: str, folder: Path | None = None) -> Path | None:
-    """Return the user's file of a target, in `folder` or that of FUSEC_TARGETS; None without."""
+    """Return the user's file of a target, in `folder` or FUSEC_TARGETS; None without one."""
     own = environment("FUSEC_TARGETS") if folder is None else folder
     if folder is None and own is not None and not Path(own).is_dir():
         raise FusecError(
@@ -174,9 +174,9 @@ def own_file(arch: str, folder: Path | None = None) -> Path | None:
 
 @cache
 def load(arch: str, folder: Path | None = None) -> Target:
-    """Return the target of the user's file, else of the one shipped.
+    """Return the target of the user's file, else of the shipped one.
 
-    FusecError names a field that is missing, unknown or no number.
+    FusecError names a field that is missing, unknown or not a number.
     """
     own = own_file(arch, folder)
     path = own or FOLDER / f"{arch}.toml"
@@ -216,9 +216,9 @@ def load(arch: str, folder: Path | None = None) -> Target:
 
 
 def _costs(arch: str, tables: object, of: object, path: Path) -> tuple[Costs, str]:
-    """Return the coefficients of the cost model, and the target to whose times they are fitted.
+    """Return the coefficients of the cost model, and the target on whose times they were fitted.
 
-    They are those in the file's own tables, else those of the target that `cost_of` names; a user's
+    They come from the file's own tables, or else from the target that `cost_of` names; a user's
     file with neither has those of the file that it replaces.
     """
     if tables is not None and of is not None:
@@ -251,7 +251,7 @@ def _tables(given: object, path: Path) -> dict[str, object]:
 
 
 def _links(given: Mapping[str, object], path: Path) -> dict[str, Link]:
-    """Return what each kind of exchange makes of the links."""
+    """Return how each kind of communication uses the links."""
     needed = {f.name for f in fields(Link) if f.default is MISSING}
     known = {f.name for f in fields(Link)}
     found: dict[str, Link] = {}
@@ -271,7 +271,7 @@ def _links(given: Mapping[str, object], path: Path) -> dict[str, Link]:
 
 
 def _clusters(given: object, path: Path) -> dict[int, int]:
-    """Return how many clusters are resident by their blocks."""
+    """Return the number of resident clusters by cluster size."""
     counts = cast("dict[str, object]", given) if isinstance(given, dict) else {"": given}
     for blocks, count in counts.items():
         if not blocks.isdecimal() or not _fits(count, "int"):
@@ -287,7 +287,7 @@ def _fits(value: object, kind: str) -> bool:
 
 
 class _Targets(Mapping[str, Target]):
-    """The known targets by arch, each read when it is asked for."""
+    """The known targets by arch, each read on first use."""
 
     def __getitem__(self, arch: str) -> Target:
         if arch not in ORDER:
@@ -305,9 +305,9 @@ TARGETS: Mapping[str, Target] = _Targets()
 
 
 def find(arch: str, folder: Path | None = None) -> Target:
-    """Return the target called `arch`, of a file in `folder` where it has one.
+    """Return the target called `arch`, from a file in `folder` if it is there.
 
-    Without a folder that of FUSEC_TARGETS counts. FusecError lists the known targets.
+    Without a folder FUSEC_TARGETS is used. FusecError lists the known targets.
     """
     if arch not in TARGETS:
         raise FusecError(f"unknown target `{arch}`", help=_meant(arch), code=UNKNOWN_TARGET)
@@ -315,12 +315,12 @@ def find(arch: str, folder: Path | None = None) -> Target:
 
 
 def _meant(arch: str) -> str:
-    """Return which target a name may mean: of another spelling, or of the GPU."""
+    """Return which target a misspelled name or a GPU's name may mean."""
     plain = "".join(c for c in arch.lower() if c.isalnum()).replace("compute", "sm")
     spelled = [name for name in TARGETS if name.replace("_", "") in (plain, f"sm{plain}")]
     devices = {name: load(name, None).device.lower().split()[-1] for name in TARGETS}
     spelled += [name for name, device in devices.items() if device in plain]
-    # sm_90a has all of sm_90 and the instructions of Hopper alone.
+    # sm_90a has all of sm_90, and the instructions only Hopper has.
     specific = [f"{name}a" for name in spelled if f"{name}a" in TARGETS]
     if not spelled:
         return "one of " + ", ".join(TARGETS)
@@ -328,16 +328,16 @@ def _meant(arch: str) -> str:
 
 
 def nearest(archs: Iterable[str], capability: int) -> Target | None:
-    """Return the target among `archs` for a GPU: its own, else the latest whose code it runs.
+    """Return the target among `archs` for a GPU: its own, else the latest it is compatible with.
 
-    That is an earlier one of its generation, without features of that one alone.
+    That is an earlier one of its generation, without arch-specific features.
     """
     arch = nearest_arch(archs, capability)
     return None if arch is None else TARGETS[arch]
 
 
 def nearest_arch(archs: Iterable[str], capability: int) -> str | None:
-    """Return the name of `nearest`, without its file."""
+    """Return the name of `nearest`, without reading its file."""
     known = ((capability_of(arch), arch) for arch in archs)
     fitting = (
         (own, arch)

@@ -1,1 +1,1 @@
-"""Measuring schedules: which of a segment's space is the fastest on the GPU at hand."""
+"""Measures schedules: finds the fastest in a segment's space on the local GPU."""

@@ -1,4 +1,4 @@
-"""Kernels of one segment on the device at hand: their times in turn, and their results."""
+"""Times kernels of one segment on the local device, interleaved, and checks their results."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from fusec.run.measure import in_turn
 from fusec.tune.job import Built, Failed, Job
 
 LIMIT = 3e7
-"""Operations, times elements, that the fp64 reference evaluates: a few seconds."""
+"""Maximum operations times elements that the fp64 reference evaluates: a few seconds."""
 GROSS = 2.0**-4
-"""The part of the largest result by which no element may differ from the default's."""
+"""Tolerance of an element against the default's, relative to the largest result."""
 SEED = 20251
 
 
 class OneJob:
-    """A segment with random inputs on a device; `step` is told which record is about to run."""
+    """A segment with random inputs on a device; `step` is called with the record about to run."""
 
     def __init__(
         self, device: Device, job: Job, step: Callable[[int], None] = lambda number: None
     ) -> None:
-        """Draw the inputs."""
+        """Generate the inputs."""
         self.device, self.job, self._step = device, job, step
         self.sizes = choose_sizes(job.fusion)
         self.inputs = random_inputs(job.fusion, self.sizes, SEED)
@@ -56,7 +56,7 @@ class OneJob:
         return self._bound[built.form][1]
 
     def times(self, built: Sequence[Built], repeats: int) -> list[float | Failed]:
-        """Return the median seconds of each, all run in turn, or why one cannot run."""
+        """Return the median seconds of each, run round-robin, or why one cannot run."""
         found: list[float | Failed] = [0.0] * len(built)
         ready: list[tuple[int, Bound]] = []
         for number, each in enumerate(built):
@@ -67,7 +67,7 @@ class OneJob:
                 bound.run()
                 self.device.synchronise("running the kernels")
                 ready.append((number, bound))
-            except InternalError:  # a fault: nothing runs on the device any more
+            except InternalError:  # a fault: the device can no longer be used
                 raise
             except FusecError as error:
                 found[number] = Failed(each.settings, error.diagnostic.message)
@@ -82,8 +82,8 @@ class OneJob:
     def wrong(self, built: Built, default: Built) -> str | None:
         """Return what is wrong with the results of a record.
 
-        They are right where they are the default's to the bit; else no element may be far from
-        those, and the fp64 reference decides of as many slices as it evaluates in a few seconds.
+        They are correct if bitwise equal to the default's; else no element may be far from the
+        default's, and the fp64 reference verifies as many slices as it evaluates in a few seconds.
         """
         expected, found = self.results(default), self.results(built)
         if all(found[n].tobytes() == array.tobytes() for n, array in expected.items()):
@@ -110,7 +110,7 @@ class OneJob:
 
 
 def _is_far(found: Array, expected: Array) -> bool:
-    """Return whether an element is off by a part of the largest one, or is no number alone."""
+    """Return whether an element is off relative to the largest, or NaN or infinite in one only."""
     if found.dtype.kind in "biu":
         return found.tobytes() != expected.tobytes()
     left, right = _wide(found), _wide(expected)
@@ -123,7 +123,7 @@ def _is_far(found: Array, expected: Array) -> bool:
 
 
 def _wide(array: Array) -> Any:
-    """Return floats in a type that holds their differences."""
+    """Return floats in a type that can represent their differences."""
     if array.dtype.kind == "c" or array.dtype.itemsize > 4:
         return array
     return array.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Which records of a space are measured: cheap ones, and ones that are unlike."""
+"""Selects the records of a space to measure: predicted fast ones, and diverse ones."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fusec.target import find
 from fusec.tune.job import Job, Settings
 
 DEAREST = 2.5
-"""How many times the lowest price a record may have: beyond, no error of a price has hidden one."""
+"""Maximum predicted time of a record over the lowest; no faster one was found beyond it."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Free fields of a record, and the seconds that its price says."""
+    """Free fields of a record, and its predicted seconds."""
 
     settings: Settings
     predicted: float
 
 
 def first_candidates(job: Job, most: int) -> list[Candidate]:
-    """Return what price chooses, then others of a segment's space, at most so many in all."""
+    """Return the cost model's choice, then others of a segment's space, at most `most` in all."""
     space = _estimated(job, {})
     return space[:1] + diverse(space[1:], most - 1, space[:1])
 
 
 def neighbours(job: Job, settings: Settings, most: int) -> list[Candidate]:
-    """Return records that differ from one in a single field, at most so many."""
+    """Return records that differ from one in a single field, at most `most`."""
     found: dict[tuple[object, ...], Candidate] = {}
     for name in settings:
         others = {n: v for n, v in settings.items() if n != name}
@@ -44,9 +44,9 @@ def neighbours(job: Job, settings: Settings, most: int) -> list[Candidate]:
 def diverse(
     candidates: Iterable[Candidate], most: int, taken: Collection[Candidate]
 ) -> list[Candidate]:
-    """Return some candidates: in turn the one that is most unlike the others, and the cheapest.
+    """Return candidates, alternately the most dissimilar one and the one predicted fastest.
 
-    What is far dearer than the cheapest is left out. Among equals the first one is taken.
+    Candidates far slower than the fastest are skipped. The first one wins ties.
     """
     left = sorted(candidates, key=lambda c: c.predicted)
     lowest = min((c.predicted for c in (*left[:1], *taken)), default=0.0)
@@ -61,7 +61,7 @@ def diverse(
 
 
 def _novelty(candidate: Candidate, others: Sequence[Candidate]) -> float:
-    """Return how far the value of some field is from all that it has elsewhere, up to 1."""
+    """Return the largest distance of a field's value from all its values in `others`, up to 1."""
     return max(
         (
             min(_distance(value, o.settings[name]) for o in others if name in o.settings)
@@ -72,7 +72,7 @@ def _novelty(candidate: Candidate, others: Sequence[Candidate]) -> float:
 
 
 def _distance(value: Setting, other: Setting) -> float:
-    """Return 0 for equal values and 1 for others; numbers within a doubling lie between."""
+    """Return 0 for equal values, 1 for distinct ones; less for numbers within a factor of 2."""
     if type(value) is int and type(other) is int and value > 0 and other > 0:
         return min(1.0, abs(log2(value / other)))
     return float(value != other)

@@ -1,4 +1,4 @@
-"""A segment by itself, as plain data that processes pass on, and its kernels with some record."""
+"""A segment to tune, as plain data that can be sent to processes, and its kernels by record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Settings = Mapping[str, Setting]
 class Job:
     """A segment to tune: the text of its fusion, its sizes in it as defaults, and its scheduler.
 
-    of: what people call it.
+    of: its display name.
     """
 
     of: str
@@ -40,7 +40,7 @@ class Job:
 
     @property
     def options(self) -> CompileOptions:
-        """Return the options with which its kernels are built, one at a time."""
+        """Return the options for building its kernels, one at a time."""
         return CompileOptions(
             targets=(self.target,),
             targets_given=True,
@@ -56,12 +56,12 @@ class Job:
 
     @property
     def segment(self) -> Segment:
-        """Return the segment, with what price chooses; the same object for the same job."""
+        """Return the segment, as scheduled by the cost model; the same object for the same job."""
         return _segment(self)
 
     @property
     def key(self) -> Key:
-        """Return by what its schedule is looked up."""
+        """Return the key to look up its schedule."""
         return key_of(self.fusion)
 
 
@@ -72,10 +72,10 @@ def _segment(job: Job) -> Segment:
 
 @dataclass(frozen=True)
 class Built:
-    """A segment's kernels with one record: what the host does, machine code by name.
+    """A segment's kernels with one record: the host program, machine code by name.
 
-    settings: the free fields of the record. form: equal where host and texts are, but for names.
-    summation: the digest of the outputs' summation trees.
+    settings: the free fields of the record. form: equal if host program and sources are, except for
+    names. summation: the digest of the outputs' summation trees.
     """
 
     settings: Settings
@@ -88,16 +88,17 @@ class Built:
 
 @dataclass(frozen=True)
 class Failed:
-    """A record of which there are no kernels, or none that work, and why."""
+    """A record without working kernels, and the reason."""
 
     settings: Settings
     reason: str
 
 
 def jobs_of(path: str, options: CompileOptions, wanted: Iterable[str] = ()) -> list[Job]:
-    """Return a job for each segment of a file that has a choice; wanted: the names of some, or all.
+    """Return a job for each segment of a file that has a choice; wanted: names, or empty for all.
 
-    FusecError where a file has no segment of a name. A segment with `schedules:` is the user's.
+    FusecError where a file has no segment of a name. A segment with `schedules:` is left to the
+    user.
     """
     names, found = {*wanted}, list[Job]()
     known: set[str] = set()
@@ -121,7 +122,7 @@ def jobs_of(path: str, options: CompileOptions, wanted: Iterable[str] = ()) -> l
 
 
 def program_of(job: Job, settings: Settings | None) -> Compilation:
-    """Return the program of a segment with some fields set, or with what price chooses."""
+    """Return the program of a segment with some fields set, or as the cost model selects."""
     overrides = tuple(Override("s0", n, v) for n, v in (settings or {}).items())
     segment = replace(job.segment, overrides=overrides)
     segmented = SegmentedFusion(segment.fusion, (segment,))
@@ -131,7 +132,7 @@ def program_of(job: Job, settings: Settings | None) -> Compilation:
 def build(job: Job, settings: Settings | None) -> Built | Failed:
     """Return a segment's kernels with some fields set, or why there are none.
 
-    What goes wrong is the record's, not that of the others: it is told, whatever it is.
+    Any failure is returned as that of the record, so that it does not affect others.
     """
     try:
         program = driver.build(program_of(job, settings))

@@ -1,4 +1,4 @@
-"""Kernels of many records, planned and compiled in processes side by side."""
+"""Builds the kernels of many records in parallel processes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Key = tuple[Job, tuple[tuple[str, object], ...] | None]
 
 
 class Kernels:
-    """Processes that build; what is asked for twice is built once."""
+    """Processes that build kernels; each record is built only once."""
 
     def __init__(self, processes: int | None = None) -> None:
-        """Start them; by default one core is left to whoever measures."""
+        """Start them; by default one core stays free for measuring."""
         CONTEXT.set_forkserver_preload(["fusec.tune.job", "fusec.tune.remote"])
         self._pool = ProcessPoolExecutor(processes or max(1, usable_processors() - 1), CONTEXT)
         self._futures: dict[Key, Future[Built | Failed]] = {}
@@ -27,11 +27,11 @@ class Kernels:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Give up what is not done."""
+        """Cancel all pending builds."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def begin(self, job: Job, wanted: Iterable[Settings | None]) -> None:
-        """Begin to build records of a job; None stands for what price chooses."""
+        """Start building records of a job; None is the cost model's choice."""
         for settings in wanted:
             key = _key(job, settings)
             if key not in self._futures:
@@ -50,7 +50,7 @@ class Kernels:
         return found
 
     def forget(self, job: Job) -> None:
-        """Give the memory of a job's kernels back; what is not begun is not built."""
+        """Release the kernels of a job; builds that have not started are cancelled."""
         for key in [k for k in self._futures if k[0] == job]:
             self._futures.pop(key).cancel()
 

@@ -1,4 +1,4 @@
-"""The device in a process of its own: what faults or hangs takes that one with it alone."""
+"""The device in a separate process, which confines faults and hangs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.tune.job import Built, Failed, Job
 
 RUN_SECONDS = 60.0
-"""How long one record's first run, or the timing of all, may take."""
+"""Time limit for a record's first run, or for timing all."""
 LONG_SECONDS = 600.0
-"""How long inputs or a verdict may take."""
+"""Time limit for generating inputs or for verification."""
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class Died(Exception):
-    """The process is of no more use; number: of the record that it was at, or None."""
+    """The process is unusable; number: of the record that it was running, or None."""
 
     def __init__(self, reason: str, number: int | None) -> None:
-        """Keep both."""
+        """Store both."""
         super().__init__(reason)
         self.reason, self.number = reason, number
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What entries say of a device; capability: as a number, 90 for sm_90a."""
+    """Properties of a device that entries record; capability: as a number, 90 for sm_90a."""
 
     name: str
     driver: str
@@ -68,15 +68,15 @@ def _serve(connection: Connection) -> None:
 
 
 class Process:
-    """A process with the device, started when it is first asked something."""
+    """A process with the device, started by the first request."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
+        """Start no process yet."""
         self._process: Any = None
         self._connection: Any = None
 
     def send(self, *request: Any) -> None:
-        """Send a request; what goes wrong is told with the answer."""
+        """Send a request; errors are reported with the answer."""
         if self._process is None:
             self._connection, far = CONTEXT.Pipe()
             self._process = CONTEXT.Process(target=serve, args=(far,), daemon=True)
@@ -109,7 +109,7 @@ class Process:
         return self.answer(seconds)
 
     def stop(self) -> None:
-        """End the process, which may be at anything."""
+        """Terminate the process, even if it is busy."""
         if self._process is None:
             return
         with suppress(OSError):
@@ -122,9 +122,10 @@ class Process:
 
 
 class Remote:
-    """The bench of a job in another process, which is started again where a record ends it.
+    """The bench of a job in another process, which is restarted if a record crashes it.
 
-    While one process measures, another draws the inputs of the next job; it has no kernels to run.
+    While one process measures, another one, which has no kernels to run, generates the inputs of
+    the next job.
     """
 
     def __init__(self) -> None:
@@ -138,24 +139,24 @@ class Remote:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End both processes."""
+        """Terminate both processes."""
         self._current.stop()
         self._other.stop()
 
     def facts(self) -> Facts:
-        """Return what the device is; EnvironmentProblem where there is none."""
+        """Return the properties of the device; EnvironmentProblem where there is none."""
         try:
             return self._current.ask("facts", seconds=LONG_SECONDS)
         except Died as died:
             raise EnvironmentProblem(died.reason, help="tuning needs a GPU") from None
 
     def prepare(self, job: Job) -> None:
-        """Let the other process draw the inputs of the job that comes next."""
+        """Let the other process generate the inputs of the next job."""
         self._ahead = job
         self._other.send("job", job)
 
     def begin(self, job: Job) -> None:
-        """Take up a job; FusecError where its inputs cannot be made."""
+        """Start a job; FusecError where its inputs cannot be generated."""
         self._job, ahead, self._ahead = job, self._ahead, None
         if ahead is not None and ahead != job:
             self._other.stop()
@@ -169,7 +170,7 @@ class Remote:
             raise FusecError(f"{job.of}: {died.reason}") from None
 
     def times(self, built: Sequence[Built], repeats: int) -> list[float | Failed]:
-        """Return the median seconds of each, all run in turn, or why one cannot run."""
+        """Return the median seconds of each, run round-robin, or why one cannot run."""
         found: list[float | Failed] = [Failed(b.settings, "not run") for b in built]
         left = [*range(len(built))]
         while left:
@@ -179,7 +180,7 @@ class Remote:
             except Died as died:
                 self._again()
                 number = 0 if len(left) == 1 else died.number
-                if number is None or number >= len(left):  # it may be any: each by itself
+                if number is None or number >= len(left):  # unknown which: each separately
                     return [self.times([each], repeats)[0] for each in built]
                 at = left.pop(number)
                 found[at] = Failed(built[at].settings, died.reason)
@@ -198,7 +199,7 @@ class Remote:
             return died.reason
 
     def _again(self) -> None:
-        """Start the process of the job anew; FusecError where that does not help."""
+        """Restart the process of the job; FusecError where that does not help."""
         if self._job is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""What price gets wrong, from entries: the default over the best of each space, and the order."""
+"""Errors of the cost model, from entries: default over best time, and rank correlation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fusec.tuned import Entry
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return Spearman's rank correlation of pairs, 0 where either side has one value alone.
+    """Return Spearman's rank correlation of pairs, 0 where either side has only one value.
 
-    Equal values share the mean of their ranks.
+    Equal values have the mean of their ranks.
     """
     left, right = (_ranks([pair[k] for pair in pairs]) for k in (0, 1))
     middle = (len(pairs) - 1) / 2
@@ -53,10 +53,10 @@ def report_lines(entries: Iterable[Entry]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Mispredicted:
-    """How far the cost model is off for the segments of a scheduler, or of all of them.
+    """The error of the cost model for the segments of a scheduler, or of all of them.
 
-    lost: the time of the default over that of the fastest record, in geometric mean; most: the
-    largest one. rank: how predictions order the records, from 1 (as their times do) to -1.
+    lost: the geometric mean of the default's time over that of the fastest record; most: the
+    largest one. rank: the rank correlation of predicted and measured times, from 1 to -1.
     """
 
     scheduler: str
@@ -75,7 +75,7 @@ class Mispredicted:
 
 
 def mistakes_of(entries: Iterable[Entry]) -> list[Mispredicted]:
-    """Return how far the cost model is off for each scheduler, then for all; none of nothing."""
+    """Return the cost model's errors for each scheduler, then for all; empty without entries."""
     found = list(entries)
     groups = {
         s: [e for e in found if e.scheduler == s] for s in sorted({e.scheduler for e in found})

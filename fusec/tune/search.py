@@ -1,4 +1,4 @@
-"""The search for the fastest record of a segment; what builds and measures is given to it."""
+"""Searches the fastest record of a segment; building and measuring are injected."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fusec.tune.candidates import Candidate
 from fusec.tune.job import Built, Failed, Settings
 
 FEW, MANY = 9, 41
-"""Timed runs of every record, and of those that may win."""
+"""Timed runs of every record, and of the finalists."""
 FINALISTS = 4
-"""Records that are timed again beside the default."""
+"""Records that are timed again together with the default."""
 ROUNDS = 3
-"""How often the neighbours of the fastest record are measured, at most."""
+"""Maximum number of rounds that measure the neighbours of the fastest record."""
 NOISE = 0.01
-"""The part by which a record must be faster than the default to replace it."""
+"""Minimum relative improvement over the default to replace it."""
 
 
 Key = tuple[tuple[str, Any], ...]
 
 
 class Bench(Protocol):
-    """What times kernels on a device, and looks at their results."""
+    """Times kernels on a device, and checks their results."""
 
     def times(self, built: Sequence[Built], repeats: int) -> Sequence[float | Failed]:
-        """Return the median seconds of each, all run in turn, or why one cannot run."""
+        """Return the median seconds of each, run round-robin, or why one cannot run."""
         ...
 
     def wrong(self, built: Built, default: Built) -> str | None:
@@ -36,7 +36,7 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Trial:
-    """A record that was measured: its seconds, and those that its price says."""
+    """A record that was measured: its seconds, and the predicted ones."""
 
     built: Built
     seconds: float
@@ -45,7 +45,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Means:
-    """What a search works with; enough: whether its time is over."""
+    """The tools of a search; enough: whether its time is over."""
 
     build: Callable[[Sequence[Settings | None]], Sequence[Built | Failed]]
     near: Callable[[Settings], Sequence[Candidate]]
@@ -55,10 +55,10 @@ class Means:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search has found; default: the plan that price chooses, as it is built.
+    """The result of a search; default: the plan that the cost model selects, as built.
 
-    winner: the fastest one with right results; next: the seconds of the fastest other one. trials:
-    all that were measured, once; failed: those that were not, or whose results are wrong.
+    winner: the fastest one with correct results; next: the seconds of the fastest other one.
+    trials: all that were measured, once; failed: those that were not, or whose results are wrong.
     """
 
     default: Trial
@@ -69,15 +69,15 @@ class Found:
 
 
 def search(first: Sequence[Candidate], means: Means) -> Found | Failed:
-    """Return the fastest record: of some, and of the neighbours of what is fastest, by rounds.
+    """Return the fastest of some records and, in rounds, of the neighbours of the fastest.
 
-    first: what price chooses, then others. Failed where not even the default runs.
+    first: the cost model's choice, then others. Failed if not even the default runs.
     """
     return _Search(means).run(first)
 
 
 class _Search:
-    """What was tried so far."""
+    """The state of a search."""
 
     def __init__(self, means: Means) -> None:
         self.means = means
@@ -105,11 +105,11 @@ class _Search:
 
     @property
     def best(self) -> Trial:
-        """Return the fastest record so far; of equal ones the first."""
+        """Return the fastest record so far; the first one wins ties."""
         return min(self.trials, key=lambda t: t.seconds)
 
     def built(self, candidates: Sequence[Candidate]) -> list[tuple[Built, float]]:
-        """Return the kernels of records that nobody has tried, and their prices."""
+        """Return the kernels of records not tried before, and their predicted times."""
         new = {_key(c.settings): c for c in candidates}
         left = [c for key, c in new.items() if key not in self.tried]
         self.tried.update(new)
@@ -124,12 +124,12 @@ class _Search:
         return fresh
 
     def measure(self, fresh: Sequence[tuple[Built, float]]) -> None:
-        """Time records, each a few times."""
+        """Time records, a few runs each."""
         if fresh:
             self.trials += self.timed([Trial(b, 0.0, predicted) for b, predicted in fresh], FEW)
 
     def timed(self, trials: Sequence[Trial], repeats: int) -> list[Trial]:
-        """Return those of some trials that run, with their times."""
+        """Return the trials that run, with their times."""
         times = self.means.bench.times([t.built for t in trials], repeats)
         found: list[Trial] = []
         for trial, seconds in zip(trials, times, strict=True):
@@ -140,7 +140,7 @@ class _Search:
         return found
 
     def decided(self, default: Trial) -> Found:
-        """Time the fastest records again beside the default; the first with right results wins."""
+        """Time the fastest records again with the default; the first with correct results wins."""
         order = sorted(self.trials[1:], key=lambda t: t.seconds)[:FINALISTS]
         again = self.timed([default, *order], MANY) or [default]
         if again[0].built is not default.built:

@@ -1,4 +1,4 @@
-"""Tuning segment after segment within a time, and what is kept of each."""
+"""Tunes segments one after the other within a time budget, and makes their entries."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from fusec.tuned.templates import digests
 
 
 class Builds(Protocol):
-    """What builds records of jobs, side by side."""
+    """Builds records of jobs in parallel."""
 
     def begin(self, job: Job, wanted: Sequence[Settings | None]) -> None:
-        """Begin to build some."""
+        """Start building records."""
         ...
 
     def build(self, job: Job, wanted: Sequence[Settings | None]) -> Sequence[Built | Failed]:
-        """Return the kernels of some."""
+        """Return the kernels of records."""
         ...
 
     def forget(self, job: Job) -> None:
-        """Give their memory back."""
+        """Release the kernels of a job."""
         ...
 
 
 class JobBench(Bench, Protocol):
-    """A bench that takes up one job after the other."""
+    """A bench that runs one job after the other."""
 
     def begin(self, job: Job) -> None:
-        """Take up a job; FusecError where it cannot run."""
+        """Start a job; FusecError where it cannot run."""
         ...
 
     def prepare(self, job: Job) -> None:
-        """Get ready for the job that comes next, beside what is measured."""
+        """Prepare the next job while the current one is measured."""
         ...
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What a session works with; most: records that are measured first; now: seconds."""
+    """The tools of a session; most: records to measure first; now: returns seconds."""
 
     kernels: Builds
     bench: JobBench
@@ -60,7 +60,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: its entry, or why there is none."""
+    """The result of a job: its entry, or the reason why there is none."""
 
     job: Job
     found: Found | None
@@ -69,10 +69,11 @@ class Outcome:
 
 
 def tune(jobs: Sequence[Job], tools: Tools, budget: float | None = None) -> Iterator[Outcome]:
-    """Yield what becomes of each job, within `budget` seconds if they are given.
+    """Yield the result of each job, within `budget` seconds if given.
 
-    The first records of all are built from the start; a job may take an even share of the time
-    that is left, and what it does not take is there for the others. A job is not begun late.
+    The first records of all jobs are built from the start. A job may use an equal share of the
+    remaining time; what it does not use is left to the others. No job starts after the time is
+    over.
     """
     ends = None if budget is None else tools.now() + budget
     first: list[list[Candidate]] = []
@@ -99,7 +100,7 @@ def _tuned(
     tools: Tools,
     ends: float | None,
 ) -> Outcome:
-    """Return what becomes of a job; following: the one that comes next, if any."""
+    """Return the result of a job; following: the next one, if any."""
     means = Means(
         build=lambda wanted: tools.kernels.build(job, wanted),
         near=lambda settings: neighbours(job, settings, tools.most),
@@ -119,7 +120,7 @@ def _tuned(
 
 
 def entry_of(job: Job, found: Found, facts: Facts) -> Entry:
-    """Return what is kept of a search."""
+    """Return the entry of a search's result."""
     key, winner = job.key, found.winner
     pairs = [(t.predicted, t.seconds) for t in found.trials]
     return Entry(

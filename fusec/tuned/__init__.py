@@ -1,6 +1,6 @@
-"""Schedules that were measured: one text file a target, looked up by the structure of a segment.
+"""Measured schedules: one text file per target, looked up by the structure of a segment.
 
-The files beside this module come with fusec; `fusec tune` writes the user's.
+The files in this folder come with fusec; `fusec tune` writes the user's.
 """
 
 from fusec.tuned.entry import Entry, Tuned

@@ -22,14 +22,14 @@ _NAME = r"\w{1,80}"
 
 @dataclass(frozen=True)
 class Entry:
-    """The fastest of the schedules that were measured of a segment on one device.
+    """The fastest measured schedule of a segment on one device.
 
-    structure, sizes: the key of the segment; of: what it was called. parameters: the free fields of
-    its record. us: its time in microseconds; default_us: that of what price chooses; next_us: of
-    the second fastest; predicted_us: what price says of it. records: how many were measured; rank:
-    how their prices order them, from 1 (as their times do) to -1. templates: digests of the
-    templates of its kernels. summation: the digest of its sums' trees, of all outputs; empty where
-    there are none, or where it was measured before there were digests.
+    structure, sizes: the key of the segment; of: its display name. parameters: the free fields of
+    its record. us: its time in microseconds; default_us: that of the cost model's choice; next_us:
+    of the second fastest; predicted_us: its predicted time. records: how many were measured; rank:
+    the rank correlation of predicted and measured times, from 1 to -1. templates: digests of the
+    templates of its kernels. summation: the digest of the summation trees of all outputs; empty
+    where there are none, or where it was measured before there were digests.
     """
 
     structure: str
@@ -51,16 +51,16 @@ class Entry:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Return what is one's own of an entry: scheduler, structure and sizes."""
+        """Return what identifies an entry: scheduler, structure and sizes."""
         return self.scheduler, self.structure, self.sizes
 
     @property
     def is_current(self) -> bool:
-        """Return whether its templates are those that were measured."""
+        """Return whether its templates are unchanged since it was measured."""
         return are_current(self.templates)
 
     def is_of(self, key: Key) -> bool:
-        """Return whether it was measured at the very sizes of a segment."""
+        """Return whether it was measured at exactly the sizes of a segment."""
         return (self.structure, self.sizes) == (key.structure, key.sizes)
 
     def text(self) -> str:
@@ -92,7 +92,7 @@ def _toml(value: Any) -> str:
 
 
 def read_entry(text: str, path: str, line: int) -> Entry:
-    """Return the entry of a block that begins at a line of a file; FusecError points there."""
+    """Return the entry of a block that starts at a line of a file; FusecError points there."""
     try:
         data = decode_toml(text, path)["entry"][0]
     except Undecodable as error:
@@ -116,7 +116,7 @@ def damaged(path: str, line: int, text: str, problem: str, at: int | None = None
 
 
 def _problems(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is wrong with a block's fields, with the names of the fields."""
+    """Return the errors of a block's fields, with the names of the fields."""
     kinds = {f.name: str(f.type) for f in fields(Entry)}
     found = [(n, f"unknown field `{n}`") for n in data if n not in kinds]
     needed = (f.name for f in fields(Entry) if f.default is MISSING)

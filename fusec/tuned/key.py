@@ -1,4 +1,4 @@
-"""By what a measured schedule is found again: what a segment is, and how large."""
+"""The lookup key of measured schedules: the structure and the sizes of a segment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Fusion, Input, Node, Output, Value
 
 DIGITS = 16
-"""Hexadecimal digits of a digest: of a million structures two are the same with odds of 1e-8."""
+"""Hexadecimal digits of a digest: among a million structures two collide with odds of 1e-8."""
 
 Extents = tuple[tuple[int, ...], ...]
 
@@ -31,7 +31,7 @@ class Key:
 
     @property
     def sizes(self) -> str:
-        """Return the extents as files have them: `4096x8192 8192 -> 4096x8192`."""
+        """Return the extents as in files: `4096x8192 8192 -> 4096x8192`."""
         return f"{_text(self.inputs)} -> {_text(self.outputs)}".strip()
 
 
@@ -57,7 +57,7 @@ def key_of(fusion: Fusion) -> Key:
 
 
 def distance(sizes: str, other: str) -> float:
-    """Return how far sizes of one structure lie apart: doublings of extents, each pair once."""
+    """Return the distance of sizes of one structure: doublings of extents, each pair once."""
     pairs = zip(_numbers(sizes), _numbers(other), strict=True)
     return sum(abs(log2(max(a, 1) / max(b, 1))) for a, b in dict.fromkeys(pairs))
 
@@ -76,13 +76,13 @@ def _extents(value: Value, hints: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _kind(value: Value, hints: Mapping[str, int]) -> Hashable:
-    """Return the type of a value without sizes; an extent of 1 is broadcast, and counts."""
+    """Return the type of a value without sizes; extents of 1 are kept, since they broadcast."""
     shape = None if value.is_scalar else tuple(e == 1 for e in _extents(value, hints))
     return value.dtype.name, shape
 
 
 def _input(entry: Input, hints: Mapping[str, int]) -> Hashable:
-    """Return what counts of an input: the order of its dims in memory, and where it has gaps."""
+    """Return the key of an input: the order of its dims in memory, and where it has gaps."""
     order, dense, step = _layout(_extents(entry.value, hints), entry.strides, hints)
     return _kind(entry.value, hints), order, dense, step, entry.on_cpu
 
@@ -90,7 +90,7 @@ def _input(entry: Input, hints: Mapping[str, int]) -> Hashable:
 def _layout(
     extents: Sequence[int], steps: Iterable[Dim], hints: Mapping[str, int]
 ) -> tuple[list[int], list[bool], int]:
-    """Return the order of dims in memory, which follow each other densely, and the last step."""
+    """Return the order of dims in memory, which pairs are contiguous, and the last stride."""
     strides = [s.evaluate(hints) for s in steps]
     order = sorted(range(len(strides)), key=lambda k: -strides[k])
     dense = [strides[a] == strides[b] * extents[b] for a, b in pairwise(order)]

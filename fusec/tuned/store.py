@@ -19,12 +19,12 @@ from fusec.user_files import NO_FILES, TUNED, check_own, user_file
 
 FOLDER = Path(__file__).parent
 LEAST_DISTANCE = 1e-6
-"""The distance of other sizes, however near."""
+"""The minimum distance of different sizes."""
 SHIPPED = "fusec"
-"""What the files that come with fusec are called."""
+"""The source name of the files that come with fusec."""
 
 VERSION = 2
-"""Of the files' format; those of earlier versions, or without one, are read, too."""
+"""Version of the file format; earlier versions, and files without one, are read, too."""
 
 _HEAD = f"""\
 # Schedules that `fusec tune` measured: docs/tuning.md says what each field is.
@@ -37,7 +37,7 @@ _STRUCTURE = re.compile(r'^structure = "(\w+)"$', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """The text of an entry, that is parsed when it is wanted."""
+    """The text of an entry, parsed on demand."""
 
     text: str
     line: int
@@ -45,7 +45,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Store:
-    """The text of one file; source: what is said of entries from it."""
+    """The text of one file; source: the name of its origin in reports."""
 
     path: str
     text: str
@@ -53,7 +53,7 @@ class Store:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """Return the blocks; FusecError where something stands before the first."""
+        """Return the blocks; FusecError for text before the first one."""
         starts = [m.start() for m in _ENTRY.finditer(self.text)]
         ends = [*starts[1:], len(self.text)]
         for number, line in enumerate(self.text[: (starts or ends)[0]].split("\n"), start=1):
@@ -73,7 +73,7 @@ class Store:
 
     @cached_property
     def by_structure(self) -> Mapping[str, Sequence[Block]]:
-        """Return the blocks of each structure; nothing is parsed."""
+        """Return the blocks by structure, without parsing them."""
         found: dict[str, list[Block]] = {}
         for block in self.blocks:
             named = _STRUCTURE.search(block.text)
@@ -97,7 +97,7 @@ def _of_another_version(path: str, number: int, line: str, version: str) -> Fuse
 
 
 def store_of(path: Path, source: str | None = None) -> Store:
-    """Return the store of a file; one that is not there has no entries."""
+    """Return the store of a file; a missing file has no entries."""
     text = read_text(path, "a file of tuned schedules", RECORD_BYTES) if path.exists() else ""
     return Store(str(path), text, source or str(path))
 
@@ -108,7 +108,7 @@ def shipped_file(arch: str) -> Path:
 
 
 def is_usable(path: Path) -> bool:
-    """Return whether only this user may write the user's file; say so if not."""
+    """Return whether only this user can write the user's file; warn if not."""
     try:
         check_own(path)
     except trust.Untrusted as problem:
@@ -121,9 +121,9 @@ _READ: dict[tuple[Path, int, int], Store] = {}
 
 
 def store_for(arch: str, folder: Path | None = None) -> list[Store]:
-    """Return the stores of a target that have entries: the user's first, then those shipped.
+    """Return the stores of a target that have entries: the user's first, then the shipped ones.
 
-    folder: the one that counts alone, as that of a compiled folder.
+    folder: if given, the only one used, as that of a compiled folder.
     """
     if folder is not None:
         files = [(folder / f"{arch}.toml", str(folder))]
@@ -138,7 +138,7 @@ def store_for(arch: str, folder: Path | None = None) -> list[Store]:
 
 
 def _known(path: Path, source: str) -> Store | None:
-    """Return the store of a file, read now or before; None where there is no file."""
+    """Return the store of a file, read now or cached; None where there is no file."""
     try:
         stat = path.stat()
     except OSError:
@@ -151,7 +151,7 @@ def _known(path: Path, source: str) -> Store | None:
 
 @dataclass(frozen=True)
 class Found:
-    """An entry of a segment's structure; doublings: doublings from its sizes, 0 for equal sizes."""
+    """An entry of a segment's structure; doublings: the distance of its sizes, 0 if equal."""
 
     entry: Entry
     source: str
@@ -159,9 +159,9 @@ class Found:
 
 
 def find(stores: Iterable[Store], scheduler: str, key: Key) -> list[Found]:
-    """Return what was measured of a segment's structure, the nearest sizes first.
+    """Return the entries of a segment's structure, the nearest sizes first.
 
-    At the same distance those of the first store come first, and there the fastest.
+    At equal distance, entries of the first store come first, then the fastest.
     """
     found: list[Found] = []
     for store in stores:
@@ -181,7 +181,7 @@ def _distance(entry: Entry, key: Key) -> float:
 
 
 def merged(entries: Iterable[Entry]) -> list[Entry]:
-    """Return of entries with one place the fastest, those with today's templates first; sorted."""
+    """Return the fastest entry for each place, preferring current templates; sorted."""
     best: dict[tuple[str, str, str], Entry] = {}
     for entry in entries:
         known = best.get(entry.place)
@@ -200,12 +200,12 @@ def text_of(entries: Iterable[Entry]) -> str:
 
 
 def write(path: Path, entries: Iterable[Entry]) -> None:
-    """Write a file whole, or not at all; FusecError where that cannot be."""
+    """Write a file atomically; FusecError where that fails."""
     aside = path.with_name(f".{path.name}.part")
     try:
         trust.make_private(path.parent)
         aside.write_text(text_of(entries), encoding="utf-8")
-        aside.chmod(0o644)  # as files are used that nobody else may write
+        aside.chmod(0o644)  # files that others can write are not used
         aside.replace(path)
     except OSError as error:
         raise FusecError(f"cannot write `{path}`: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""The state of a template: what a record of parameters means is what its template does with it."""
+"""Digests of templates, whose contents determine what a record of parameters means."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ DIGITS = 12
 
 
 def digests(templates: Iterable[str]) -> dict[str, str]:
-    """Return the digest of each of some templates by name, sorted."""
+    """Return the digests of templates by name, sorted."""
     return {name: digest(name) or "" for name in sorted(set(templates))}
 
 
 def are_current(templates: Mapping[str, str]) -> bool:
-    """Return whether templates are as they were when their digests were taken."""
+    """Return whether templates are unchanged since their digests were taken."""
     return all(digest(name) == taken for name, taken in templates.items())
 
 
 @cache
 def digest(template: str) -> str | None:
-    """Return the digest of a template's text and of what it imports; None where there is none."""
+    """Return the digest of a template and its imports; None if it does not exist."""
     from importlib.resources import files
 
     folder = files("fusec").joinpath("templates")
@@ -32,7 +32,7 @@ def digest(template: str) -> str | None:
 
 
 def digest_of(template: str, read: Callable[[str], str]) -> str:
-    """Return the digest of a template's text and of what it imports; read: of a file's text."""
+    """Return the digest of a template and its imports; read: returns a file's text."""
     texts: dict[str, str] = {}
     wanted = [f"{template}.cu.j2"]
     while wanted:

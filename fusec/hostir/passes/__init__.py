@@ -25,7 +25,7 @@ def _has_loop(program: HostProgram) -> bool:
 
 
 def _has_order(program: HostProgram) -> bool:
-    """Return whether a program does several things, or a loop."""
+    """Return whether a program has several pieces of work, or a loop."""
     kinds = Allocate | Free | Alias
     work = [i for i in program.instructions if not isinstance(i, kinds)]
     return len(work) > 1 or _has_loop(program)
@@ -36,9 +36,9 @@ def _waits(program: HostProgram) -> bool:
 
 
 _PASSES: dict[str, Callable[[HostProgram], bool]] = {
-    "slice_buffers": _has_loop,  # first: the order depends on what memory loops need
+    "slice_buffers": _has_loop,  # first: the order depends on the memory that loops need
     "order_segments": _has_order,
-    "assign_streams": _has_order,  # after the order of one stream is known
+    "assign_streams": _has_order,  # after the order on one stream is fixed
     "sink_joins": _has_loop,
     "sink_waits": _waits,
 }
@@ -46,7 +46,7 @@ _PASSES: dict[str, Callable[[HostProgram], bool]] = {
 
 
 def pipeline(known: Known) -> tuple[Pass[HostProgram], ...]:
-    """Return the passes in order, for what is known."""
+    """Return the passes in order, given the known facts."""
     return tuple(_pass(name, known) for name in _PASSES)
 
 
@@ -63,7 +63,7 @@ def _pass(name: str, known: Known) -> Pass[HostProgram]:
 
 
 PIPELINE = pipeline(Known())
-"""The passes where nothing is known: their names."""
+"""The passes without known facts: their names."""
 
 
 def run_pipeline(
@@ -75,11 +75,11 @@ def run_pipeline(
     stop_after: str | None = None,
     observer: Observer[HostProgram] | None = None,
 ) -> HostProgram:
-    """Return the program after all passes but those in `without`; of ASKED, those in `asked`.
+    """Return the program after all passes except `without`; opt-in passes run if in `asked`.
 
     `stop_after` names the last pass to run.
 
-    `observer` is called after each pass with the programs before and after (the same object where
+    `observer` is called after each pass with the programs before and after (the same object if
     nothing changed) and the seconds that it took.
     """
     left_out = {*without, *(_PASSES.keys() & ASKED.keys() - {*asked})}

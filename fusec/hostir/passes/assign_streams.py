@@ -1,4 +1,4 @@
-"""Put independent segments on several streams, with the fewest events."""
+"""Assign independent segments to several streams, with the fewest events."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fusec.hostir.streams import Job, predicted, shared_out, with_streams
 from fusec.hostir.tasks import WorkGraph
 
 WORTH = 0.02
-"""Part of the predicted time that several streams must save."""
+"""Fraction of the predicted time that several streams must save."""
 
 
 def assign_streams(program: HostProgram, known: Known) -> HostProgram:
-    """Put independent segments on several streams, with the fewest events.
+    """Assign independent segments to several streams, with the fewest events.
 
-    Only where that is predicted to save time: of segments that do not fill the GPU. Programs with
-    loops or exchanges have streams of their own.
+    Only where that is predicted to save time: for segments that do not fill the GPU. Programs with
+    loops or communication assign their own streams.
     """
     graph = WorkGraph(program)
     if graph.has_streams or any(isinstance(w.instruction, For) or w.exchanges for w in graph.work):

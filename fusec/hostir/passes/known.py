@@ -1,4 +1,4 @@
-"""What passes over host programs know besides the program."""
+"""Facts for passes over host programs, in addition to the program."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fusec.target import Target
 
 @dataclass(frozen=True)
 class Known:
-    """What passes know besides the program.
+    """Facts for passes, in addition to the program.
 
-    sizes: that it is planned for, by name. streams: how many there are besides the caller's. By
-    segment: seconds: the predicted time, where there is one; filled: the part of the GPU that its
-    kernels fill, the whole where that is not said; scratch: bytes of its workspaces. event: seconds
-    that one stream takes to wait for another.
+    sizes: that it is planned for, by name. streams: how many there are in addition to the caller's.
+    By segment: seconds: the predicted time, where there is one; filled: the fraction of the GPU
+    that its kernels fill, 1 if unknown; scratch: bytes of its workspaces. event: seconds that one
+    stream takes to wait for another.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -33,9 +33,9 @@ class Known:
 def known_of(
     segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target, streams: int
 ) -> Known:
-    """Return what is known of segments and their plans at hint sizes.
+    """Return the facts about segments and their plans at hint sizes.
 
-    An event counts as a launch: no target says yet what a wait between streams takes.
+    An event is assumed to take as long as a launch: targets have no measured time of an event.
     """
     sizes, parts = segmented.fusion.hints, segmented.segments
     timed = zip(parts, segmented.times(target), strict=True)
@@ -53,7 +53,7 @@ def known_of(
 
 
 def _scratch(plan: KernelPlan, sizes: Mapping[str, int]) -> int:
-    """Return the bytes of a plan's workspaces, but of those that outlast its kernels."""
+    """Return the bytes of a plan's workspaces, except those that outlive its kernels."""
     passing = (w for w in plan.workspaces if w.init != "zeroed once")
     return sum(aligned(max(1, w.size.evaluate(sizes) * w.dtype.size)) for w in passing)
 

@@ -1,4 +1,4 @@
-"""Put segments into the order in which the least temporary memory is in use at once."""
+"""Order segments to minimize the peak of temporary memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fusec.hostir.sequence import Sequencer, Task
 from fusec.hostir.tasks import WorkGraph, reordered
 
 WORTH = 1 / 16
-"""Part of the memory that another order must save: neighbours may have a reason to be such."""
+"""Fraction of the memory that another order must save: the original may be deliberate."""
 
 
 def order_segments(program: HostProgram, known: Known) -> HostProgram:
-    """Put segments into the order in which the least temporary memory is in use at once."""
+    """Order segments to minimize the peak of temporary memory."""
     graph = WorkGraph(program)
     if graph.has_streams:
         return program
@@ -30,7 +30,7 @@ def order_segments(program: HostProgram, known: Known) -> HostProgram:
 
 
 def sequencer_of(graph: WorkGraph, known: Known) -> Sequencer:
-    """Return the search for an order of a program's work; memory that is freed counts."""
+    """Return the search for an order of a program's work; only freed memory counts."""
     program = graph.program
     freed = [i.buffer for i in program.instructions if isinstance(i, Free)]
     numbers = {name: k for k, name in enumerate(freed)}

@@ -1,4 +1,4 @@
-"""Loops over streams whose iterations do not wait for one another."""
+"""Moves the joins of loops over streams after the loop, so that iterations do not wait."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fusec.ir.dim import minimum, symbol
 
 
 def sink_joins(program: HostProgram, _: Known) -> HostProgram:
-    """Let the caller's stream wait for those of a loop once, behind the loop.
+    """Let the caller's stream wait for the streams of a loop once, after the loop.
 
-    A stream that is waited for within an iteration is one that the next iteration waits for, too.
+    A wait for a stream within an iteration would make the next iteration wait for it, too.
     """
     if not any(_joins_within(i) for i in program.instructions):
         return program

@@ -1,4 +1,4 @@
-"""Waits for exchanges as late as they may come."""
+"""Moves waits for communication as late as possible."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from fusec.hostir.program import HostProgram
 
 
 def sink_waits(program: HostProgram, _: Known) -> HostProgram:
-    """Wait for what an exchange brings where it is first used, not where it was begun.
+    """Wait for communication where its result is first used, not where it was started.
 
-    What is sent stays as it is until then, and its memory is freed after it.
+    Sent buffers stay unchanged until then, and their memory is freed after the wait.
     """
     roots = _roots(program.instructions)
     instructions = _late(program.instructions, roots)
@@ -52,7 +52,7 @@ def _late(instructions: Sequence[Instruction], roots: Mapping[str, str]) -> tupl
 
 
 def _begun(instructions: Sequence[Instruction], wait: Wait) -> Sequence[Instruction]:
-    """Return what a wait ends: a collective, or what was sent and received since another wait."""
+    """Return what a wait completes: a collective, or the sends and receives since another wait."""
     at = next(k for k, i in enumerate(instructions) if i is wait)
     group: list[Instruction] = []
     for instruction in reversed(instructions[:at]):
@@ -68,9 +68,9 @@ def _begun(instructions: Sequence[Instruction], wait: Wait) -> Sequence[Instruct
 def _place(
     following: Sequence[Instruction], begun: Sequence[Instruction], roots: Mapping[str, str]
 ) -> tuple[int, Sequence[Instruction]]:
-    """Return how many of the instructions behind a wait may come before it, but for some.
+    """Return how many of the instructions after a wait can move before it, except some frees.
 
-    These free what is sent.
+    The second result is the instructions that free sent buffers.
     """
     targets = _memory({name for i in begun for name in writes(i)}, roots)
     sources = _memory({name for i in begun for name in reads(i)}, roots)
@@ -100,7 +100,7 @@ def _memory(names: Iterable[str], roots: Mapping[str, str]) -> frozenset[str]:
 def _roots(
     instructions: Iterable[Instruction], known: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return of each view the buffer in whose memory it lies."""
+    """Return, for each view, the buffer that owns its memory."""
     roots = dict(known or {})
     for instruction in instructions:
         if isinstance(instruction, Alias):

@@ -1,4 +1,4 @@
-"""Buffers of loops over streams that hold no more slices than there are streams."""
+"""Limits buffers of loops over streams to one slice per stream."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fusec.ir.dim import minimum
 
 
 def slice_buffers(program: HostProgram, _: Known) -> HostProgram:
-    """Give what lives inside one iteration of a loop as many slices as there are streams.
+    """Give temporaries of a loop iteration as many slices as there are streams.
 
-    Iterations on one stream come one after the other: the later one may overwrite what the earlier
-    one has left.
+    Iterations on one stream are serial, so that a later one may overwrite the slice of an earlier
+    one.
     """
     for loop in program.instructions:
         if isinstance(loop, For) and loop.streams:
@@ -73,7 +73,7 @@ def _is_sliced(program: HostProgram, loop: For, part: Alias) -> bool:
 
 
 def _mentioned(instruction: Instruction) -> Iterator[str]:
-    """Yield the buffers that an instruction names, but to give them memory or take it back."""
+    """Yield the buffers that an instruction names, other than to allocate or free them."""
     if isinstance(instruction, For):
         yield from _all_mentioned(instruction.body)
     elif isinstance(instruction, Alias):

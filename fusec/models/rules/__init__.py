@@ -1,4 +1,4 @@
-"""Operations of ATen whose line depends on shapes, types or several results.
+"""ATen operations whose op line depends on shapes, types or several results.
 
 All others are converted by their entry in the table of names, `fusec.ops.frameworks`.
 """

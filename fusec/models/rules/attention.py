@@ -1,4 +1,4 @@
-"""Attention of PyTorch's backends, which also returns the logarithms of sums."""
+"""Attention of PyTorch's backends, which also returns the log-sum-exps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def flash_attention(
     attn_mask: Argument = None,
     scale: float | None = None,
 ) -> list[str]:
-    """Return the output and the logarithms of sums."""
+    """Return the output and the log-sum-exps."""
     operands = ", ".join(map(b.text, (query, key, value)))
     masked = "" if attn_mask is None else f", mask={b.text(attn_mask)}"
     how = _options(b, dropout_p, is_causal, scale)
@@ -55,7 +55,7 @@ def flash_attention_backward(
 
 
 def _with_batch(b: Build, tensor: Argument, query: Argument) -> str:
-    """Return keys or values in as many batches as the queries have: PyTorch broadcasts them."""
+    """Return keys or values expanded to the queries' batch size, as PyTorch broadcasts them."""
     shape, wanted = b.shape_of(tensor), b.shape_of(query)
     if len(shape) != 4 or shape[0] == wanted[0]:
         return b.text(tensor)

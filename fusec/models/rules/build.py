@@ -1,4 +1,4 @@
-"""What rules build op lines with, and the table of rules."""
+"""Builders of op lines for rules, and the table of rules."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from fusec.models.calls import Call
 
 Texts = str | Sequence[str | None]
-"""What a rule returns: an expression for each result, None for one that it does not compute."""
+"""Results of a rule: an expression for each result, None for those that it does not compute."""
 Rule = Callable[..., Texts]
 
 RULES: dict[str, Rule] = {}
-"""By the target of a node, as `aten.slice.Tensor`."""
+"""Rules by target of a node, as `aten.slice.Tensor`."""
 
 
 def rule(*targets: str) -> Callable[[Rule], Rule]:
@@ -56,7 +56,7 @@ class Line:
 
     @property
     def reads(self) -> list[str]:
-        """Return the words of the line; those that are names of values are what it reads."""
+        """Return the words of the line; those that are names of values are its operands."""
         return WORD.findall(self.expression) if self.call is None else self.call.reads
 
 
@@ -71,9 +71,9 @@ class Build:
     types: dict[str, Type] = field(default_factory=dict[str, Type])
     lines: list[Line] = field(default_factory=list[Line])
     natural: set[str] = field(default_factory=set[str])
-    """The tensors of integers that cannot be negative, as they count."""
+    """Integer tensors that are nonnegative, since they count."""
     external: frozenset[str] = frozenset()
-    """The operations that become external calls because the user says so."""
+    """The operations that become external calls at the user's request."""
 
     def type_of(self, argument: Argument) -> Type:
         """Return the type of a tensor."""
@@ -103,7 +103,7 @@ class Build:
         return self.result.shape or ()
 
     def text(self, argument: Argument) -> str:
-        """Return an argument as it is written."""
+        """Return the text of an argument."""
         if isinstance(argument, Ref):
             found = self.texts.get(argument.name)
             if found is None:
@@ -119,7 +119,7 @@ class Build:
         return str(argument)
 
     def let(self, expression: str, word: str) -> str:
-        """Write a line for a value that no node has, and return its name; a name stays itself."""
+        """Write a line for an intermediate value, and return its name; a name is returned as is."""
         if expression.isidentifier():
             return expression
         name = self.namer.inner(self.node, word)
@@ -127,16 +127,16 @@ class Build:
         return name
 
     def let_all(self, expression: str, words: Sequence[str]) -> list[str]:
-        """Write a line for an operation of several results, and return their names.
+        """Write a line for an operation with several results, and return their names.
 
-        Of the word `_` the result is not used.
+        A result with the word `_` is not used.
         """
         names = ["_" if w == "_" else self.namer.inner(self.node, w) for w in words]
         self.lines.append(Line(tuple(names), expression, self.node))
         return names
 
     def cast(self, text: str, old: DType, new: DType) -> str:
-        """Return an expression converted to a type, if it is of another one."""
+        """Return an expression converted to a type, if it has another one."""
         return text if old == new else f"cast({text}, {new})"
 
     def result_dtype(self, number: int) -> DType:
@@ -146,12 +146,12 @@ class Build:
         return F32 if found is None else found.dtype
 
     def in_f32(self, argument: Argument) -> str:
-        """Return a tensor of 16-bit floats converted to f32; others as they are."""
+        """Return a tensor of 16-bit floats converted to f32; others unchanged."""
         dtype = self.dtype_of(argument)
         return f"cast({self.text(argument)}, f32)" if dtype.is_half else self.text(argument)
 
     def unsupported(self, reason: str, help: str | None = None) -> FusecError:
-        """Return the error of the node, which is right and cannot be converted."""
+        """Return the error for a valid node that cannot be converted."""
         return node_error(self.graph.file, self.node, reason, help, kind=Unsupported)
 
     def integer(self, argument: Argument, what: str) -> int:
@@ -169,14 +169,14 @@ def axis_of(place: int, rank: int) -> int:
 
 
 def axes_of(dims: Argument, rank: int) -> list[int]:
-    """Return the dims of an argument, counted from the front and in order; none of None."""
+    """Return the dims of an argument, counted from the front and sorted; empty for None."""
     items = items_of(dims)
     places = items if items is not None else [] if dims is None else [dims]
     return sorted({axis_of(place, rank) for place in places})
 
 
 def size_texts(shape: Sequence[Dim]) -> str:
-    """Return a shape as it is written."""
+    """Return the text of a shape."""
     return f"[{', '.join(map(str, shape))}]"
 
 
@@ -186,7 +186,7 @@ def as_dim(argument: int | Dim) -> Dim:
 
 
 def call_rule(build: Build, function: Rule, node: ModelNode) -> Texts:
-    """Return what the rule of a node makes of its arguments."""
+    """Return the result of the node's rule for its arguments."""
     signature = inspect.signature(function)
     known = {n for n, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD}
     takes_all = len(known) < len(signature.parameters)

@@ -1,4 +1,4 @@
-"""Functions that PyTorch composes of others: einsum, losses, norms of batches, and pairs."""
+"""Functions that PyTorch composes of others: einsum, losses, batch norms, and pairs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def extremum(b: Build, self: Argument, dim: int, keepdim: bool = False) -> list[
 
 @rule("aten.outer.default")
 def outer(b: Build, self: Argument, vec2: Argument) -> str:
-    """Return all products of two vectors."""
+    """Return the outer product of two vectors."""
     return f"unsqueeze({b.text(self)}, 1) * {b.text(vec2)}"
 
 
 @rule("aten.where.Scalar")
 def where_numbers(b: Build, condition: Argument, self: Argument, other: Argument) -> str:
-    """Return one of two numbers in each place."""
+    """Return one of two numbers, elementwise."""
     numbers = f"{b.text(self)}, {b.text(other)}"
     return f"cast(where({b.text(condition)}, {numbers}), {b.result.dtype})"
 
 
 @rule("aten.pixel_shuffle.default")
 def pixel_shuffle(b: Build, self: Argument, upscale_factor: int) -> str:
-    """Move parts of the channels into the dims of space."""
+    """Move parts of the channels into the spatial dims."""
     *lead, height, width = b.shape_of(self)
     r, channels = upscale_factor, b.shape[-3]
     rank = len(lead) - 1
@@ -62,7 +62,7 @@ def meshgrid(b: Build, tensors: Sequence[Argument], indexing: str = "ij") -> lis
 
 @rule("aten.einsum.default")
 def einsum(b: Build, equation: str, tensors: Sequence[Argument], path: Argument = None) -> str:
-    """Return a matmul of grouped dims where two operands are one, else a product and a sum."""
+    """Return a matmul of grouped dims for a contraction of two operands, else a product and sum."""
     plain = equation.replace(" ", "")
     inputs, _, output = plain.partition("->")
     terms = inputs.split(",")
@@ -81,7 +81,7 @@ def einsum(b: Build, equation: str, tensors: Sequence[Argument], path: Argument 
 def _contracted(
     b: Build, terms: Sequence[str], output: str, tensors: Sequence[Argument]
 ) -> str | None:
-    """Return two operands as matrices, multiplied; None where an index is only of one of them."""
+    """Return the matmul of two operands; None if a summed index is in only one of them."""
     left, right = terms
     sizes: dict[str, Dim] = {}
     for term, tensor in zip(terms, tensors, strict=True):
@@ -169,7 +169,7 @@ def batch_norm(
     *rest: Argument,
     **named: Argument,
 ) -> list[str | None]:
-    """Normalize by the running statistics, of a model in evaluation."""
+    """Normalize by the running statistics, as a model in evaluation mode."""
     values = dict(zip(("training", "momentum", "eps"), rest, strict=False)) | named
     if b.node.operation.endswith("no_training"):
         values = dict(zip(("momentum", "eps"), rest, strict=False)) | named
@@ -212,7 +212,7 @@ def index_copy(b: Build, self: Argument, dim: int, index: Argument, source: Argu
 
 @rule("aten.rand.default", "aten.randn.default")
 def random(b: Build, *args: Argument, **_: Argument) -> str:
-    """Return random numbers, uniform in [0, 1) or of the standard normal distribution."""
+    """Return random numbers, uniform in [0, 1) or standard normal."""
     del args
     name = "uniform" if b.node.operation == "rand" else "normal"
     return f"{name}(0.0, 1.0, {size_texts(b.shape)}, dtype={b.result.dtype})"

@@ -1,4 +1,4 @@
-"""Convolutions that are something else: of windows that do not overlap, and depthwise.
+"""Convolutions with non-overlapping windows, and depthwise ones.
 
 A convolution whose windows do not overlap is a GEMM of reshaped patches; a depthwise one is a sum
 of shifted products. All others are rejected.
@@ -19,12 +19,12 @@ _HELP = (
     "windows (patches) and depthwise convolutions of stride 1 are supported"
 )
 MOST_TAPS = 64
-"""Of a depthwise window: each is a product of its own."""
+"""Maximum taps of a depthwise window: each is a multiplication of its own."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Where a convolution reads, by its dims of space."""
+    """The geometry of a convolution's windows, by spatial dim."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -77,7 +77,7 @@ def conv_padded(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> str:
-    """Return a convolution without padding, or with as much as keeps the size."""
+    """Return a convolution without padding, or with padding that keeps the size."""
     sides = [b.integer(s, "kernel") for s in b.shape_of(weight)[2:]]
     if padding != "valid" and any(s % 2 == 0 for s in sides):
         raise b.unsupported("its padding differs at both ends", _HELP)
@@ -142,7 +142,7 @@ def _forward(b: Build, operands: Sequence[Argument], window: Window) -> str:
     raise _rejected(b, weight, window)
 
 
-# -- windows side by side
+# -- non-overlapping windows
 
 
 def _patches(b: Build, input: Argument, weight: Argument) -> str:
@@ -226,12 +226,12 @@ def _padded(b: Build, text: str, widths: Sequence[int], word: str) -> str:
 
 
 def _taps(b: Build, weight: Argument) -> Iterator[tuple[int, ...]]:
-    """Yield the places of a window."""
+    """Yield the positions in a window."""
     return iter(list(itertools.product(*(range(e.value) for e in b.shape_of(weight)[2:]))))
 
 
 def _part(text: str, at: Sequence[int], space: Sequence[Dim]) -> str:
-    """Return a part of a padded tensor's dims of space."""
+    """Return a slice of a padded tensor's spatial dims."""
     for k, (start, length) in enumerate(zip(at, space, strict=True)):
         text = f"narrow({text}, {k + 2}, {start}, {length})"
     return text

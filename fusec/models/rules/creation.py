@@ -1,4 +1,4 @@
-"""Tensors from nothing: their shape and type are those of the result."""
+"""Creation of tensors with the shape and type of the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _full(b: Build, value: str) -> str:
     "aten.zero.default",
 )  # fmt: skip
 def zeros(b: Build, *args: Argument, **_: Argument) -> str:
-    """Return zeros; also for memory that nothing is said of."""
+    """Return zeros; also for uninitialized memory."""
     del args
     return _full(b, "false" if b.result.dtype.kind == "bool" else "0")
 
@@ -31,7 +31,7 @@ def ones(b: Build, *args: Argument, **_: Argument) -> str:
 
 @rule("aten.full.default")
 def full(b: Build, size: Argument, fill_value: Argument, **_: Argument) -> str:
-    """Return one value in all places."""
+    """Return a tensor filled with one value."""
     return _full(b, b.text(fill_value))
 
 
@@ -39,26 +39,26 @@ def full(b: Build, size: Argument, fill_value: Argument, **_: Argument) -> str:
 def full_like(
     b: Build, self: Argument, fill_value: Argument = None, value: Argument = None, **_: Argument
 ) -> str:
-    """Return one value in all places of a tensor."""
+    """Return a tensor of the same shape filled with one value."""
     return _full(b, b.text(value if fill_value is None else fill_value))
 
 
 @rule("aten.new_full.default")
 def new_full(b: Build, self: Argument, size: Argument, fill_value: Argument, **_: Argument) -> str:
-    """Return one value in all places."""
+    """Return a tensor filled with one value."""
     return _full(b, b.text(fill_value))
 
 
 @rule("aten.fill.Tensor")
 def fill_tensor(b: Build, self: Argument, value: Argument) -> str:
-    """Return the value of a tensor of one element in all places."""
+    """Return a tensor filled with the value of a one-element tensor."""
     text = b.cast(b.text(value), b.dtype_of(value), b.result.dtype)
     return f"expand({text}, {size_texts(b.shape)})"
 
 
 @rule("aten.scalar_tensor.default")
 def scalar_tensor(b: Build, s: Argument, **_: Argument) -> str:
-    """Return a number as a tensor without dims."""
+    """Return a number as a 0-d tensor."""
     return _full(b, b.text(s))
 
 
@@ -70,7 +70,7 @@ def arange(
     step: Argument = 1,
     **_: Argument,
 ) -> str:
-    """Return numbers in equal steps; as many as the result has."""
+    """Return evenly spaced numbers, as many as the result has."""
     first = start
     if end is None or b.node.target == "aten.arange.default":
         first, step = 0, 1

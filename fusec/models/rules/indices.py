@@ -1,4 +1,4 @@
-"""Tensors read and written at the places of index tensors: `x[i, j]`."""
+"""Reads and writes at index tensors: `x[i, j]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusec.models.rules.build import Build, rule, size_texts
 
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(b: Build, self: Argument, indices: Sequence[Argument]) -> str:
-    """Return the elements at index tensors of neighbouring dims: one number counts them."""
+    """Return the elements at index tensors of adjacent dims, by their flattened index."""
     place = _Places(b, self, indices)
     flat = place.flat(b.text(self))
     read = f"index_select({flat}, {place.number}, {place.axis})"
@@ -22,7 +22,7 @@ def index(b: Build, self: Argument, indices: Sequence[Argument]) -> str:
 
 @rule("aten.embedding.default")
 def embedding(b: Build, weight: Argument, indices: Argument, *args: Argument, **_: Argument) -> str:
-    """Return rows of the weight; other options are of the backward pass."""
+    """Return rows of the weight; other options only affect the backward pass."""
     del args
     return f"embedding_fwd({b.text(indices)}, {b.text(weight)})"
 
@@ -99,10 +99,10 @@ def index_put(
 
 
 class _Places:
-    """The numbers of elements that index tensors of neighbouring dims select.
+    """The flattened indices selected by index tensors of adjacent dims.
 
-    axis: the first of these dims; count: how many; index_shape: that of the tensors, broadcast;
-    number: the name of the numbers, in one dim.
+    axis: the first of these dims; count: how many; index_shape: the broadcast shape of the index
+    tensors; number: the name of the flattened index, in one dim.
     """
 
     def __init__(self, b: Build, tensor: Argument, indices: Sequence[Argument]) -> None:
@@ -142,7 +142,7 @@ class _Places:
         return self._b.let(f"where({text} < 0, {text} + {extent}, {text})", "counted")
 
     def flat(self, text: str) -> str:
-        """Return a tensor with one dim in place of the indexed ones."""
+        """Return a tensor with the indexed dims flattened to one."""
         if self.count == 1:
             return text
         end = self.axis + self.count

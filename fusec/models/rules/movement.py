@@ -1,4 +1,4 @@
-"""Slices, copies and views: what they are depends on the shapes of operands and results."""
+"""Slices, copies and views, whose form depends on the shapes of operands and results."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fusec.models.rules.build import Build, as_dim, axes_of, axis_of, rule, size
     "prims.device_put.default", "aten.to.prim_Device",
 )  # fmt: skip
 def convert(b: Build, self: Argument = None, a: Argument = None, **_: Argument) -> str:
-    """Return a tensor of the type that the result has."""
+    """Return a tensor converted to the type of the result."""
     source = a if self is None else self
     return b.cast(b.text(source), b.dtype_of(source), b.result.dtype)
 
 
 @rule("aten._conj.default")
 def conjugate(b: Build, self: Argument) -> str:
-    """Return the complex conjugate, which PyTorch's tensors only note."""
+    """Return the complex conjugate, which is a lazy bit of PyTorch's tensors."""
     text = b.text(self)
     return f"complex(real({text}), -imag({text}))"
 
@@ -35,7 +35,7 @@ def conjugate(b: Build, self: Argument) -> str:
     "aten.squeeze.default",
 )  # fmt: skip
 def reshape(b: Build, self: Argument, *args: Argument, **_: Argument) -> str:
-    """Reshape to the shape that the result has."""
+    """Reshape to the shape of the result."""
     del args
     if b.shape_of(self) == b.shape:
         return b.text(self)
@@ -49,7 +49,7 @@ def view_as_type(b: Build, self: Argument, dtype: Argument) -> str:
 
 @rule("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
 def expand(b: Build, self: Argument, *args: Argument, **_: Argument) -> str:
-    """Expand to the shape that the result has."""
+    """Expand to the shape of the result."""
     del args
     if b.shape_of(self) == b.shape:
         return b.text(self)
@@ -58,7 +58,7 @@ def expand(b: Build, self: Argument, *args: Argument, **_: Argument) -> str:
 
 @rule("aten.copy.default")
 def copy(b: Build, self: Argument, src: Argument, non_blocking: Argument = False) -> str:
-    """Return the source in the shape and the type of the target."""
+    """Return the source with the shape and type of the target."""
     text = b.cast(b.text(src), b.dtype_of(src), b.result.dtype)
     return text if b.shape_of(src) == b.shape else f"expand({text}, {size_texts(b.shape)})"
 
@@ -91,7 +91,7 @@ def take_slice(
 
 
 def _start(b: Build, start: Argument, extent: Dim) -> Dim:
-    """Return where a slice begins, counted from the front."""
+    """Return the start of a slice, counted from the front."""
     if isinstance(start, Ref):
         raise b.unsupported("a bound of the slice depends on data")
     first = as_dim(0 if start is None else start)
@@ -130,7 +130,7 @@ def slice_scatter(
         starts = ["0"] * len(shape)
         starts[axis] = str(first)
         return f"update_slice({b.text(self)}, {source}, [{', '.join(starts)}])"
-    # Every element asks whether it is in the slice, and reads the one that replaces it.
+    # Each element checks whether it is in the slice, and reads its replacement.
     ahead = b.let(f"arange({shape[axis]}) - {_factor(first)}", "offset")
     count = part[axis]
     place = f"clamp(floor_divide({ahead}, {stride}), 0, {count - 1})"
@@ -173,7 +173,7 @@ def diff(
     prepend: Argument = None,
     append: Argument = None,
 ) -> str:
-    """Return the differences of neighbours along a dim."""
+    """Return the differences of adjacent elements along a dim."""
     shape = b.shape_of(self)
     axis = axis_of(dim, len(shape))
     parts = [a for a in (prepend, self, append) if a is not None]

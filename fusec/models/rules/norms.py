@@ -18,7 +18,7 @@ def native_layer_norm(
     bias: Argument,
     eps: float,
 ) -> list[str]:
-    """Return the output, the means and 1 / the deviations."""
+    """Return the output, the means and reciprocal standard deviations."""
     operands = ", ".join(map(b.text, (input, list(normalized_shape), weight, bias, eps)))
     rank, count = len(b.shape_of(input)), len(normalized_shape)
     axes = list(range(rank - count, rank))
@@ -28,7 +28,7 @@ def native_layer_norm(
 
 
 def _statistics(b: Build, input: Argument, moments: str, eps: float) -> list[str]:
-    """Return the means and 1 / the deviations, of a call that has variances and means."""
+    """Return the means and reciprocal standard deviations, given variances and means."""
     var, mean = b.let_all(moments, ("var", "mean"))
     own = _wide(b, input)
     return [
@@ -45,7 +45,7 @@ def rms_norm(
     weight: Argument = None,
     eps: float | None = None,
 ) -> str:
-    """Normalize by the root mean square; without eps it is that of the type it is computed in."""
+    """Normalize by the root mean square; the default eps is that of the compute type."""
     epsilons = {"f32": 1.1920928955078125e-07, "f64": 2.220446049250313e-16}
     small = epsilons[_wide(b, input).name] if eps is None else eps
     return f"rms_norm({', '.join(map(b.text, (input, list(normalized_shape), weight, small)))})"
@@ -63,7 +63,7 @@ def native_group_norm(
     group: int,
     eps: float,
 ) -> list[str]:
-    """Return the output, the means and 1 / the deviations of the groups."""
+    """Return the output, the means and reciprocal standard deviations of the groups."""
     operands = ", ".join(map(b.text, (input, group, weight, bias, eps)))
     shape = b.shape_of(input)
     count = shape[1].divide(group)
@@ -88,7 +88,7 @@ def batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> list[str]:
-    """Return the output, means, 1 / deviations, and the new running means and variances."""
+    """Return the output, means, reciprocal deviations, and the new running means and variances."""
     if not training:
         raise b.unsupported("it does not train, and its running statistics stay")
     shape = b.shape_of(input)
@@ -104,7 +104,7 @@ def batch_norm_functional(
 def _batch(
     b: Build, input: Argument, weight: Argument, bias: Argument, eps: float
 ) -> tuple[list[str], str]:
-    """Return the output, means and 1 / deviations over all dims but 1, and the variances."""
+    """Return the output, means and reciprocal deviations over all dims but 1, and the variances."""
     shape = b.shape_of(input)
     axes = [k for k in range(len(shape)) if k != 1]
     sides = ["1"] * len(shape)
@@ -129,7 +129,7 @@ def batch_norm_without_statistics(
     momentum: float,
     eps: float,
 ) -> list[str]:
-    """Return the output, means and 1 / deviations of the batch."""
+    """Return the output, means and reciprocal standard deviations of the batch."""
     del training, momentum  # without running statistics it always uses those of the batch
     return _batch(b, input, weight, bias, eps)[0]
 
@@ -156,7 +156,7 @@ def instance_norm(
 
 @rule("aten._weight_norm.default")
 def weight_norm(b: Build, v: Argument, g: Argument, dim: int = 0) -> str:
-    """Return v with the norms g along a dim."""
+    """Return v scaled to the norms g along a dim."""
     rank = len(b.shape_of(v))
     axes = [k for k in range(rank) if k != axis_of(dim, rank)]
     return f"{b.text(v)} * ({b.text(g)} / norm({b.text(v)}, 2.0, {axes}, keepdim=true))"

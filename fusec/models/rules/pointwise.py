@@ -1,4 +1,4 @@
-"""Operations element by element, and reductions, whose types or arguments decide their line."""
+"""Elementwise operations and reductions whose op line depends on types or arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.models.rules.build import Build, axes_of, axis_of, rule, size_texts
 
 @rule("aten.dropout.default", "aten.feature_dropout.default")
 def dropout(b: Build, input: Argument, p: float, train: bool) -> str:
-    """Return the operand of a model in evaluation; in training some elements zeroed."""
+    """Return the operand in evaluation mode; in training, with random elements zeroed."""
     if not train or p == 0:
         return b.text(input)
     return b.let_all(f"dropout({b.text(input)}, {p})", ("output", "mask"))[0]
@@ -38,7 +38,7 @@ def divide(b: Build, self: Argument, other: Argument, rounding_mode: Argument = 
 
 @rule("aten.cumsum.default", "aten.cumprod.default")
 def scan(b: Build, self: Argument, dim: int, dtype: Argument = None) -> str:
-    """Return running sums or products, converted first."""
+    """Return running sums or products, after conversion."""
     operand = b.cast(b.text(self), b.dtype_of(self), b.result.dtype)
     axis = axis_of(dim, len(b.shape_of(self)))
     text = f"{b.node.operation}({operand}, {axis})"
@@ -91,7 +91,7 @@ def reduce(
 
 @rule("aten.pow.Tensor_Scalar")
 def power(b: Build, self: Argument, exponent: Argument) -> str:
-    """Return a power; squares are products."""
+    """Return a power; squares are multiplications."""
     operand = b.cast(b.text(self), b.dtype_of(self), b.result.dtype)
     if exponent in (2, 2.0) and operand.isidentifier():
         return f"{operand} * {operand}"
@@ -107,7 +107,7 @@ def scatter(
     value: Argument = None,
     src: Argument = None,
 ) -> str:
-    """Return a tensor with elements replaced, or added to, at the places of an index."""
+    """Return a tensor with elements replaced, or added to, at indices."""
     source = src if value is None else value
     shape = b.shape_of(index)
     if isinstance(source, Ref):
@@ -124,7 +124,7 @@ def scatter(
 
 @rule("aten.histc.default")
 def histogram(b: Build, self: Argument, bins: int = 100, min: float = 0, max: float = 0) -> str:
-    """Return how many elements lie in each of equal bins; the last one has its end."""
+    """Return how many elements fall in each of equal bins; the last bin includes its end."""
     if min >= max:
         raise b.unsupported("its limits depend on data", "give `histc` its min and max")
     flat = b.let(f"reshape({b.in_f32(self)}, [{_count(b, self)}])", "flat")

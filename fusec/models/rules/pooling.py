@@ -1,4 +1,4 @@
-"""Pooling of windows that do not overlap, and images enlarged by whole factors."""
+"""Pooling with non-overlapping windows, and upsampling by integer factors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HELP = "windows that do not overlap (stride equal to the kernel, no padding) ar
 
 
 def _rank(b: Build) -> int:
-    """Return how many dims of space `max_pool2d` and its kind have, by the name."""
+    """Return the number of spatial dims of `max_pool2d` and similar, from the name."""
     return int(b.node.operation.partition("pool")[2][0])
 
 
@@ -21,7 +21,7 @@ def _spread(values: Sequence[int], rank: int) -> list[int]:
 
 
 def _windows(b: Build, text: str, shape: Sequence[Dim], sides: Sequence[int | Dim]) -> str:
-    """Return an image [..., H, W] as [..., H', kh, W', kw], without what no window has."""
+    """Return an image [..., H, W] as [..., H', kh, W', kw], without elements outside windows."""
     rank = len(sides)
     lead, space = shape[: len(shape) - rank], shape[len(shape) - rank :]
     counts = [floordiv(s, k) for s, k in zip(space, sides, strict=True)]
@@ -66,7 +66,7 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> list[str | None]:
-    """Return the maximum of each window; the indices have no line."""
+    """Return the maximum of each window; indices are not supported."""
     sides = _spread(kernel_size, _rank(b))
     _check(b, sides, stride, padding, dilation, ceil_mode)
     return [_pooled(b, self, sides, "max"), None]
@@ -96,7 +96,7 @@ def avg_pool(
     "aten._adaptive_avg_pool2d.default",
 )  # fmt: skip
 def adaptive_avg_pool(b: Build, self: Argument, output_size: Sequence[int]) -> str:
-    """Return the mean of equal windows, so many as the result has."""
+    """Return the mean of equal windows, as many as the result has elements."""
     shape, rank = b.shape_of(self), len(output_size)
     sides = [s.divide(n) for s, n in zip(shape[-rank:], output_size, strict=True)]
     known = [s for s in sides if s is not None]
@@ -112,7 +112,7 @@ def upsample(
     output_size: Argument = None,
     scale_factors: Sequence[float] | None = None,
 ) -> str:
-    """Repeat each element of an image by whole factors."""
+    """Repeat each element of an image by integer factors."""
     return _enlarged(b, input, scale_factors or (None, None))
 
 
@@ -124,15 +124,15 @@ def upsample_by_size(
     scales_h: float | None = None,
     scales_w: float | None = None,
 ) -> str:
-    """Repeat each element of an image by whole factors."""
+    """Repeat each element of an image by integer factors."""
     return _enlarged(b, self, (scales_h, scales_w))
 
 
 def _enlarged(b: Build, source: Argument, scales: Sequence[float | None]) -> str:
-    """Return an image enlarged to the node's result.
+    """Return an image upsampled to the node's result.
 
-    A scale that is given decides which element is read, floor(place / scale), not the sizes: 3.2
-    makes 9 places of 3, the first element in 4 of them.
+    A given scale, not the sizes, determines which element is read, `floor(index / scale)`: 3.2
+    makes 9 elements of 3, four of them from the first one.
     """
     shape, result = b.shape_of(source), b.shape
     factors = [r.divide(s) for r, s in zip(result[2:], shape[2:], strict=True)]

@@ -1,1 +1,1 @@
-"""CUDA text to machine code through NVRTC, and what machine code says."""
+"""Compilation of CUDA source with NVRTC, and inspection of the machine code."""

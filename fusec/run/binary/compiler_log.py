@@ -1,10 +1,10 @@
-"""What NVRTC and its assembler say, as data: warnings, and the first error."""
+"""Parses the log of NVRTC and ptxas: warnings, and the first error."""
 
 from __future__ import annotations
 
 import re
 
-# Remarks of the assembler have a code, as (C7511): wgmma that is serialized, waits that it adds.
+# Remarks of ptxas have a code, as (C7511): wgmma that is serialized, inserted waits.
 _WARNING = re.compile(r"\bwarning\b|\(C\d+\)|Advisory", re.IGNORECASE)
 _ERROR = re.compile(
     r"^(?P<file>[^\s(]+)\((?P<line>\d+)\): (?:catastrophic )?error: (?P<what>.*)$", re.MULTILINE
@@ -12,12 +12,12 @@ _ERROR = re.compile(
 
 
 def parse_warnings(log: str) -> tuple[str, ...]:
-    """Return the lines of the log that warn of something."""
+    """Return the lines of the log that are warnings."""
     return tuple(line for line in log.splitlines() if _WARNING.search(line))
 
 
 def first_error(log: str, file: str) -> tuple[str, int]:
-    """Return the first error's text, and its line where it lies in `file`, else 0."""
+    """Return the first error's message, and its line if it is in `file`, else 0."""
     errors = list(_ERROR.finditer(log))
     for error in errors:
         if error.group("file") == file:

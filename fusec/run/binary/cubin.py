@@ -1,8 +1,8 @@
-"""What a cubin says of its kernels: registers, spills, stack, shared memory.
+"""Statistics of the kernels in a cubin: registers, spills, stack, shared memory.
 
-The compiler's log says the same, but NVRTC leaves it empty for what it finds in a cache of its own.
-The attributes are those that `cuobjdump -elf` names; over a thousand kernels for sm_80 to sm_120,
-built by NVRTC 12.8 to 13.4, they agree with the log.
+The compiler's log has the same data, but NVRTC leaves it empty for kernels found in its own cache.
+The attributes are those that `cuobjdump -elf` names; they agree with the log for over a thousand
+kernels for sm_80 to sm_120, built by NVRTC 12.8 to 13.4.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from fusec.foreign import decoding
 from fusec.run.binary.elf import Elf
 
 _FUNCTION = 2
-_ENTRY = 0x10  # in a symbol's `other`: a kernel, not a function that one calls
+_ENTRY = 0x10  # in a symbol's `other`: a kernel, not a device function
 
-# Attributes: a byte of form, a byte of kind, two bytes of value; by their form the value is the
-# size of a payload that follows.
+# Attributes: a byte of form, a byte of kind, two bytes of value; depending on the form, the value
+# is the size of a payload that follows.
 _WITH_PAYLOAD = 4
 _STACK = 0x12
 _REGISTERS = 0x2F
 _ANNOTATIONS = 0x55
-_SPILL = 1  # an annotation: at this offset of the code a register is spilled or filled again
+_SPILL = 1  # an annotation: the instruction at this offset spills or reloads a register
 
 _ANNOTATION = struct.Struct("<II")
 _INSTRUCTION = struct.Struct("<QQ")
 _WIDTHS = (1, 1, 2, 2, 4, 8, 16)
-"""Bytes that a load or store moves, by bits 73 to 75 of the instruction."""
+"""Bytes per load or store, by bits 73 to 75 of the instruction."""
 
 _RESERVED = ".nv.shared.reserved.0"
 _RESERVED_BYTES = 1024
-"""Shared memory that the system takes of each block where a cubin has that section."""
+"""Shared memory per block that the system reserves if a cubin has that section."""
 
 
 @dataclass(frozen=True)
 class KernelStats:
-    """What a cubin says of one kernel; bytes a thread, shared memory a block.
+    """Statistics of one kernel; stack in bytes per thread, shared memory in bytes per block.
 
     spill_bytes: of all spill stores and loads in the code, each counted once, also in functions
     that were not inlined.
@@ -51,7 +51,7 @@ class KernelStats:
 
 
 def kernel_stats(cubin: bytes) -> tuple[KernelStats, ...]:
-    """Return the statistics of each kernel, sorted by name; ValueError where it is no cubin."""
+    """Return the statistics of each kernel, sorted by name; ValueError for an invalid cubin."""
     with decoding(lambda reason: ValueError(f"a damaged cubin: {reason}")):
         elf = Elf(cubin)
         facts = _facts_by_symbol(elf)
@@ -69,7 +69,7 @@ def kernel_stats(cubin: bytes) -> tuple[KernelStats, ...]:
 
 
 def _facts_by_symbol(elf: Elf) -> dict[tuple[int, int], int]:
-    """Return the numbers that the file's attributes give, by attribute and symbol."""
+    """Return the values of the attributes of a file, by attribute and symbol."""
     payloads = ((kind, payload) for kind, payload in attributes(elf, ".nv.info"))
     pairs = ((kind, struct.unpack("<II", p)) for kind, p in payloads if len(p) == 8)
     return {(kind, symbol): value for kind, (symbol, value) in pairs}
@@ -89,9 +89,9 @@ def attributes(elf: Elf, section: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _spill_bytes(elf: Elf, kernel: str) -> int:
-    """Return the bytes that the spilling instructions of a kernel move.
+    """Return the bytes that the spill instructions of a kernel load and store.
 
-    Arrays that a thread keeps on its stack are moved by the same instructions, not annotated.
+    Accesses to arrays in local memory use the same instructions, without annotation.
     """
     code = elf.content(elf.by_name[f".text.{kernel}"])
     total = 0
@@ -105,13 +105,13 @@ def _spill_bytes(elf: Elf, kernel: str) -> int:
 
 
 def _width(code: bytes, offset: int) -> int:
-    """Return the bytes that the load or store at an offset of the code moves."""
+    """Return the bytes of the load or store at an offset of the code."""
     high: int = _INSTRUCTION.unpack_from(code, offset)[1]
     return _WIDTHS[high >> 9 & 7]
 
 
 def _shared_bytes(elf: Elf, kernel: str) -> int:
-    """Return the static shared memory that the kernel itself asks for."""
+    """Return the static shared memory that the kernel itself declares."""
     section = elf.by_name.get(f".nv.shared.{kernel}")
     if section is None:
         return 0

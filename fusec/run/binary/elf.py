@@ -1,4 +1,4 @@
-"""ELF files of 64 bits, little-endian: sections and symbols read."""
+"""Reader of sections and symbols of 64-bit little-endian ELF files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fusec.dataclasses import dataclass
 from fusec.properties import cached_property
 
-# Places in the header of the file, and the forms of its tables, as in the System V ABI.
+# Offsets in the file header, and the table formats, as in the System V ABI.
 _SECTIONS_AT = 0x28
 _SECTION_COUNTS_AT = 0x3A  # bytes of an entry, entries, the entry of the section names
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -19,7 +19,7 @@ _NO_BITS = 8
 
 @dataclass(frozen=True)
 class Section:
-    """A section: where it lies in the file, and what its header says."""
+    """A section: its offset and size in the file, and fields of its header."""
 
     number: int
     name: str
@@ -31,7 +31,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A symbol; kind: the low half of its info byte, other: its visibility and further bits."""
+    """A symbol; kind: the low 4 bits of its info byte, other: its visibility and further bits."""
 
     number: int
     name: str
@@ -42,13 +42,13 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Elf:
-    """The bytes of an ELF file; whatever reads past their end raises struct.error or ValueError."""
+    """The bytes of an ELF file; reads past their end raise struct.error or ValueError."""
 
     image: bytes
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        """Return the sections, in the order of their table."""
+        """Return the sections, in table order."""
         if self.image[:6] != b"\x7fELF\x02\x01":
             raise ValueError("not a 64-bit ELF file")
         (start,) = struct.unpack_from("<Q", self.image, _SECTIONS_AT)
@@ -61,16 +61,16 @@ class Elf:
 
     @cached_property
     def by_name(self) -> dict[str, Section]:
-        """Return the sections by their names."""
+        """Return the sections by name."""
         return {section.name: section for section in self.sections}
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """Return the symbols, in the order of their table."""
+        """Return the symbols, in table order."""
         return tuple(self._symbols())
 
     def content(self, section: Section) -> bytes:
-        """Return a section's bytes; it has none where the loader fills it with zeros."""
+        """Return a section's bytes; empty where the loader fills it with zeros."""
         if section.kind == _NO_BITS:
             return b""
         return self.image[section.offset : section.offset + section.size]

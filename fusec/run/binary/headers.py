@@ -26,10 +26,10 @@ def device_headers() -> Mapping[str, str]:
 def with_included(
     names: Iterable[str], available: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """Return headers by name, and those that they include, sorted by name.
+    """Return headers and the headers they include, transitively, sorted by name.
 
-    available: fusec's own without it. Names that are not available are left out: NVRTC reports
-    them with the line.
+    available: fusec's own by default. Names that are not available are skipped: NVRTC reports them
+    with the line.
     """
     known = device_headers() if available is None else available
     found: dict[str, str] = {}
@@ -43,9 +43,9 @@ def with_included(
 
 
 def headers_for(source: str, available: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    """Return the headers that a text includes, as `with_included`.
+    """Return the headers that a source includes, as `with_included`.
 
-    For texts that fusec has not rendered; of those that it has, `KernelSource.headers` says it.
+    For sources that fusec did not render; for rendered ones use `KernelSource.headers`.
     """
     return with_included(_included(source), available)
 

@@ -1,7 +1,7 @@
-"""The parameters that a kernel's machine code takes, and whether a launch passes them.
+"""Parameters of a compiled kernel, checked against the arguments of its launch.
 
-The driver reads as many arguments as the code takes, of the sizes that it takes: a text that was
-edited may take others than its launch passes, and it would read beyond them.
+The driver reads as many argument bytes as the kernel's parameters have. An edited source may
+declare other parameters than its launch passes, and the driver would read out of bounds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fusec.schedule.plan import Argument, ScalarArgument, SizeArgument, TensorMa
 
 _PARAMETER = 0x17
 _FORM = struct.Struct("<IHHI")
-"""Of a parameter: index, ordinal, offset, flags with the size above 18 bits."""
+"""Format of a parameter: index, ordinal, offset, flags with the size from bit 18 on."""
 
 
 def sizes_taken(cubin: bytes, kernel: str) -> tuple[int, ...] | None:
-    """Return the bytes of each parameter of a kernel, in order; None where it is not told."""
+    """Return the bytes of each parameter of a kernel, in order; None where it is unknown."""
     section = f".nv.info.{kernel}"
     with suppress(ValueError), decoding(ValueError):
         elf = Elf(cubin)

@@ -1,7 +1,7 @@
-"""CUDA text to cubin or PTX through NVRTC, with no include path and no file on disk.
+"""Compiles CUDA source to cubin or PTX with NVRTC, without include paths or files on disk.
 
-cuda.bindings is imported on the first call only. NVRTC releases the interpreter lock while it
-compiles, so threads build in parallel.
+cuda.bindings is imported on the first call only. NVRTC releases the GIL while it compiles, so
+threads build in parallel.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fusec.run.binary.cubin import KernelStats, kernel_stats
 from fusec.run.binary.headers import anchor_includes
 from fusec.run.binary.version import bindings, compiler_version
 
-# Line tables hold the folder of every file. A folder of our own, instead of the current one, keeps
-# cubins equal from directory to directory.
+# Line tables contain the folder of every file. A fixed folder instead of the current one makes
+# cubins independent of the working directory.
 _FOLDER = "/fusec/"
 _STANDARD = "-std=c++17"
 FLAGS = (_STANDARD, "-lineinfo")
-"""What every cubin is built with."""
+"""Flags of every compilation to cubin."""
 
 
 class CompileError(InternalError):
-    """NVRTC refused a kernel; `log` is what it said.
+    """NVRTC rejected a kernel; `log` is its log.
 
-    Generated text that does not compile is a bug of fusec. A caller that builds text which a user
-    edited raises its own error from this one's span and log.
+    Generated source that does not compile is a bug of fusec. A caller that compiles user-edited
+    source raises its own error from this one's span and log.
     """
 
     def __init__(
@@ -42,26 +42,26 @@ class CompileError(InternalError):
         help: str | None = None,
         log: str = "",
     ) -> None:
-        """Keep the whole log beside the diagnostic."""
+        """Store the full log in addition to the diagnostic."""
         super().__init__(message, span=span, notes=notes, help=help)
         self.log = log
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A cubin, and the lines of the compiler's log that warn."""
+    """A cubin, and the warnings of the compiler's log."""
 
     cubin: bytes
     warnings: tuple[str, ...] = ()
 
     @cached_property
     def kernels(self) -> tuple[KernelStats, ...]:
-        """Return what the cubin says of each of its kernels."""
+        """Return the statistics of each kernel in the cubin."""
         return kernel_stats(self.cubin)
 
     @property
     def registers(self) -> int:
-        """Registers a thread, of the kernel that needs most."""
+        """Registers per thread, the maximum over kernels."""
         return max((k.registers for k in self.kernels), default=0)
 
     @property
@@ -71,12 +71,12 @@ class Compiled:
 
     @property
     def stack_bytes(self) -> int:
-        """Bytes of stack a thread, of the kernel that needs most."""
+        """Bytes of stack per thread, the maximum over kernels."""
         return max((k.stack_bytes for k in self.kernels), default=0)
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of static shared memory a block, of the kernel that needs most."""
+        """Bytes of static shared memory per block, the maximum over kernels."""
         return max((k.shared_bytes for k in self.kernels), default=0)
 
 
@@ -110,7 +110,7 @@ def compile_ptx(
 
 
 def least_driver(compiler: str) -> int:
-    """Return the least CUDA version of drivers for what `nvrtc 13.0.88` builds: 13000.
+    """Return the minimum CUDA version of drivers for code built by `nvrtc 13.0.88`: 13000.
 
     Any driver of the same major version loads it (CUDA's minor version compatibility).
     """
@@ -126,10 +126,10 @@ def supported_architectures() -> tuple[int, ...]:
 
 @cache
 def _usual() -> tuple[str, ...]:
-    """Return the flags of every compilation that this NVRTC knows.
+    """Return the flags of every compilation that this NVRTC supports.
 
-    `--minimal` leaves out what kernels never use: textures, the runtime's functions. NVRTC's own
-    cache stays aside: what it finds there comes without the assembler's warnings.
+    `--minimal` disables what kernels never use: textures, the CUDA runtime's functions. NVRTC's own
+    cache is disabled: kernels found there come without ptxas warnings.
     """
     _, major, minor = bindings().nvrtcVersion()
     known = {"--minimal": (12, 4), "--no-cache": (12, 9)}
@@ -170,7 +170,7 @@ def _compile(
 
 
 def _compile_error(source: str, name: str, flags: Sequence[str], log: str) -> CompileError:
-    """Return the error that points at the first line NVRTC complains about."""
+    """Return the error with the span of the first line that NVRTC rejects."""
     what, line = first_error(log, f"{name}.cu")
     span = None
     if line:

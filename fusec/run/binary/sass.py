@@ -1,4 +1,4 @@
-"""Machine code for reading: SASS of a cubin, by NVIDIA's own tools."""
+"""SASS disassembly of a cubin, for reading, by NVIDIA's tools."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find_tool(name: str, environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _wheel_folders() -> Iterator[Path]:
-    """Yield the bin folders of the nvidia wheels beside this interpreter's packages."""
+    """Yield the bin folders of the nvidia wheels that this interpreter can import."""
     try:
         spec = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""Which NVRTC builds kernels, and its bindings, imported where they are needed."""
+"""The version of NVRTC that builds kernels, and its bindings, imported on first use."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from fusec.diagnostics import EnvironmentProblem
 
 _WHEELS = {"12": "nvidia-cuda-nvrtc-cu12"}
-"""NVRTC's wheel by the major version of the bindings, where it is not the usual one."""
+"""NVRTC's wheel by the major version of the bindings, where the name is not the usual one."""
 _INSTALL = "pip install 'cuda-python>=13,<14' 'nvidia-cuda-nvrtc>=13.0,<14'"
 
 
 @cache
 def compiler_version() -> str:
-    """Return `nvrtc 13.0.88`: from the wheel's metadata, without one by asking NVRTC."""
+    """Return `nvrtc 13.0.88`: from the wheel's metadata, or else from NVRTC itself."""
     known = _installed("cuda-bindings")
     wheel = known and _installed(_WHEELS.get(known.partition(".")[0], "nvidia-cuda-nvrtc"))
     if wheel:
@@ -45,7 +45,7 @@ def _installed(distribution: str) -> str | None:
 
 @cache
 def bindings() -> Any:
-    """Import cuda.bindings.nvrtc and load the library behind it."""
+    """Import cuda.bindings.nvrtc and load the NVRTC library."""
     try:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         nvrtc.nvrtcVersion()

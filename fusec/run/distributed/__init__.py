@@ -1,1 +1,1 @@
-"""The ranks of a run: who they are, how they meet, and what ends them."""
+"""The ranks of a run: identity, rendezvous, communication and failure handling."""

@@ -1,4 +1,4 @@
-"""One of the ranks that run a program together: where it stands, and how it reaches the others."""
+"""A rank of a multi-GPU program: its indices in the mesh, and its communication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fusec.run.operations import Place
 
 HOST_ONLY = (Allocate, Alias, Free, EncodeTensorMap)
-"""Instructions of which no stream has work."""
+"""Instructions that put no work on a stream."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Member:
 
     @property
     def places(self) -> Mapping[str, int]:
-        """Return where it stands along each axis, by the symbol that programs have for that."""
+        """Return the index of the rank along each axis, by the symbol that programs use for it."""
         return {f"{axis}.place": place for axis, place in self.mesh.place(self.rank).items()}
 
     def exchange(
@@ -53,9 +53,9 @@ class Member:
         *,
         order: Hashable = None,
     ) -> Begin:
-        """Return the exchange that a step begins, of memory that is the transport's to read.
+        """Return the communication that a step starts, on memory that the transport can access.
 
-        order: as of `Begin`.
+        order: see `Begin`.
         """
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
@@ -69,13 +69,13 @@ class Member:
         return Begin(named, target, source, group, place, order=order)
 
     def begin(self, exchange: Begin) -> None:
-        """Begin an exchange."""
+        """Start a communication operation."""
         given = (exchange.target, exchange.source, exchange.group, exchange.place)
         self.transport.begin(exchange.exchange, *given)
 
 
 def member_for(step: Step, member: Member | None) -> Member:
-    """Return the rank that a step is for; FusecError where none is."""
+    """Return the rank that runs a step; FusecError where there is none."""
     if member is None:
         raise FusecError(
             f"`{step.instruction}` needs several ranks",
@@ -93,7 +93,7 @@ def device_transport(member: Member) -> DeviceTransport:
 
 
 def immediate_waits(steps: Sequence[Step]) -> frozenset[int]:
-    """Return the numbers of the exchanges for which their stream waits before anything else."""
+    """Return the numbers of the steps whose communication their stream awaits right away."""
     found, last = set[int](), dict[int, int]()
     for number, step in enumerate(steps):
         begun = last.get(step.stream)
@@ -108,7 +108,7 @@ def immediate_waits(steps: Sequence[Step]) -> frozenset[int]:
 def joined_launches(
     steps: Sequence[Step], place: Callable[[str], Place], functions: Mapping[str, Any]
 ) -> dict[int, Joined]:
-    """Return by the number of an all-reduce what may take its place and that of a later launch."""
+    """Return, by the step of an all-reduce, a kernel that can replace it and a later launch."""
     found, begun = dict[int, Joined](), dict[str, int]()
     for number, step in enumerate(steps):
         instruction = step.instruction
@@ -125,7 +125,7 @@ def joined_launches(
 
 @runtime_checkable
 class UsesNccl(Protocol):
-    """A transport that may give exchanges to NCCL; has_nccl: whether all ranks have it."""
+    """A transport that may delegate to NCCL; has_nccl: whether all ranks have it."""
 
     has_nccl: bool
 
@@ -133,10 +133,10 @@ class UsesNccl(Protocol):
 def gathered_by_nccl(
     steps: Sequence[Step], program: HostProgram, sizes: Sizes, member: Member | None
 ) -> frozenset[str]:
-    """Return the outputs of three and more ranks that NCCL gathers into the caller's memory.
+    """Return the outputs that NCCL gathers directly into the caller's memory; 3 or more ranks.
 
-    Copy engines would write them into memory that other ranks have mapped, from where they are
-    copied, and copies from several GPUs slow each other down.
+    Copy engines would write them into memory that other ranks have mapped, which then has to be
+    copied to the caller's memory, and copies from several GPUs slow each other down.
     """
     transport = None if member is None else member.transport
     if not isinstance(transport, UsesNccl) or not transport.has_nccl:
@@ -155,9 +155,9 @@ def gathered_by_nccl(
 def circumstances(
     steps: Sequence[Step], place: Callable[[str], Place], executable: Any, sizes: Sizes
 ) -> dict[int, dict[str, Any]]:
-    """Return by the number of an exchange what `Begin` has of the program around it.
+    """Return by step number the fields of `Begin` that depend on the surrounding program.
 
-    executable: what runs the program, at these sizes: its functions and member.
+    executable: runs the program, at these sizes; has its functions and member.
     """
     at_once = immediate_waits(steps)
     joined = joined_launches(steps, place, executable.functions)
@@ -174,7 +174,7 @@ def circumstances(
 
 
 def dense_elements(buffer: Buffer, sizes: Sizes, step: Step) -> int:
-    """Return how many elements an exchange of a buffer has; InternalError where it is not dense."""
+    """Return the number of elements to communicate; InternalError if the buffer is not dense."""
     shape, strides = layout_of(buffer, sizes)
     steps = zip(shape, strides, dense_strides(shape), strict=True)
     if any(extent > 1 and found != wanted for extent, found, wanted in steps):

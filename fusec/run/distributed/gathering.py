@@ -1,4 +1,4 @@
-"""The arrays of all ranks in one place."""
+"""Gathers the arrays of all ranks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def gather_arrays(
 ) -> list[dict[str, Array]] | None:
     """Return the arrays of every rank, on rank 0; None elsewhere.
 
-    All ranks call it, in the same order, with arrays of the same names. patience: seconds for the
-    slowest rank to come.
+    All ranks call it, in the same order, with arrays of the same names. timeout: seconds to wait
+    for the slowest rank.
     """
     number = links.number()
     if links.rank:

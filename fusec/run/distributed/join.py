@@ -12,16 +12,16 @@ from fusec.run.distributed.monitor import SLOW
 from fusec.run.distributed.ranks import Ranks
 
 PORTS = 16
-"""How many ports from the one given rank 0 tries: torchrun itself holds the first."""
+"""Number of ports, from the given one on, that rank 0 tries: torchrun uses the first itself."""
 _STEP = 0.05
 _SILENT = 0.3
-"""Seconds after which who says nothing is taken for another program's server."""
+"""Seconds after which a silent server is assumed to be another program's."""
 
 
 def find_monitor(ranks: Ranks, seconds: float, rank: socket.socket) -> socket.socket:
-    """Return a connection to the monitor; RankFailure where there is none within some seconds.
+    """Return a connection to the monitor; RankFailure where there is none within `seconds`.
 
-    rank: the connection to the rank, whose end ends the search.
+    rank: the connection to the rank; the search ends when it is closed.
     """
     limit = time.monotonic() + seconds
     ports = range(ranks.port, ranks.port + (1 if ranks.launched else PORTS))
@@ -48,7 +48,7 @@ def find_monitor(ranks: Ranks, seconds: float, rank: socket.socket) -> socket.so
                     "use the same FUSEC_RANK_TOKEN for all ranks, and a different port for each run"
                 ),
             )
-        # The launcher serves before it starts ranks: where it does not, it is gone.
+        # The launcher serves before it starts ranks: if it does not, it is gone.
         if (closed and ranks.launched) or time.monotonic() > limit:
             raise RankFailure(f"rank {ranks.rank} could not reach any rank at {where}")
         if select.select([rank], [], [], _STEP)[0]:

@@ -1,4 +1,4 @@
-"""The connections of one rank to all others, and how it learns that one of them is lost."""
+"""The connections of one rank to all others, with detection of lost ranks."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["Links", "Message", "RankFailure"]
 
 @dataclass(frozen=True)
 class Message:
-    """What came of a rank: a head of plain data, and bytes."""
+    """A message from a rank: a head of plain data, and bytes."""
 
     head: Mapping[str, Any]
     data: bytearray
     origin: int
 
     def field(self, name: str, kind: type) -> Any:
-        """Return a field of the head that is of a kind; RankFailure where there is none."""
+        """Return a field of the head of a given type; RankFailure where there is none."""
         with self.reading():
             wire.need(self.head, **{name: kind})
             return self.head[name]
 
     def reading(self) -> AbstractContextManager[None]:
-        """Return what raises RankFailure where the message is not what was expected."""
+        """Return a context that raises RankFailure where the message is not as expected."""
         return decoding(self._malformed)
 
     def _malformed(self, reason: str) -> RankFailure:
@@ -45,10 +45,10 @@ class Message:
 
 
 class Links:
-    """One rank's connections; a thread for each other rank takes what it sends.
+    """One rank's connections; a thread for each other rank receives its messages.
 
-    Nothing here has a time limit: each wait is noted for the watchdog
-    (`run/distributed/watchdog.py`), and ends with RankFailure when that tells of a loss. patience:
+    Waits have no time limit of their own: each is recorded for the watchdog
+    (`run/distributed/watchdog.py`), and ends with RankFailure when that reports a loss. timeout:
     seconds without progress after which a rank that is waited for counts as hung.
     """
 
@@ -60,7 +60,7 @@ class Links:
         timeout: float,
         watchdog: Watchdog | None,
     ) -> None:
-        """Take connected sockets by the rank at their other end, and the hosts of all ranks."""
+        """Take connected sockets by peer rank, and the hosts of all ranks."""
         self.rank, self.size, self.hosts = rank, len(hosts), hosts
         self.timeout = timeout
         self._watchdog = watchdog
@@ -89,7 +89,7 @@ class Links:
 
     @classmethod
     def alone(cls) -> Links:
-        """Return what one rank without others has."""
+        """Return the connections of a single rank."""
         return cls(0, {}, ("",), 1.0, None)
 
     def __enter__(self) -> Links:
@@ -102,14 +102,14 @@ class Links:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End them; RankFailure where a rank is lost even then, and nothing else has failed."""
+        """Close the connections; RankFailure if a rank is lost by then and nothing else failed."""
         self.close()
         if error is None:
             self.check()
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Return all ranks but this one."""
+        """Return all ranks except this one."""
         return tuple(sorted(self._sockets))
 
     @property
@@ -128,11 +128,11 @@ class Links:
 
     @property
     def local_rank(self) -> int:
-        """Return the place of this rank among those of its host."""
+        """Return the index of this rank among those of its host."""
         return self.hosts[: self.rank].count(self.hosts[self.rank])
 
     def phase(self, doing: str, limit: float = 0.0) -> None:
-        """Note what this rank does from now on when it waits for no other.
+        """Record what this rank does from now on, while it waits for no other.
 
         limit: seconds after which it counts as hung; 0: never.
         """
@@ -140,7 +140,7 @@ class Links:
         self._note(self._base)
 
     def send(self, to: int, key: str, doing: str, head: Mapping[str, Any], data: Any = b"") -> None:
-        """Send a message under a key that no other has; RankFailure where a rank is lost.
+        """Send a message under a unique key; RankFailure where a rank is lost.
 
         A rank may send to itself.
         """
@@ -172,7 +172,7 @@ class Links:
     def serve(self, find: Callable[[str], Any]) -> None:
         """Let others read memory of this rank while it does something else.
 
-        find: returns the bytes that a name stands for at that moment, None for what there is not.
+        find: returns the current bytes of a name, None for an unknown one.
         """
         if self._find is None:
             thread = threading.Thread(target=self._answer, name="fusec reads", daemon=True)
@@ -181,7 +181,7 @@ class Links:
         self._find = find
 
     def read(self, origin: int, name: str, doing: str) -> bytearray | None:
-        """Return bytes of another rank's memory, by a name; that rank may do what it likes."""
+        """Return bytes of another rank's memory, by name, without its cooperation."""
         self._reads += 1
         key = f"read {self._reads}"
         with self._waiting(origin, doing, self.timeout):
@@ -190,7 +190,7 @@ class Links:
         return message.data if message.field("found", bool) else None
 
     def _answer(self) -> None:
-        """Give others what they read."""
+        """Serve the reads of other ranks."""
         while (asked := self._asked.get()) is not None:
             origin, frame = asked
             data = None if self._find is None else self._find(frame["read"])
@@ -199,7 +199,7 @@ class Links:
                 self._deliver(origin, answer, b"" if data is None else data)
 
     def number(self) -> int:
-        """Return a number for keys, the same on all ranks where they ask in the same order."""
+        """Return a number for keys, the same on all ranks if they call it in the same order."""
         self._numbers += 1
         return self._numbers
 
@@ -219,9 +219,9 @@ class Links:
             raise self._watchdog.failure()
 
     def until(self, done: Callable[[], bool], doing: str, timeout: float | None = None) -> None:
-        """Return when something is done; RankFailure where a rank is lost first.
+        """Return once `done` holds; RankFailure where a rank is lost first.
 
-        It is done elsewhere, as on a GPU, which does not tell for which rank it waits.
+        It is done elsewhere, as on a GPU, where it is unknown which rank is waited for.
         """
         pause = 1e-5
         with self._waiting(ANY, doing, timeout or self.timeout):
@@ -231,9 +231,9 @@ class Links:
                 pause = min(2 * pause, 1e-3)
 
     def fail(self, reason: str) -> RankFailure | None:
-        """Tell all others that this rank fails, for a reason of its own.
+        """Report to all others that this rank has failed.
 
-        Return the loss of another rank that was before, and so may be what the failure is due to.
+        Return an earlier loss of another rank, which may be the cause of the failure.
         """
         if self._watchdog is None:
             return None
@@ -242,23 +242,23 @@ class Links:
         return None if first.failed else first.error()
 
     def close(self) -> None:
-        """Say goodbye, and end all connections."""
+        """Announce the end, and close all connections."""
         if self._closed:
             return
         self._closed = True
         self.phase("the end of the run")
         self._asked.put(None)
-        # Without the goodbye the connection's end is a death.
+        # Without the announcement, the end of a connection counts as a death.
         for other, link in self._sockets.items():
             with self._sending[other], suppress(wire.Ended, OSError):
                 wire.send(link, {"bye": True})
                 link.shutdown(socket.SHUT_WR)
-        # A connection that is closed before the other's last words were read loses its own.
+        # A connection that is closed with unread data may lose the data that it sent.
         limit = time.monotonic() + self.timeout
         for thread in self._threads:
             thread.join(max(0.0, limit - time.monotonic()))
         with self._changed:
-            # The connection of a rank that dies ends before the watchdog tells of its death.
+            # A dying rank's connection ends before the watchdog reports its death.
             self._changed.wait_for(
                 lambda: self.failed or self._left >= self._sockets.keys(),
                 max(0.0, limit - time.monotonic()),
@@ -273,7 +273,7 @@ class Links:
 
     @contextmanager
     def _waiting(self, other: int, doing: str, limit: float) -> Generator[None]:
-        """Note for whom this rank waits, and in what."""
+        """Record which rank this one waits for, and in what."""
         self.check()
         self._waits = other
         self._note(Status(doing, other, limit))
@@ -288,7 +288,7 @@ class Links:
             self._watchdog.note(status)
 
     def _moved(self, other: int) -> Callable[[int], None]:
-        """Return what notes progress where this rank waits for another."""
+        """Return a function that records progress while this rank waits for another."""
 
         def progress(_: int) -> None:
             if self._watchdog is not None and self._waits == other:
@@ -297,9 +297,9 @@ class Links:
         return progress
 
     def _why_ended(self, other: int) -> RankFailure:
-        """Return why a rank takes and gives no more: it has left, or the watchdog tells of a loss.
+        """Return why a connection ended: the rank has left, or the watchdog reports a loss.
 
-        Both may still be on their way.
+        Both messages may still be in flight.
         """
         assert self._watchdog is not None
         with self._changed:
@@ -311,7 +311,7 @@ class Links:
         return self._watchdog.failure()
 
     def _give_up(self) -> None:
-        """Wake all that wait for other ranks, after a loss."""
+        """Wake all waiting threads, after a loss."""
         self._end_sockets()
         with self._changed:
             self._failure_word.value = 1
@@ -322,7 +322,7 @@ class Links:
             wire.end(link)
 
     def _read(self, origin: int) -> None:
-        """Take what a rank sends, up to its end."""
+        """Receive a rank's messages until its connection ends."""
         progress = self._moved(origin)
         try:
             while True:
@@ -348,7 +348,7 @@ class Links:
 
 
 def _check_frame(head: Mapping[str, Any]) -> None:
-    """Raise wire.Refused for a frame that is none of those that ranks send."""
+    """Raise wire.Refused for a frame that is not of a known kind."""
     if "read" in head:
         wire.need(head, **{"read": str, "as": str})
     elif "key" in head:
@@ -356,7 +356,7 @@ def _check_frame(head: Mapping[str, Any]) -> None:
 
 
 def _value_like(own: Any, message: Message) -> Any:
-    """Return the value that another rank has gathered: of the kind of this rank's own."""
+    """Return the value that another rank has gathered, in the type of this rank's own."""
     with message.reading():
         value = message.head["value"]
         kinds = (bool, str, list, dict, (int, float))

@@ -1,4 +1,4 @@
-"""The loss of a rank, after which no other can go on."""
+"""The loss of a rank, after which no other can continue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusec.diagnostics import EnvironmentProblem
 from fusec.run.distributed import wire
 
 GRACE = 2.0
-"""Seconds that ranks have to end with an error of their own after one is lost."""
+"""Seconds that ranks have to end with their own error after one is lost."""
 
 
 class RankFailure(EnvironmentProblem):
@@ -19,7 +19,7 @@ class RankFailure(EnvironmentProblem):
 
 @dataclass(frozen=True)
 class Loss:
-    """The rank that was lost first, negative where it is not known which.
+    """The rank that was lost first, negative where it is unknown.
 
     failed: it has ended with an error of its own, which it prints.
     """
@@ -39,7 +39,7 @@ class Loss:
 
     @classmethod
     def of_frame(cls, frame: Mapping[str, Any]) -> Loss:
-        """Return the loss that plain data describes; wire.Refused where it describes none."""
+        """Return the loss that plain data describes; wire.Refused if it is malformed."""
         wire.need(frame, rank=int, message=str, notes=list, failed=bool)
         return cls(
             frame["rank"], frame["message"], tuple(map(str, frame["notes"])), frame["failed"]
@@ -47,7 +47,7 @@ class Loss:
 
     @classmethod
     def died(cls, rank: int) -> Loss:
-        """Return that the process of a rank is gone."""
+        """Return the loss of a rank whose process is gone."""
         return cls(rank, f"rank {rank} died")
 
 

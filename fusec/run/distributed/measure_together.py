@@ -1,4 +1,4 @@
-"""The time of a program that several ranks run together."""
+"""Timing of a program that runs on several ranks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ WARMUPS = 3
 
 
 def measure_together(bound: Bound, transport: Transport, links: Links, repeats: int) -> float:
-    """Return the seconds of a run, the mean of `repeats` one after the other, on the slowest rank.
+    """Return the seconds per run on the slowest rank, the mean of `repeats` back-to-back runs.
 
-    All ranks call it. Exchanges keep them in step, so that how they begin hardly counts.
+    All ranks call it. The program's communication keeps them in step, so the skew at the start
+    hardly matters.
     """
     device = bound.device
     events = [device.call("cuEventCreate", 0) for _ in range(2)]

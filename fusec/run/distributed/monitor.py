@@ -1,8 +1,8 @@
-"""Where the ranks of a run meet, and what decides which of them was lost.
+"""The rendezvous server of a run, which decides which rank was lost.
 
 The watchdog of each rank connects to the monitor at the rendezvous and stays connected. The monitor
-asks every watchdog several times per timeout what its rank does; the first loss that it learns of
-is told to all.
+polls every watchdog several times per timeout for the status of its rank, and reports the first
+loss to all of them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ SLOW = 10.0
 """Seconds that a rank may take for each answer at the rendezvous: the machine may be busy."""
 _LONGEST_TICK = 0.5
 _CONFIRM = 0.5
-"""Seconds at most that watchdogs have to tell what their ranks were doing when one was lost."""
+"""Seconds at most for watchdogs to report what their ranks were doing when one was lost."""
 
 
 @dataclass
 class _Member:
     """A rank whose watchdog is connected.
 
-    stopped: since when its process is, else 0. resumed: until when it was, or the monitor itself.
+    stopped: the time since when its process is stopped, else 0. resumed: when it, or the monitor
+    itself, last resumed.
     """
 
     link: socket.socket
@@ -54,8 +55,8 @@ class Monitor:
     ) -> None:
         """Serve on a listening socket.
 
-        seconds: how long to wait until all ranks have come. patience: seconds after which a rank
-        that does not answer is lost; half of them, for one that is stopped.
+        seconds: how long to wait for all ranks to connect. timeout: seconds after which a rank that
+        does not answer is lost; half of them for a rank that is stopped.
         """
         self._size, self._token, self._listener = size, token, listener
         self._seconds, self._timeout = seconds, timeout
@@ -74,13 +75,13 @@ class Monitor:
 
     @classmethod
     def on_this_host(cls, size: int, token: str, seconds: float, timeout: float = 20.0) -> Monitor:
-        """Serve on a port of this host that is free."""
+        """Serve on a free port of this host."""
         listener = socket.create_server((LOCAL, 0), backlog=128)
         return cls(size, token, listener, seconds, timeout)
 
     @property
     def port(self) -> int:
-        """Return where the ranks meet."""
+        """Return the port of the rendezvous."""
         return int(self._listener.getsockname()[1])
 
     @property
@@ -98,7 +99,7 @@ class Monitor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it."""
+        """Close the monitor."""
         self.close()
 
     def expect(self, rank: int, pid: int) -> None:
@@ -107,7 +108,7 @@ class Monitor:
             self._expected[rank] = (Observed(pid), 0.0)
 
     def lose(self, loss: Loss) -> None:
-        """Report a loss; only the first counts, but a process that is gone explains an error."""
+        """Record a loss; only the first counts, but a process that is gone explains an error."""
         with self._changed:
             if self._loss is not None:
                 return
@@ -121,12 +122,12 @@ class Monitor:
             self._decide()
 
     def drain(self) -> None:
-        """Return when all ranks have left or are lost."""
+        """Return once all ranks have left or are lost."""
         with self._changed:
             self._changed.wait_for(lambda: all(m.left for m in self._members.values()))
 
     def close(self) -> None:
-        """Stop; the watchdogs of ranks that have not left end those."""
+        """Stop; the watchdogs of ranks that have not left terminate them."""
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
@@ -142,7 +143,7 @@ class Monitor:
                 with suppress(TimeoutError):
                     link, _ = self._listener.accept()
                     self._links.add(link)
-                    # Who says nothing holds up nobody.
+                    # A connection that sends nothing does not block the others.
                     thread = threading.Thread(target=self._follow, args=(link,), daemon=True)
                     thread.start()
                     threads.append(thread)
@@ -161,11 +162,11 @@ class Monitor:
             wire.close(link)
 
     def _gathers(self) -> bool:
-        """Return whether ranks are still to come."""
+        """Return whether ranks are still missing."""
         return not self._closed.is_set() and len(self._members) < self._size
 
     def _answer_all(self) -> None:
-        """Tell all where the others are, or who is missing."""
+        """Send all ranks the addresses of the others, or report which ranks are missing."""
         with self._changed:
             missing = [r for r in range(self._size) if r not in self._members]
             answer: dict[str, Any] = {}
@@ -178,7 +179,7 @@ class Monitor:
                 self._tell(member, answer)
 
     def _follow(self, link: socket.socket) -> None:
-        """Take down who has connected, and what it says up to its end."""
+        """Register the rank that connected, and read its messages until the connection ends."""
         link.settimeout(SLOW)
         try:
             wire.admit(link, self._token)
@@ -217,7 +218,7 @@ class Monitor:
         self._leave(member)
 
     def _hear(self, rank: int, member: _Member, frame: Mapping[str, Any]) -> None:
-        """Take what a watchdog says."""
+        """Process a message of a watchdog."""
         if "status" in frame:
             wire.need(frame, status=dict, state=str)
             status = Status.of_frame(frame["status"])
@@ -253,7 +254,7 @@ class Monitor:
         return ((r, m) for r, m in sorted(self._members.items()) if not m.left)
 
     def _check(self) -> None:
-        """Look for ranks that are lost, and ask all what they do."""
+        """Detect lost ranks, and poll the status of all."""
         with self._changed:
             now = time.monotonic()
             if self._suspect is not None:
@@ -262,7 +263,8 @@ class Monitor:
             if now - self._checked < 0.9 * self._tick:
                 return
             if now - self._checked > self._timeout / 2:
-                # This process was stopped, or slept with the machine: nothing is known of others.
+                # This process was stopped, or the machine slept: the state of other ranks is
+                # unknown.
                 self._excuse(now)
             self._checked = now
             found = next(self._lost(now), None)
@@ -272,13 +274,13 @@ class Monitor:
             self.lose(found)
 
     def _excuse(self, now: float) -> None:
-        """Count nobody's time up to now."""
+        """Restart the timeouts of all ranks now."""
         for member in self._members.values():
             member.heard = member.resumed = now
             member.stopped = now if member.stopped else 0.0
 
     def _lost(self, now: float) -> Iterator[Loss]:
-        """Yield the ranks that are stopped, silent or hang."""
+        """Yield the ranks that are stopped, silent or hung."""
         for rank, (process, since) in self._expected.items():
             if rank not in self._members:
                 is_stopped = process.state() == STOPPED
@@ -300,7 +302,7 @@ class Monitor:
                 yield self._hang(rank, status)
 
     def _hang(self, rank: int, status: Status) -> Loss:
-        """Return that a rank hangs: the one at the end of those that wait for one another."""
+        """Return the loss of a hung rank: the last in the chain of ranks that wait for another."""
         culprit = self._culprit(rank, status)
         who = "the ranks hang" if culprit < 0 else f"rank {culprit} hangs"
         how = "if ranks compute longer than that between collectives, set FUSEC_RANK_TIMEOUT"
@@ -327,7 +329,7 @@ class Monitor:
             self._tell(member, {"ask": True})
 
     def _decide(self) -> None:
-        """Tell all which rank was lost, when the others have told what they were doing."""
+        """Report the lost rank to all once the others have reported what they were doing."""
         loss = self._suspect
         if loss is None or self._loss is not None:
             return
@@ -357,7 +359,7 @@ class Monitor:
 
 
 def _describe(survivors: Mapping[int, Status]) -> list[str]:
-    """Return what ranks were doing, those that did the same in one line."""
+    """Return what ranks were doing, with one line for all ranks that did the same."""
     doing = dict[str, list[int]]()
     for rank, status in survivors.items():
         text = f"in `{status.doing}`" if status.doing else "not in a collective"

@@ -1,4 +1,4 @@
-"""The ranks that this process runs among, met once for as long as it lives."""
+"""The ranks of this process's run, connected once per process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusec.run.transports.choice import GpuTransport
 
 @cache
 def links() -> Links:
-    """Return the connections to the other ranks; the first call waits until all are there."""
+    """Return the connections to the other ranks; the first call waits for all of them."""
     made = meet(from_environment(), timeout(), ends=Ends.PROGRAM)
     atexit.register(made.close)
     return made
@@ -35,15 +35,15 @@ def check_ranks(name: str, mesh: Mesh) -> None:
 
 
 def own_gpu() -> int:
-    """Return the number of this rank's GPU, as the environment tells where it stands."""
+    """Return the number of this rank's GPU, from the local rank in the environment."""
     ranks = from_environment()
     return gpu_of(ranks.local_rank, ranks.local_size)
 
 
 def member_of(program: str, mesh: Mesh | None, device: Device) -> Member | None:
-    """Return this rank of a mesh for one program on its GPU; None where there are no others.
+    """Return this rank of a mesh for one program on its GPU; None for a single rank.
 
-    All ranks ask for it together.
+    Collective over all ranks.
     """
     if mesh is None or mesh.size == 1:
         return None
@@ -59,6 +59,6 @@ _transports: dict[Device, GpuTransport] = {}
 
 
 def barrier() -> None:
-    """Wait until all ranks are there; RankFailure where one does not come."""
+    """Wait for all ranks; RankFailure where one does not arrive."""
     if from_environment().started:
         links().gather(None, "barrier")

@@ -1,4 +1,4 @@
-"""Whether another process of this host runs, is stopped, or is gone, by /proc."""
+"""Whether another process of this host is running, stopped or gone, from /proc."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 RUNNING, STOPPED, GONE = "running", "stopped", "gone"
 _STATE, _FLAGS, _START = 0, 6, 19
-"""Fields of /proc/PID/stat, counted behind the name (proc(5) counts them from 3)."""
+"""Fields of /proc/PID/stat, counted from 0 after the name (proc(5) counts them from 3)."""
 _EXITING = 0x4
-"""PF_EXITING of the kernel: the process gives its files and memory back and runs no more."""
+"""PF_EXITING of Linux: the process is releasing its files and memory and runs no more."""
 
 
 class Observed:
-    """A process, told apart from a later one with the same id by when it started."""
+    """A process, identified by pid and start time, since pids are reused."""
 
     def __init__(self, pid: int) -> None:
         """Observe a process from now on."""

@@ -1,4 +1,4 @@
-"""Who the ranks of a run are, as torchrun, MPI, Slurm or fusec itself tell a process."""
+"""The ranks of a run, from the environment set by torchrun, MPI, Slurm or fusec itself."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from fusec.diagnostics import FusecError
 from fusec.options import environment
 
 DEFAULT_PORT = 29500
-"""Where ranks of one host meet when no port is said: that of torchrun."""
+"""Default rendezvous port of ranks of one host: that of torchrun."""
 TIMEOUT = 20.0
 """Seconds without progress after which a rank counts as hung."""
 COMPILING = 600.0
-"""Seconds for the slowest rank to compile, or to have done: nobody waits in an exchange then."""
+"""Seconds for the slowest rank to compile or finish; no rank waits in a collective then."""
 LOCAL = "127.0.0.1"
 _LOOPBACK = (LOCAL, "localhost", "::1")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """One rank among all of a run.
+    """One rank of a run.
 
-    local_rank, local_size: among those of its host; a size of 0 is not known. host, port: where the
-    ranks meet. by: who started them; empty: nobody, and there is one. token: what shows a process
-    to be a rank of this run.
+    local_rank, local_size: index and number of ranks on its host; a size of 0 is unknown. host,
+    port: of the rendezvous. by: the launcher that started the ranks; empty for a process on its
+    own. token: proves that a process is a rank of this run.
     """
 
     rank: int = 0
@@ -39,12 +39,12 @@ class Ranks:
 
     @property
     def started(self) -> bool:
-        """Return whether somebody has started this process as one rank among others."""
+        """Return whether a launcher started this process as one of several ranks."""
         return bool(self.by)
 
     @property
     def launched(self) -> bool:
-        """Return whether fusec has started it, which then waits for the ranks at the port."""
+        """Return whether fusec itself started it, and then waits for the ranks at the port."""
         return self.by == FUSEC
 
     @property
@@ -54,7 +54,7 @@ class Ranks:
 
     @property
     def is_local(self) -> bool:
-        """Return whether ranks meet on the loopback interface, which no other host reaches."""
+        """Return whether ranks meet on the loopback interface, unreachable from other hosts."""
         unknown = not self.local_size and self.host in _LOOPBACK
         return self.launched or self.on_one_host or unknown
 
@@ -69,7 +69,7 @@ FUSEC = "fusec"
 
 @dataclass(frozen=True)
 class _Starter:
-    """Names of the variables that one kind of starter sets."""
+    """Names of the environment variables that a launcher sets."""
 
     name: str
     rank: str
@@ -80,14 +80,14 @@ class _Starter:
 
 STARTERS = (
     _Starter(FUSEC, "FUSEC_RANK", ("FUSEC_RANKS",), "", ()),
-    # Before torchrun's names, which programs under mpirun often have beside them.
+    # Before torchrun's names, which are often set as well for programs under mpirun.
     _Starter(
         "Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",),
         "OMPI_COMM_WORLD_LOCAL_RANK", ("OMPI_COMM_WORLD_LOCAL_SIZE",),
     ),
     _Starter("torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", ("LOCAL_WORLD_SIZE",)),
     _Starter("PMI", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", ("MPI_LOCALNRANKS",)),
-    # A step has as many tasks as it was asked for; a job may have more.
+    # A step has as many tasks as were requested for it; a job may have more.
     _Starter(
         "Slurm", "SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
         "SLURM_LOCALID", (),
@@ -96,13 +96,13 @@ STARTERS = (
 
 
 def from_environment(variables: Mapping[str, str] | None = None) -> Ranks:
-    """Return the rank that this process is; alone where no starter has said anything.
+    """Return the rank of this process; a single rank if no launcher set any variable.
 
-    FusecError names a variable that is missing beside others, or has a value that cannot be.
+    FusecError names a variable that is missing although others are set, or has an invalid value.
     """
     given = os.environ if variables is None else variables
     for starter in STARTERS:
-        # Slurm tells the size also to processes of a job that it has not started as ranks.
+        # Slurm sets the size also for processes of a job that it did not start as ranks.
         names = (starter.rank, *(() if starter.name == "Slurm" else starter.sizes))
         if any(name in given for name in names):
             return _ranks(starter, given)
@@ -125,7 +125,7 @@ def _ranks(starter: _Starter, given: Mapping[str, str]) -> Ranks:
 
 
 def _local_size(starter: _Starter, given: Mapping[str, str], size: int) -> int:
-    """Return how many ranks the host has; 0 where nothing tells."""
+    """Return how many ranks the host has; 0 where it is unknown."""
     for name in starter.local_sizes:
         if name in given:
             local = _whole(given, name, least=1)

@@ -1,4 +1,4 @@
-"""Where a rank meets the others, and is connected to each of them."""
+"""Rendezvous: a rank meets the others and connects to each of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fusec.run.distributed.watchdog import Watchdog
 from fusec.run.distributed.watchdog_order import Ends, Order
 
 MEETING = 60.0
-"""Seconds for all ranks to come: some may start long after others."""
+"""Seconds for all ranks to connect: some may start long after others."""
 _STEP = 0.05
 
 
@@ -31,8 +31,8 @@ def meet(
 ) -> Links:
     """Return connections to all other ranks; RankFailure where they do not come in time.
 
-    patience: seconds for which ranks then wait for one another without progress. ends: which
-    processes a watchdog ends when a rank is lost.
+    timeout: seconds for which ranks then wait for each other without progress. ends: which
+    processes a watchdog terminates when a rank is lost.
     """
     limit = time.monotonic() + seconds
     check_token(ranks)
@@ -62,7 +62,7 @@ def _connect_all(
     limit: float,
     watchdog: Watchdog,
 ) -> dict[int, socket.socket]:
-    """Connect to every rank below, and let every one above connect."""
+    """Connect to every lower rank, and accept connections from every higher one."""
     sockets: dict[int, socket.socket] = {}
 
     def give_up() -> None:
@@ -120,7 +120,7 @@ def check_token(ranks: Ranks) -> None:
 
 
 def _address_of(announced: Sequence[Mapping[str, Any]], rank: int) -> tuple[str, int]:
-    """Return where a rank accepts connections; wire.Refused where it has told no address."""
+    """Return the address at which a rank accepts connections; wire.Refused if malformed."""
     match announced[rank]["address"]:
         case [str(host), int(port)] if 0 < port < 65536:
             return host, port
@@ -129,7 +129,7 @@ def _address_of(announced: Sequence[Mapping[str, Any]], rank: int) -> tuple[str,
 
 
 def host_name() -> str:
-    """Return a name of this host, which no other has: of its last start."""
+    """Return a name that is unique to this host since its last boot."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:
         return f"{socket.gethostname()} {boot.read_text().strip()}"

@@ -1,7 +1,7 @@
-"""A page of memory in which a rank notes what it is doing, for its watchdog to read at any time.
+"""A page of shared memory with a rank's status, which its watchdog can read at any time.
 
-The rank writes without a system call, so that the note is there also while it is stopped or its
-main thread is inside a driver call.
+The rank writes without a system call, so that the status is available even while the rank is
+stopped or its main thread is inside a driver call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fusec.dataclasses import dataclass
 from fusec.run.distributed import wire
 
 NO_RANK, ANY = -1, -2
-"""Values of `Status.waits`: the rank waits for no other; for some rank that it cannot name."""
+"""Values of `Status.waits`: the rank waits for no other; for an unknown rank."""
 SIZE = 4096
 _HEAD = struct.Struct("=ddiI")
 _TAIL = struct.Struct("=d")
@@ -26,7 +26,7 @@ _TAIL = struct.Struct("=d")
 class Status:
     """What a rank is doing.
 
-    waits: the rank that it waits for, itself where a phase of its own has a limit. limit: seconds
+    waits: the rank that it waits for, itself if its current phase has a limit. limit: seconds
     without progress after which that rank counts as hung; 0: no limit. idle: seconds since the last
     progress.
     """
@@ -38,7 +38,7 @@ class Status:
 
     @classmethod
     def of_frame(cls, frame: Mapping[str, Any]) -> Status:
-        """Return the status that plain data describes; wire.Refused where it describes none."""
+        """Return the status that plain data describes; wire.Refused if it is malformed."""
         number = (int, float)
         wire.need(frame, doing=str, waits=int, limit=number, idle=number)
         return cls(frame["doing"], frame["waits"], frame["limit"], frame["idle"])
@@ -53,19 +53,19 @@ class StatusPage:
         self._last: tuple[Any, ...] = (0.0, NO_RANK, b"")
 
     def write(self, status: Status) -> None:
-        """Note what the rank begins to do."""
+        """Record what the rank starts to do."""
         self._last = (status.limit, status.waits, status.doing.encode()[: SIZE // 2])
         self.touch()
 
     def touch(self) -> None:
-        """Note progress in the same."""
+        """Record progress without a change of status."""
         limit, waits, text = self._last
         now = time.monotonic()
         page = _HEAD.pack(now, limit, waits, len(text)) + text + _TAIL.pack(now)
         self._memory[: len(page)] = page
 
     def read(self) -> Status:
-        """Return what the rank is doing; a copy that is torn by a write is read again."""
+        """Return what the rank is doing; a torn read is retried."""
         for _ in range(100):
             page = self._memory[:]
             since, limit, waits, length = _HEAD.unpack_from(page)

@@ -1,7 +1,7 @@
-"""The watchdog of a rank: a process of its own, which ends the rank when it can no longer go on.
+"""The watchdog of a rank: a separate process, which ends the rank when it cannot continue.
 
-A thread of the rank could not: it waits while a driver call holds Python's lock, and is stopped
-with its process. `fusec.run.distributed.watchdog_process` is the other side.
+A thread of the rank could not: it would wait while a driver call holds the GIL, and be stopped with
+its process. `fusec.run.distributed.watchdog_process` is the other side.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fusec.run.distributed.watchdog_order import Ends, Order
 _ROOT = Path(__file__).parents[3]
 _PROGRAM = "fusec.run.distributed.watchdog_process"
 _VERDICT = 2.0
-"""Seconds at most for the monitor to say which loss was first."""
+"""Seconds at most for the monitor to report which loss was first."""
 _END = 1.0
 """Seconds at most for the watchdog to end once its rank has left."""
 
@@ -64,7 +64,7 @@ class Watchdog:
         return self._loss
 
     def answer(self) -> list[Mapping[str, Any]]:
-        """Return where all ranks are, once they have met; RankFailure where they do not meet."""
+        """Return the addresses of all ranks, once all have met; RankFailure where they do not."""
         with self._changed:
             self._changed.wait_for(lambda: self._answer is not None or self._loss is not None)
             if self._loss is not None:
@@ -78,13 +78,13 @@ class Watchdog:
         return self._answer["ranks"]
 
     def on_loss(self, give_up: Callable[[], None]) -> None:
-        """Have a function called when a rank is lost, from another thread."""
+        """Register a function to call when a rank is lost, from another thread."""
         self._give_up = give_up
         if self._loss is not None:
             give_up()
 
     def failure(self) -> RankFailure:
-        """Return the loss as an error, which this process then has seen."""
+        """Return the loss as an error, and mark it as seen by this process."""
         assert self._loss is not None
         if not (self._seen or self._left):
             self._seen = True
@@ -92,7 +92,7 @@ class Watchdog:
         return self._loss.error()
 
     def report(self, loss: Loss) -> Loss:
-        """Tell all of a loss; return the one that was first."""
+        """Report a loss to all; return the one that was first."""
         if self._loss is None:
             self._tell({"loss": loss.frame()})
             with self._changed:
@@ -101,11 +101,11 @@ class Watchdog:
         return self._loss
 
     def note(self, status: Status) -> None:
-        """Note what the rank does from now on."""
+        """Record what the rank does from now on."""
         self._page.write(status)
 
     def progress(self) -> None:
-        """Note progress in what it does."""
+        """Record progress."""
         self._page.touch()
 
     def leave(self) -> None:
@@ -117,7 +117,7 @@ class Watchdog:
             self._own.shutdown(socket.SHUT_RD if stays else socket.SHUT_RDWR)
         self._thread.join()
         if stays:
-            self._own.detach()  # its end tells the watchdog of the end of this process
+            self._own.detach()  # when it closes, the watchdog knows that this process ended
         self._own.close()
         self._page.close()
         self._file.close()
@@ -130,12 +130,12 @@ class Watchdog:
             self._process.returncode = 0  # it may outlive this process
 
     def _tell(self, frame: Mapping[str, Any]) -> None:
-        """Send a frame; nothing where the watchdog is gone, as `_hear` finds."""
+        """Send a frame; if the watchdog is gone, `_hear` detects it."""
         with self._sending, suppress(wire.Ended):
             wire.send(self._own, frame)
 
     def _hear(self) -> None:
-        """Take what the watchdog says up to its end."""
+        """Receive the watchdog's messages until the connection ends."""
         try:
             while True:
                 frame, _ = wire.receive(self._own)
@@ -162,7 +162,7 @@ class Watchdog:
 
 
 def _check_answer(frame: Mapping[str, Any], size: int) -> None:
-    """Raise wire.Refused unless a frame tells where all ranks are, or why they did not meet."""
+    """Raise wire.Refused unless a frame has the addresses of all ranks, or the reason for none."""
     if "problem" in frame:
         wire.need({"help": "", **frame}, problem=str, help=(str, type(None)))
         return
@@ -178,7 +178,7 @@ def _start_process(
 ) -> subprocess.Popen[bytes]:
     served = [] if listener is None else [listener.fileno()]
     files = [theirs.fileno(), page, *served]
-    # Without `site`, whose hooks may load anything; -P: nor modules of the current folder.
+    # Without `site`, whose hooks may load anything; -P: no modules of the current folder.
     command = [sys.executable, "-S", "-P", "-m", _PROGRAM, *map(str, files)]
     return subprocess.Popen(
         command,

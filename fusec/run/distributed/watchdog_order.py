@@ -1,4 +1,4 @@
-"""What a watchdog is told at its start."""
+"""The configuration of a watchdog, sent to it at its start."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fusec.run.distributed.ranks import Ranks
 
 
 class Ends(Enum):
-    """Which processes a watchdog ends after a loss.
+    """Which processes a watchdog terminates after a loss.
 
-    COMMAND: every one that is left after the grace period. PROGRAM: the same, but one that has seen
-    the error may go on, since whoever wrote it may have caught the error; it ends within the grace
-    period once its connections are closed. NO_RANK: none; the watchdog is a thread, as for ranks
-    that are threads of one process.
+    COMMAND: every one that is left after the grace period. PROGRAM: the same, except that a process
+    that has seen the error may go on, since its program may have caught the error; it ends within
+    the grace period once its connections are closed. NO_RANK: none; the watchdog is a thread, as
+    for ranks that are threads of one process.
     """
 
     COMMAND = "command"
@@ -25,10 +25,10 @@ class Ends(Enum):
 
 @dataclass(frozen=True)
 class Order:
-    """The rank and its run.
+    """A rank, its run and its watchdog's timeouts.
 
     host: name of the rank's host. port: where the rank itself accepts connections. seconds: for the
-    rendezvous. patience: seconds after which a rank that does not answer is lost.
+    rendezvous. timeout: seconds after which a rank that does not answer is lost.
     """
 
     ranks: Ranks

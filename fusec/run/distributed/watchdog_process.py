@@ -1,6 +1,6 @@
 """`python -m fusec.run.distributed.watchdog_process`: the process that watches one rank.
 
-It imports the standard library alone, and so starts in some tens of milliseconds.
+It imports only the standard library, so that it starts in tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fusec.run.distributed.watchdog_order import Ends, Order
 
 
 class _Watch:
-    """Connects a rank with the monitor, and ends the rank's process where it must."""
+    """Connects a rank with the monitor, and ends the rank's process where necessary."""
 
     def __init__(self, rank: socket.socket, page: StatusPage, order: Order) -> None:
         self._rank, self._page, self._order = rank, page, order
@@ -58,7 +58,7 @@ class _Watch:
         return {**said, "address": [address, self._order.port]}
 
     def _step(self) -> None:
-        """Wait for the next thing that happens, and see to it."""
+        """Wait for the next event, and handle it."""
         links = [self._rank] if self._monitor is None else [self._rank, self._monitor]
         pause = min(self._kill_at - time.monotonic(), self._order.timeout / 4)
         ready, _, _ = select.select(links, [], [], max(0.0, pause))
@@ -110,9 +110,9 @@ class _Watch:
             self._say(frame)
 
     def _answer(self) -> None:
-        """Tell the monitor what the rank does.
+        """Report the rank's status to the monitor.
 
-        A rank that is gone may have said goodbye first, and that is still to be heard.
+        A rank that is gone may have announced its end first; that message is read before.
         """
         state = self._process.state()
         while state == GONE and self._present and select.select([self._rank], [], [], 0.0)[0]:
@@ -121,7 +121,7 @@ class _Watch:
             self._tell({"status": asdict(self._page.read()), "state": state})
 
     def _lose(self, loss: Loss) -> None:
-        """Tell the rank that one was lost; it then has the grace period to end."""
+        """Report a loss to the rank; it then has the grace period to end."""
         if self._loss is None:
             self._loss = loss
             self._say({"loss": loss.frame()})
@@ -137,7 +137,7 @@ class _Watch:
             print(self._loss.error().render(), file=sys.stderr, flush=True)
         pid = self._order.pid
         with suppress(ProcessLookupError):
-            # Where it leads its group, what it has started ends, too.
+            # If it leads its process group, its children end, too.
             end = os.killpg if os.getpgid(pid) == pid else os.kill
             end(pid, signal.SIGKILL)
 
@@ -170,7 +170,7 @@ def watch(rank: socket.socket, page: StatusPage, listener: socket.socket | None)
 
 
 def main() -> None:
-    """Watch the rank whose connection, page, and listener if any, are these open files."""
+    """Watch the rank given by open files: its connection, page, and listener if any."""
     rank, page, *served = map(int, sys.argv[1:])
     listener = socket.socket(fileno=served[0]) if served else None
     watch(socket.socket(fileno=rank), StatusPage(page), listener)

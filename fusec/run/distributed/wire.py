@@ -1,4 +1,4 @@
-"""Frames over a socket: a line of JSON and bytes; and how two ends prove that they know a token."""
+"""Frames over a socket (a line of JSON, and bytes), and mutual authentication by a token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LENGTHS = struct.Struct("!IQ")
 _HEAD_LIMIT = 1 << 20
 _CHUNK = 1 << 20
 _AHEAD = 1 << 26
-"""Bytes that are allocated because a frame announces them; more, once as many have come."""
+"""Bytes allocated in advance for an announced frame; more only once as many have arrived."""
 _NONCE, _PROOF = 16, 32
 
 Head = Mapping[str, Any]
@@ -30,11 +30,11 @@ class Ended(Exception):
 
 
 class Refused(Exception):
-    """The other end does not know the token, is no rank at all, or sends what is no frame."""
+    """The other end is not a rank, does not know the token, or sends a malformed frame."""
 
 
 def need(frame: Any, **kinds: type | tuple[type, ...]) -> None:
-    """Raise Refused unless a frame has fields of some kinds; a bool is no number."""
+    """Raise Refused unless a frame has fields of the given types; a bool does not count as int."""
     for name, kind in kinds.items():
         value = frame.get(name) if isinstance(frame, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -42,7 +42,7 @@ def need(frame: Any, **kinds: type | tuple[type, ...]) -> None:
 
 
 def pack(head: Head, size: int) -> bytes:
-    """Return what goes before the `size` bytes of a frame."""
+    """Return the header that precedes the `size` bytes of a frame."""
     text = json.dumps(head).encode()
     return _LENGTHS.pack(len(text), size) + text
 
@@ -50,7 +50,7 @@ def pack(head: Head, size: int) -> bytes:
 def receive_exactly(
     link: socket.socket, size: int, progress: Callable[[int], None] | None = None
 ) -> bytearray:
-    """Return `size` bytes; `progress` is called with each chunk's. Ended where the end is gone."""
+    """Return `size` bytes; `progress` is called with each chunk's size. Ended at end of stream."""
     data, come = bytearray(min(size, _AHEAD)), 0
     while come < size:
         if come == len(data):
@@ -72,10 +72,10 @@ def receive_exactly(
 def receive(
     link: socket.socket, progress: Callable[[int], None] | None = None, *, most: int = 0
 ) -> tuple[dict[str, Any], bytearray]:
-    """Return the next frame; Ended where there is none, Refused for what is no frame.
+    """Return the next frame; Ended at end of stream, Refused for a malformed frame.
 
-    progress: called with the size of each chunk of bytes that has arrived. most: how many bytes may
-    follow the head.
+    progress: called with the size of each chunk of bytes that has arrived. most: maximum number of
+    bytes that may follow the head.
     """
     head_size, size = _LENGTHS.unpack(receive_exactly(link, _LENGTHS.size))
     if head_size > _HEAD_LIMIT or size > most:
@@ -110,7 +110,7 @@ def send(
 
 
 def admit(link: socket.socket, token: str) -> None:
-    """Greet who has connected and let it prove that it knows the token; Refused where it fails."""
+    """Greet a client and authenticate it by the token; Refused where it fails."""
     nonce = os.urandom(_NONCE)
     try:
         link.sendall(GREETING + nonce)
@@ -124,10 +124,10 @@ def admit(link: socket.socket, token: str) -> None:
 
 
 def join(link: socket.socket, token: str, seconds: float) -> bool:
-    """Prove to who was connected to that this end knows the token.
+    """Authenticate to the server with the token.
 
-    False where no rank of fusec is there; Refused where it knows another token. seconds: for each
-    answer of one that has greeted.
+    Return False if the server is not a rank of fusec; Refused if it has another token. seconds: per
+    answer, after the greeting.
     """
     try:
         greeting = bytes(receive_exactly(link, len(GREETING)))
@@ -153,15 +153,16 @@ def _proof(token: str, role: bytes, first: bytes, second: bytes) -> bytes:
 
 
 def end(link: socket.socket) -> None:
-    """Let nothing more come or go, and wake whoever waits on it.
+    """Shut a socket down in both directions, and wake threads that wait on it.
 
-    A thread that is about to wait for what another closes may wait for the next socket instead.
+    It is not closed: a thread about to wait on it could otherwise wait on a new socket of the same
+    number.
     """
     with suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
 
 
 def close(link: socket.socket) -> None:
-    """End a socket that no other thread waits on, and close it."""
+    """Shut down and close a socket that no other thread waits on."""
     end(link)
     link.close()

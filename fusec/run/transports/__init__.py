@@ -1,1 +1,1 @@
-"""How memory goes between ranks: one protocol, and what carries it."""
+"""Communication between the memories of ranks: one protocol, and its implementations."""

@@ -1,7 +1,7 @@
-"""Barriers in stream order between GPUs of one host, and memory that kernels read between them.
+"""Barriers in stream order between GPUs of one host, and memory that peers read in place.
 
-A barrier is a kernel on each GPU (`barrier.cu`). It has words for each pair of ranks in the memory
-of the rank that waits, and counts its turns there, so that a captured graph may be replayed.
+A barrier is a kernel on each GPU (`barrier.cu`). For each pair of ranks it has words in the memory
+of the waiting rank, and counts its rounds there, so that a captured graph can be replayed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fusec.run.transports.protocol import Begin
 
 SOURCE = Path(__file__).with_name("barrier.cu")
 MOST_BARRIER_RANKS = 16
-"""Ranks of a barrier, at most: `fusec::kMostBarrierRanks`."""
+"""Maximum number of ranks in a barrier: `fusec::kMostBarrierRanks`."""
 STATE_BYTES = 2 * WORD
-"""Of a barrier, for each rank: `fusec::BarrierWords`."""
+"""Bytes of a barrier's state per rank: `fusec::BarrierWords`."""
 
 
 class BarrierPeers(ctypes.Structure):
@@ -48,14 +48,14 @@ class Barrier:
 
 
 class Barriers:
-    """What ranks share of their memory, and the barriers around it."""
+    """Memory that ranks share with their peers, and the barriers around its use."""
 
     def __init__(
         self, links: Links, device: Device, mapped: MappedMemory, kernels: TransportKernels | None
     ) -> None:
-        """Share nothing yet; `mapped`: where other ranks' memory is.
+        """Share nothing yet; `mapped`: addresses of peer memory.
 
-        kernels: None where not all ranks can build them, and nothing may be shared.
+        kernels: None where not all ranks can build them; nothing may be shared then.
         """
         self._links, self._device, self._mapped = links, device, mapped
         self._kernels = kernels
@@ -63,7 +63,7 @@ class Barriers:
         self._views: dict[str, tuple[int, ...]] = {}
 
     def prepare(self, exchanges: Sequence[Begin]) -> list[Barrier | None]:
-        """Return the barrier of each exchange that is one; all ranks of the run call it."""
+        """Return a barrier for each `Share` or `Unshare`, None for others; all ranks call it."""
         met = Counter[tuple[int, ...]]()
         size, names = 0, list[tuple[str, int] | None]()
         for begin in exchanges:
@@ -88,7 +88,7 @@ class Barriers:
     def _announcement(
         self, exchanges: Sequence[Begin], names: Sequence[tuple[str, int] | None]
     ) -> dict[str, Any]:
-        """Return what the others need to know: where this rank's words and shared memory are."""
+        """Return what peers need: the addresses of this rank's barrier words and shared memory."""
         barriers = dict[str, Any]()
         for begin, name in zip(exchanges, names, strict=True):
             if name is not None:
@@ -121,7 +121,7 @@ class Barriers:
         return self._kernels.load(SOURCE, "barrier")
 
     def operations(self, barrier: Barrier, stream: int) -> list[Operation]:
-        """Return what lets a stream wait until those of all ranks of the group have come here."""
+        """Return operations that block a stream until the streams of all ranks get here."""
         ranks = len(barrier.arrived)
         if ranks == 1:
             return []
@@ -130,10 +130,10 @@ class Barriers:
         return [LaunchKernel("barrier", function, 1, ranks, (words,), (peers,), stream)]
 
     def view(self, buffer: str, place: int) -> int:
-        """Return where this rank's kernels read what the rank at a place shares."""
+        """Return the address at which this rank's kernels read memory that `place` shares."""
         return self._views[buffer][place]
 
     def forget(self) -> int:
-        """Return the words' memory, 0 where there is none, which others may still have mapped."""
+        """Return the memory of the words, 0 where there is none; peers may still have it mapped."""
         words, self._words, self._views = self._words, 0, {}
         return words

@@ -1,4 +1,4 @@
-"""Which transport carries an exchange between GPUs, and why."""
+"""Selection of the transport for a communication operation between GPUs, with the reason."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MOVING = (
     "all_gather", "all_to_all", "broadcast", "send", "receive", "send_slice", "receive_slice",
     "peer_views", "share", "unshare",
 )  # fmt: skip
-"""Kinds of exchanges that change no number."""
+"""Kinds of communication that move data without arithmetic."""
 READ = ("peer_views", "share", "unshare")
-"""Those of which kernels read memory of other ranks."""
+"""Kinds in which kernels read peer memory directly."""
 
 
 @dataclass(frozen=True)
 class Carrier:
-    """The transport of an exchange, with the reason."""
+    """The transport of a communication operation, and why it was selected."""
 
     name: str
     because: str
@@ -32,12 +32,12 @@ class Carrier:
 def carrier_of(
     kind: str, *, one_host: bool = True, access: bool = True, barriers: bool = True
 ) -> Carrier:
-    """Return what carries a kind of exchange among GPUs.
+    """Return the transport for a kind of communication among GPUs.
 
     kind: of a collective, send or receive, also as operations call them. one_host: whether all
-    ranks of its group are on one host; access: whether their GPUs reach one another's memory;
-    barriers: whether all ranks can build the kernel of barriers, for as many ranks. Where this is
-    not known yet, it is what is to be expected on one host.
+    ranks of the group are on one host; access: whether their GPUs have peer access to each other;
+    barriers: whether all ranks can build the barrier kernel, for as many ranks. The defaults are
+    what is expected on one host, for callers that do not know yet.
     """
     from fusec.schedule.gathered_outputs import GATHERED_OUTPUT
 
@@ -59,5 +59,5 @@ def carrier_of(
 
 
 def kind_of(exchange: Exchange) -> str:
-    """Return the kind of an exchange as `carrier_of` knows it."""
+    """Return the kind of a communication operation, as `carrier_of` expects it."""
     return exchange.kind if isinstance(exchange, Collective) else type(exchange).__name__.lower()

@@ -1,4 +1,4 @@
-"""The transport of GPUs: each exchange goes by what carries it best."""
+"""The GPU transport: selects the fastest transport for each communication operation."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from fusec.schedule.host.pushed_sums import PUSHED_SUM
 
 
 def device_of(links: Links) -> int:
-    """Return the number of this rank's GPU, as the connections tell where it stands."""
+    """Return the number of this rank's GPU, from its local rank among the connected ranks."""
     return gpu_of(links.local_rank, links.hosts.count(links.hosts[links.rank]))
 
 
 def reachable(links: Links, device: Device) -> list[set[int]]:
-    """Return for each rank those whose memory its GPU reaches, its own among them.
+    """Return for each rank the ranks whose memory its GPU can access, itself included.
 
     EnvironmentProblem where two ranks use one GPU.
     """
@@ -70,7 +70,7 @@ def reachable(links: Links, device: Device) -> list[set[int]]:
 
 @dataclass
 class _Shared:
-    """What the transports of a process share: streams by rank, and NCCL where it is needed."""
+    """State shared by the transports of a process: streams by rank, and NCCL if it is needed."""
 
     access: list[set[int]]
     kernels: TransportKernels | None
@@ -81,21 +81,21 @@ class _Shared:
 
 
 def _open_shared(links: Links, device: Device) -> _Shared:
-    """Return what all transports of the process use; all ranks call it."""
+    """Return what all transports of the process use; collective over all ranks."""
     access, kernels = reachable(links, device), transport_kernels(links, device)
     pushes = None if kernels is None else PushTransport(links, device, kernels)
-    # Only three and more ranks choose it where copy engines could do the same.
+    # It is selected only for three or more ranks, where copy engines could do the same.
     has_nccl = links.size > 2 and all(links.gather(nccl_problem() is None, "NCCL of ranks"))
     return _Shared(access, kernels, pushes, has_nccl)
 
 
 class GpuTransport:
-    """Gives each exchange to the transport that carries it; NCCL starts where it is needed."""
+    """Dispatches each communication operation to a transport; starts NCCL on first use."""
 
     def __init__(self, links: Links, device: Device, sibling: GpuTransport | None = None) -> None:
-        """Find out which GPUs reach one another; EnvironmentProblem where two ranks share one.
+        """Detect peer access between GPUs; EnvironmentProblem where two ranks share a GPU.
 
-        sibling: the process's first transport, for another program; that one is closed last.
+        sibling: the first transport of the process, used for another program; it is closed last.
         """
         self._links, self._device, self._first = links, device, sibling is None
         self._shared = _open_shared(links, device) if sibling is None else sibling._shared
@@ -104,9 +104,9 @@ class GpuTransport:
         self.has_nccl = self._shared.has_nccl
 
     def another(self, program: str) -> GpuTransport:
-        """Return a transport for another program; all ranks ask for it together.
+        """Return a transport for another program; collective over all ranks.
 
-        It waits for the slowest to compile. FusecError where a rank has come to another program.
+        It waits for the slowest rank to compile. FusecError where a rank calls another program.
         """
         programs: list[str] = self._links.gather(program, "begin of calls", COMPILING)
         for rank, other in enumerate(programs):
@@ -118,7 +118,7 @@ class GpuTransport:
         return GpuTransport(self._links, self._device, self)
 
     def carrier(self, begin: Begin) -> Carrier:
-        """Return what carries an exchange."""
+        """Return the transport of a communication operation."""
         if begin.by_nccl:
             return carrier_of(GATHERED_OUTPUT)
         group = begin.group
@@ -130,7 +130,7 @@ class GpuTransport:
         return carrier_of(kind, one_host=one_host, access=access, barriers=barriers)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Prepare what any rank needs, on all ranks alike."""
+        """Prepare everything that any rank needs; collective over all ranks."""
         self._free_gathered()
         carriers = [self.carrier(b).name for b in exchanges]
         by_peers = [c in (PEERS, READS) for c in carriers]
@@ -139,7 +139,8 @@ class GpuTransport:
         if any(nccl for nccl, _, _ in wanted):
             if self._shared.nccl is None:
                 self._shared.nccl = NcclTransport(self._links, self._device)
-            # A group's communicator is split off by all ranks, whoever carries their own exchange.
+            # All ranks take part in splitting off a group's communicator, even those that do not
+            # use it.
             self._shared.nccl.prepare(exchanges)
         if self._shared.pushes is not None and any(pushed for _, _, pushed in wanted):
             pairs = zip(exchanges, carriers, strict=True)
@@ -154,13 +155,13 @@ class GpuTransport:
     def begin(
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
     ) -> None:
-        """Begin an exchange by its transport."""
+        """Start a communication operation on its transport."""
         self._links.check()
         begin = Begin(exchange, target, source, group, place)
         issue_all(self._device, self.begin_operations(begin))
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
-        """Return what begins an exchange by its transport."""
+        """Return the stream operations that start a collective, send or receive."""
         exchange = begin.exchange
         carrier = self.carrier(begin).name
         if carrier == PUSHES and self._shared.pushes is not None:
@@ -182,25 +183,25 @@ class GpuTransport:
         return self._shared.nccl.begin_operations(begin)
 
     def wait(self, buffer: str, stream: int) -> None:
-        """Let a stream wait for what was begun with a buffer, whoever carries it."""
+        """Make a stream wait for the operations that use a buffer, on any transport."""
         issue_all(self._device, self.wait_operations(buffer, stream))
 
     def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
-        """Return what lets a stream wait for what was begun with a buffer, whoever carries it."""
+        """Return operations that make a stream wait for those that use a buffer."""
         made = self._peers.wait_operations(buffer, stream)
         if self._shared.nccl is not None:
             made += self._shared.nccl.wait_operations(buffer, stream)
         return made
 
     def view(self, buffer: str, place: int) -> int:
-        """Return where kernels read what the rank at a place shares, or its copy."""
+        """Return the address at which kernels read memory that `place` shares, or a copy of it."""
         room = self._gathered.get(buffer)
         if room is None:
             return self._peers.view(buffer, place)
         return room[0].address + place * room[1]
 
     def _room_for(self, begin: Begin) -> tuple[DeviceMemory, int]:
-        """Return memory for what all ranks of a group share, and the bytes of each."""
+        """Return a buffer for what all ranks of a group share, and the bytes of each rank."""
         source: DeviceMemory = begin.source
         ranks = len(begin.group)
         address = self._device.allocate(source.size * ranks, "what ranks share")
@@ -222,11 +223,11 @@ class GpuTransport:
         self._links.check()
 
     def until(self, done: Callable[[], bool], doing: str) -> None:
-        """Return when something is done."""
+        """Return once `done` holds."""
         self._links.until(done, doing)
 
     def close(self) -> None:
-        """Close both, where no other has a part in them."""
+        """Close the transports, unless another program still uses them."""
         self._free_gathered()
         if not self._first:
             return

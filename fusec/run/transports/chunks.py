@@ -1,4 +1,4 @@
-"""What an exchange moves between the memory of two ranks, by copies."""
+"""Byte ranges that a communication operation copies between the memories of two ranks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fusec.run.operations import Place
 from fusec.run.transports.protocol import Begin, DeviceMemory, peer_place, receivers_of, root_place
 
 Cut = list[tuple[int, Place, int]]
-"""Pieces: the rank at the other end, a place here, and bytes."""
+"""Chunks: the peer rank, a local address, and bytes."""
 Own = list[tuple[Place, Place, int]]
-"""Pieces that stay on this rank: target, source, and bytes."""
+"""Chunks that stay on this rank: target, source, and bytes."""
 
 
 def chunks_of(begin: Begin) -> tuple[Cut, Cut, Own]:
-    """Return what an exchange moves out of this rank's memory, into it, and inside of it."""
+    """Return the chunks that leave this rank, that arrive, and that are copied locally."""
     exchange, group, place = begin.exchange, begin.group, begin.place
     match exchange:
         case Send():
@@ -43,7 +43,7 @@ def _collective_chunks(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Ow
         own = [(target.place, source.place, source.size)]
         return out, [], own if place in receivers else []
     block = target.size // len(group)
-    # Each rank gives its whole source to all, or a block to each.
+    # Each rank sends its whole source to all ranks, or one block to each.
     step = {"all_gather": 0, "all_to_all": block}.get(exchange.kind)
     if step is None:
         raise InternalError(f"copy engines cannot do `{exchange}`")

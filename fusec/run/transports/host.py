@@ -1,4 +1,4 @@
-"""Exchanges of host memory between processes, over sockets."""
+"""Communication of host memory between processes, over sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POISON = 0xFF
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    """An exchange whose blocks were sent, and what ends it; `kept`: the source as it was."""
+    """An operation whose blocks were sent, and how it finishes; `kept`: a copy of its source."""
 
     exchange: Exchange
     source: Array | None
@@ -39,10 +39,10 @@ class _Pending:
 
 
 class HostTransport:
-    """Sends blocks when an exchange begins, and takes those of others when it is waited for.
+    """Sends blocks when an operation starts, and receives those of peers when it is waited for.
 
-    As on a GPU nothing is there before the wait: targets hold a poison up to then, and a source
-    that changes meanwhile is a bug that is named.
+    As on a GPU, results are valid only after the wait: targets are filled with a poison value until
+    then, and a source that changes in the meantime is reported as a bug.
     """
 
     def __init__(self, links: Links) -> None:
@@ -54,7 +54,7 @@ class HostTransport:
         self._reads = HostReads(links)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Let others read what is shared; blocks find their way by their numbers."""
+        """Let peers read what is shared; blocks are matched by their numbers."""
         self._reads.prepare(exchanges)
 
     def begin(
@@ -89,7 +89,7 @@ class HostTransport:
             self._sent_and_received.append(pending)
 
     def wait(self, buffer: str, stream: int) -> None:
-        """Take the blocks of the others."""
+        """Receive the blocks of the other ranks."""
         together = self._sent_and_received
         if any(buffer in buffers_of(p.exchange) for p in together):
             self._sent_and_received = []
@@ -101,7 +101,7 @@ class HostTransport:
             self._end(pending)
 
     def view(self, buffer: str, place: int) -> Array:
-        """Return what the rank at a place has of a shared buffer now."""
+        """Return the current contents of a shared buffer of the rank at `place`."""
         return self._reads.view(buffer, place)
 
     def check(self) -> None:
@@ -109,11 +109,11 @@ class HostTransport:
         self._links.check()
 
     def until(self, done: Callable[[], bool], doing: str) -> None:
-        """Return when something is done."""
+        """Return once `done` holds."""
         self._links.until(done, doing)
 
     def close(self) -> None:
-        """Forget what nobody has waited for; the connections stay."""
+        """Drop operations that were never waited for; the connections stay open."""
         self._reads.close()
         self._pending.clear()
         self._sent_and_received = []
@@ -217,7 +217,7 @@ class HostTransport:
 
 
 def _kind(exchange: Exchange) -> str:
-    """Return what both ends of an exchange have in common."""
+    """Return the kind of an operation, equal on its sender and receiver."""
     if isinstance(exchange, Collective):
         return " ".join(filter(None, (exchange.kind, exchange.reduction)))
     return "send"
@@ -232,7 +232,7 @@ def _outgoing(kind: str, source: Array, ranks: int) -> Sequence[Array]:
 
 
 def _check(exchange: Exchange, target: Array | None, source: Array | None, ranks: int) -> None:
-    """Raise InternalError for memory that an exchange cannot be of, Unsupported for its type."""
+    """Raise InternalError for memory that does not fit an operation, Unsupported for its type."""
     for array in (target, source):
         if array is not None and not array.flags.c_contiguous:
             raise InternalError(f"`{exchange}` uses memory that is not dense")

@@ -1,4 +1,4 @@
-"""Kernels of the transports themselves: compiled by NVRTC when first needed, and loaded once."""
+"""Kernels of the transports themselves: compiled by NVRTC on first use, and loaded once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TransportKernels:
         self._functions: dict[str, Any] = {}
 
     def load(self, source: Path, name: str) -> Any:
-        """Return a kernel of a CUDA source file, by its name, which no other file has."""
+        """Return a kernel of a CUDA source file, by its name, which is unique."""
         if name not in self._functions:
             text = source.read_text(encoding="utf-8")
             arch = f"sm_{self._device.facts.capability}"
@@ -31,7 +31,7 @@ class TransportKernels:
 
 
 def transport_kernels(links: Links, device: Device) -> TransportKernels | None:
-    """Return the kernels where every rank has NVRTC to build them, else None; all ranks call it."""
+    """Return the kernels if every rank has NVRTC to build them, else None; all ranks call it."""
     try:
         able = bool(supported_architectures())
     except EnvironmentProblem:

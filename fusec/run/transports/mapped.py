@@ -1,4 +1,4 @@
-"""Memory of other processes' GPUs, mapped into this one (CUDA IPC), and words there to wait for."""
+"""Memory of other processes' GPUs, mapped into this one (CUDA IPC), and flags there to wait for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PEER_ACCESS = 1
 
 
 class MappedMemory:
-    """What this rank has mapped of the memory of others."""
+    """The peer memory that this rank has mapped."""
 
     def __init__(self, links: Links, device: Device) -> None:
         """Map nothing yet."""
@@ -25,7 +25,7 @@ class MappedMemory:
         self._bases: dict[str, int] = {}
 
     def handle(self, address: int) -> tuple[str, int]:
-        """Return how other processes name memory: its allocation and the place in that."""
+        """Return how other processes name memory: the handle of its allocation and an offset."""
         base, _ = self._device.call("cuMemGetAddressRange", address)
         handle = self._device.call("cuIpcGetMemHandle", int(base), what="memory of peer copies")
         name = ctypes.string_at(handle.getPtr(), _HANDLE).hex()
@@ -33,7 +33,7 @@ class MappedMemory:
         return name, address - int(base)
 
     def at(self, rank: int, handle: str, offset: int) -> int:
-        """Return where another rank's memory is for this one."""
+        """Return the local address of another rank's memory."""
         if rank == self._links.rank:
             return self._bases[handle] + offset
         if (rank, handle) not in self._opened:
@@ -46,17 +46,17 @@ class MappedMemory:
         return self._opened[rank, handle] + offset
 
     def forget(self) -> None:
-        """Unmap what is mapped."""
+        """Unmap all memory."""
         for address in self._opened.values():
             self._device.driver.cuIpcCloseMemHandle(address)
         self._opened, self._bases = {}, {}
 
 
 def await_flag(address: int) -> tuple[Flag, ...]:
-    """Return what waits until a flag of this rank is 1, and puts it back to 0."""
+    """Return operations that wait until a flag of this rank is 1, and reset it to 0."""
     return Flag(waits=True, address=address, value=1), *write_flag(address, 0)
 
 
 def write_flag(address: int, value: int) -> tuple[Flag, ...]:
-    """Return what writes a flag, behind all that its stream was given before."""
+    """Return operations that write a flag, after all earlier work of their stream."""
     return (Flag(waits=False, address=address, value=value),)

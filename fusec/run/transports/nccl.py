@@ -1,4 +1,4 @@
-"""Exchanges of device memory by NCCL, on a stream of their own."""
+"""Communication of device memory by NCCL, on a stream of its own."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class NcclTransport:
     """One communicator for all ranks, and one for each group, split off it."""
 
     def __init__(self, links: Links, device: Device) -> None:
-        """Connect all ranks; EnvironmentProblem where NCCL is not there or fails."""
+        """Connect all ranks; EnvironmentProblem where NCCL is missing or fails."""
         problem = nccl_problem()
         if problem is not None:
             raise EnvironmentProblem(problem)
-        # Multicast over NVLink stays off unless somebody asks for it.
+        # Multicast over NVLink stays off unless NCCL_NVLS_ENABLE is set.
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
         self._core = _module("nccl.core")
         self._raw = _module("nccl.bindings.nccl")
@@ -92,22 +92,23 @@ class NcclTransport:
         self._keep(tuple(range(links.size)), world)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Have a communicator for each group, in the order in which all ranks come to them."""
+        """Create a communicator for each group, in the same order on all ranks."""
         for begin in exchanges:
             self._communicator(begin.group)
 
     def begin(
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
     ) -> None:
-        """Begin after what the memory's stream was given so far."""
+        """Start after the work that the memory's stream has so far."""
         self._links.check()
         begin = Begin(exchange, target, source, group, place)
         issue_all(self._device, self.begin_operations(begin))
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
-        """Return what begins an exchange after what its memory's stream was given so far.
+        """Return the stream operations that start a collective, send or receive.
 
-        One that is waited for at once runs on that stream itself.
+        They follow the earlier work of the memory's stream, on a side stream unless it is a
+        collective that is waited for immediately.
         """
         exchange, key = begin.exchange, buffers_of(begin.exchange)[0]
         memory: DeviceMemory = begin.source if begin.target is None else begin.target
@@ -121,17 +122,18 @@ class NcclTransport:
             return made
         self._open.append(begin)
         sends = sum(isinstance(b.exchange, Send) for b in self._open)
-        # All ranks cut what they send and receive into the same groups: where both are as many.
+        # All ranks partition their sends and receives into the same groups: a group ends when it
+        # has as many sends as receives.
         if 2 * sends == len(self._open):
             made += self._send_and_receive()
         return made
 
     def wait(self, buffer: str, stream: int) -> None:
-        """Let a stream wait for what was begun with a buffer."""
+        """Make a stream wait for the operations that use a buffer."""
         issue_all(self._device, self.wait_operations(buffer, stream))
 
     def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
-        """Return what lets a stream wait for what was begun with a buffer."""
+        """Return operations that make a stream wait for those that use a buffer."""
         made = list[Operation]()
         if any(buffer in buffers_of(begin.exchange) for begin in self._open):
             made += self._send_and_receive()
@@ -140,7 +142,7 @@ class NcclTransport:
         return made
 
     def view(self, buffer: str, place: int) -> int:
-        """Raise InternalError: what kernels read is gathered before, by whoever uses NCCL."""
+        """Raise InternalError: the caller gathers what kernels read instead."""
         raise InternalError(f"NCCL cannot read `{buffer}` of other ranks in place")
 
     @property
@@ -157,7 +159,7 @@ class NcclTransport:
         self._links.until(done, doing)
 
     def close(self) -> None:
-        """End the communicators: at once where a rank has failed, which they would wait for."""
+        """End the communicators; abort them where a rank has failed, instead of waiting for it."""
         kept = [communicator for communicator, _ in self._groups.values()]
         self._groups = {}
         for communicator in reversed(kept):
@@ -200,7 +202,7 @@ class NcclTransport:
                 raise Unsupported(f"NCCL has no operation named `{other}`")
 
     def _sent(self, begin: Begin, exchange: Collective, root: int, stream: int) -> list[Operation]:
-        """Return what sends a tensor to some of the ranks along an axis; nothing on others."""
+        """Return the operations that send a tensor to some ranks along an axis; none elsewhere."""
         target: DeviceMemory = begin.target
         source: DeviceMemory = begin.target if begin.source is None else begin.source
         receivers = receivers_of(exchange, len(begin.group))
@@ -219,7 +221,7 @@ class NcclTransport:
         return [*made, *self._grouped(exchange, calls)] if calls else made
 
     def _send_and_receive(self) -> list[Operation]:
-        """Return what starts all that is sent and received together."""
+        """Return the operations that start all pending sends and receives as one group."""
         begun, self._open = self._open, []
         stream = self._side.handle
         own = [b for b in begun if _peer(b) == b.place]
@@ -259,7 +261,7 @@ class NcclTransport:
         )  # fmt: skip
 
     def _grouped(self, exchange: Exchange, calls: list[Operation]) -> list[Operation]:
-        """Return calls that start as one."""
+        """Return calls that start as one group."""
         start, end = (
             NcclCall(self, function, doing=str(exchange))
             for function in ("group_start", "group_end")
@@ -267,9 +269,9 @@ class NcclTransport:
         return [start, *calls, end]
 
     def _communicator(self, group: tuple[int, ...]) -> tuple[Any, Any]:
-        """Return a group's communicator, and its handle as nccl4py's functions take it.
+        """Return a group's communicator, and its handle in the form that nccl4py's functions take.
 
-        All ranks of the run come here together, each with its own group along one axis.
+        Collective over all ranks of the run, each with its own group along one axis.
         """
         if group not in self._groups:
             color, key = min(group), group.index(self._links.rank)
@@ -285,7 +287,7 @@ class NcclTransport:
 
     @property
     def _bytes(self) -> int:
-        """Return the type of what is moved: bytes are the same of every element type."""
+        """Return the type of moved data: bytes, which are correct for every element type."""
         return self._type("INT8")
 
     def call(self, function: str, arguments: Sequence[Any], doing: str) -> None:
@@ -293,7 +295,7 @@ class NcclTransport:
         try:
             getattr(self._raw, function)(*arguments)
         except self._raw.NCCLError as error:
-            self._links.check()  # another rank's end says more
+            self._links.check()  # the loss of another rank is the better error
             raise _failure(error, doing) from None
 
     def fail(self, status: int, doing: str) -> None:
@@ -302,16 +304,16 @@ class NcclTransport:
         raise _failure(f"ncclResult_t {status}", doing)
 
     def pointer(self, function: str) -> int:
-        """Return the address of a function in the library that nccl4py has loaded, or 0."""
+        """Return the address of a function in the library that nccl4py loaded, or 0."""
         words = "".join(word.capitalize() for word in function.split("_"))
         try:
             inner = _module("nccl.bindings._internal.nccl")
             return int(inner._inspect_function_pointer(f"__nccl{words}"))
         except (ImportError, AttributeError, KeyError, RuntimeError):
-            return 0  # of another version: Python calls it
+            return 0  # another version: Python calls it
 
     def _in_thread(self, work: Callable[[], Any], doing: str) -> Any:
-        """Return what some work gives that waits for all ranks, with an eye on them."""
+        """Return the result of `work`, which waits for all ranks, while monitoring them."""
         found: list[Any] = []
         problems: list[BaseException] = []
 
@@ -330,7 +332,7 @@ class NcclTransport:
 
 
 def _peer(begin: Begin) -> int:
-    """Return the place of the rank at the other end of what is sent or received."""
+    """Return the index along the axis of the rank that sends or receives at the other end."""
     exchange = begin.exchange
     assert isinstance(exchange, Send | Receive)
     return peer_place(exchange, begin.place)

@@ -1,10 +1,10 @@
-"""Exchanges of device memory by copy engines between the GPUs of one host: no SM takes part.
+"""Communication of device memory by copy engines between GPUs of one host, without using SMs.
 
-Each rank maps the memory of the others' targets (CUDA IPC) and copies its blocks there. Two flags
-in device memory order a copy with what comes before and after it on both GPUs: `free` on the
-sender's says that the target may be written, `arrived` on the receiver's that it was. Streams wait
-for and write them by themselves, and each is put back to 0 by the one that waited for it, so that a
-captured graph may be replayed.
+Each rank maps the peers' target memory (CUDA IPC) and copies its blocks there. Two flags in device
+memory order a copy with the work before and after it on both GPUs: `free` on the sender's GPU says
+that the target may be written, `arrived` on the receiver's GPU that it was. Streams wait for flags
+and write them without the CPU, and the stream that waits for a flag resets it to 0, so that a
+captured graph can be replayed.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from fusec.run.transports.streams import Names, SideStream
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes that one exchange moves out of, or into, one rank's memory.
+    """A contiguous byte range that one operation copies out of, or into, one rank's memory.
 
-    peer: the rank at the other end. address: of this rank's memory when it is prepared. number: of
-    the piece among those between the two ranks in this direction.
+    peer: the rank at the other end. address: of this rank's memory when it is prepared. number:
+    index among the pieces between the two ranks in this direction.
     """
 
     peer: int
@@ -56,7 +56,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Flags:
-    """Two words of memory: `free` where the sender is, `arrived` where the receiver is."""
+    """The addresses of two flags: `free` on the sender's GPU, `arrived` on the receiver's."""
 
     free: int
     arrived: int
@@ -64,7 +64,7 @@ class Flags:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A piece to send, where it goes, and its flags as this rank sees them."""
+    """A piece to send, its target address, and its flags as mapped on this rank."""
 
     piece: Piece
     target: int
@@ -73,7 +73,7 @@ class _Copy:
 
 @dataclass(frozen=True)
 class _Arrival:
-    """A piece to receive, and its flags as this rank sees them."""
+    """A piece to receive, and its flags as mapped on this rank."""
 
     piece: Piece
     flags: Flags
@@ -81,7 +81,7 @@ class _Arrival:
 
 @dataclass(frozen=True)
 class _Plan:
-    """All that one exchange does on this rank with others."""
+    """The work of one communication operation between this rank and its peers."""
 
     begin: Begin
     copies: tuple[_Copy, ...]
@@ -90,13 +90,13 @@ class _Plan:
 
 
 class PeerTransport:
-    """Copies into the memory of other ranks, on a stream for each, and lets them read its own."""
+    """Copies into peer memory, one stream per peer, and lets peers read this rank's memory."""
 
     def __init__(
         self, links: Links, device: Device, sides: dict[int, SideStream] | None = None,
         kernels: TransportKernels | None = None,
     ) -> None:  # fmt: skip
-        """Use a device whose peers' memory it can reach; `sides`: streams by rank to share.
+        """Use a device that can access its peers' memory; `sides`: streams by rank to share.
 
         kernels: of barriers, None where no memory is shared.
         """
@@ -110,10 +110,10 @@ class PeerTransport:
         self._barriers = Barriers(links, device, self._mapped, kernels)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Map the memory of the other ranks; all ranks of the run call it.
+        """Map the memory of the other ranks; collective over all ranks.
 
-        Sources may lie elsewhere each time that an exchange is begun, targets and what is shared
-        may not.
+        Source addresses may change from one run to the next; targets and shared memory stay in
+        place.
         """
         self._forget()
         cut = [chunks_of(begin) for begin in exchanges]
@@ -140,13 +140,13 @@ class PeerTransport:
     def begin(
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
     ) -> None:
-        """Say that targets may be written, and copy when the others have said so."""
+        """Signal that targets may be written, and copy once the peers have signalled the same."""
         self._links.check()
         begin = Begin(exchange, target, source, group, place)
         issue_all(self._device, self.begin_operations(begin))
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
-        """Return what says that targets may be written, and copies when the others have said so."""
+        """Return operations that signal free targets, and copy once the peers have done so."""
         plan = self._planned(begin)
         if plan.barrier is not None:
             return self._barriers.operations(plan.barrier, begin.source.stream)
@@ -174,11 +174,11 @@ class PeerTransport:
         return made
 
     def wait(self, buffer: str, stream: int) -> None:
-        """Let a stream wait until what came has arrived, and what went is gone."""
+        """Make a stream wait until all receives have arrived and all sends are done."""
         issue_all(self._device, self.wait_operations(buffer, stream))
 
     def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
-        """Return what lets a stream wait until what came has arrived, and what went is gone."""
+        """Return operations that make a stream wait until all receives and sends are done."""
         found: list[_Open] = self._names.take(buffer)
         if any(entry.joined for entry in found):
             found += self._names.take_all(lambda entry: entry.joined)
@@ -191,7 +191,7 @@ class PeerTransport:
         return made
 
     def view(self, buffer: str, place: int) -> int:
-        """Return where kernels read what the rank at a place shares."""
+        """Return the address at which kernels read what the rank at `place` shares."""
         return self._barriers.view(buffer, place)
 
     def check(self) -> None:
@@ -199,7 +199,7 @@ class PeerTransport:
         self._links.check()
 
     def until(self, done: Callable[[], bool], doing: str) -> None:
-        """Return when something is done."""
+        """Return once `done` holds."""
         self._links.until(done, doing)
 
     @property
@@ -215,7 +215,7 @@ class PeerTransport:
         self._sides.clear()
 
     def _planned(self, begin: Begin) -> _Plan:
-        """Return what was prepared for an exchange: the next in turn."""
+        """Return the plan of a communication operation, checked against the next one in order."""
         if not self._plans:
             raise InternalError(f"`{begin.exchange}` was not prepared")
         plan = self._plans[self._next]
@@ -227,7 +227,7 @@ class PeerTransport:
         return plan
 
     def _tell(self, sent: list[Piece], received: list[Piece]) -> list[dict[str, Any]]:
-        """Exchange with all ranks where targets and flags are."""
+        """Gather from all ranks the addresses of targets and flags."""
         own = {
             "flags": self._mapped.handle(self._flags),
             "sent": {_name(p): k for k, p in enumerate(sent)},
@@ -241,7 +241,7 @@ class PeerTransport:
     def _copies(
         self, sent: list[tuple[int, Piece]], announced: list[dict[str, Any]]
     ) -> dict[int, list[_Copy]]:
-        """Return what each exchange copies."""
+        """Return the copies of each communication operation, by its index."""
         copies: dict[int, list[_Copy]] = defaultdict(list)
         for number, (k, piece) in enumerate(sent):
             theirs = announced[piece.peer]
@@ -258,7 +258,7 @@ class PeerTransport:
     def _arrivals(
         self, received: list[tuple[int, Piece]], before: int, announced: list[dict[str, Any]]
     ) -> dict[int, list[_Arrival]]:
-        """Return what comes in each exchange; `before`: words of flags that stand before theirs."""
+        """Return the arrivals of each operation; `before`: flag words that precede theirs."""
         arrivals: dict[int, list[_Arrival]] = defaultdict(list)
         for number, (k, piece) in enumerate(received):
             theirs = announced[piece.peer]
@@ -272,7 +272,7 @@ class PeerTransport:
         return arrivals
 
     def _forget(self) -> None:
-        """Unmap what is mapped; memory is given back when no rank maps it any more."""
+        """Unmap all memory; this rank's flags are freed once no other rank maps them."""
         self._plans, self._next = [], 0
         self._mapped.forget()
         barriers = self._barriers.forget()
@@ -291,7 +291,7 @@ class PeerTransport:
     def _follow(
         self, peer: int, stream: int, key: str, joins: bool, used: set[int]
     ) -> list[Operation]:
-        """Return what lets the stream of a peer follow the exchange's, where it is another."""
+        """Return operations that make a peer's stream, if distinct, follow the issuing stream."""
         if joins:
             return []
         used.add(peer)
@@ -307,7 +307,7 @@ class PeerTransport:
 
 @dataclass(frozen=True)
 class _Open:
-    """An exchange that was begun: `used` are the ranks whose streams have a part in it."""
+    """A communication operation in flight; `used`: the ranks whose streams take part in it."""
 
     plan: _Plan
     key: str
@@ -315,20 +315,21 @@ class _Open:
 
     @property
     def joined(self) -> bool:
-        """Return whether it ends together with all that is sent and received."""
+        """Return whether it completes together with all pending sends and receives."""
         return not isinstance(self.plan.begin.exchange, Collective)
 
 
 INLINE_BYTES = 1 << 20
-"""Bytes to each other rank up to which an exchange that is waited for at once has no streams beside
-its own: two events and their waits take longer than copies one after the other.
+"""Bytes per peer up to which an immediately awaited collective runs on its own stream only.
+
+Side streams cost two events and their waits, which take longer than serial copies of this size.
 """
 
 
 def _joins(begin: Begin) -> bool:
-    """Return whether an exchange's own stream does all of it.
+    """Return whether a communication operation runs entirely on its own stream.
 
-    Never for what is sent and received: a rank says only behind what it sends that it may receive.
+    Never for sends and receives: a rank signals that it may receive only after what it sends.
     """
     return (
         begin.waits_immediately
@@ -342,14 +343,14 @@ def _copied(target: Place, source: Place, size: int, stream: int) -> list[Operat
 
 
 def _address(begin: Begin, place: Place) -> int:
-    """Return where a place of an exchange's memory is when it is prepared."""
+    """Return the address of memory of a communication operation at the time it is prepared."""
     memories = (m for m in (begin.target, begin.source) if m is not None)
     memory = next(m for m in memories if m.place.slot == place.slot)
     return memory.address + place.offset - memory.place.offset
 
 
 def _form(begin: Begin) -> Begin:
-    """Return an exchange but for the place of its source, where others do not read that."""
+    """Return a communication operation without its source address, unless peers read the source."""
     if begin.source is None or isinstance(begin.exchange, Share):
         return begin
     return replace(begin, source=replace(begin.source, address=0, moves_with=None))

@@ -1,4 +1,4 @@
-"""What a rank asks of a transport."""
+"""The interface between a rank and its transport."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Exchange = Collective | Send | Receive | Share | Unshare
 class DeviceMemory:
     """Dense memory of a GPU, and the stream in whose order it is used.
 
-    address: where it is when exchanges are prepared. moves_with: the place by which calls find it,
-    None where it stays at that address.
+    address: its address when communication is prepared. moves_with: the place through which calls
+    address it, None where it stays at that address.
     """
 
     address: int
@@ -32,7 +32,7 @@ class DeviceMemory:
 
     @property
     def place(self) -> Place:
-        """Return where operations find it."""
+        """Return the place that operations use."""
         return self.moves_with or Place(FIXED, self.address)
 
     @property
@@ -43,10 +43,10 @@ class DeviceMemory:
 
 @dataclass(frozen=True)
 class Joined:
-    """A kernel that adds the rows of a sum itself and takes the place of the launch after it.
+    """A kernel that sums the rows of an all-reduce itself and replaces the launch after it.
 
-    buffers: its arguments before the mailboxes, the first of them what is added; columns: elements
-    of a row; blocks: most that run at the same time; step: the number of the launch.
+    buffers: its arguments before the mailboxes, the first of them the summand; columns: elements of
+    a row; blocks: maximum number of resident blocks; step: the number of the launch.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Joined:
 
 @dataclass(frozen=True)
 class Begin:
-    """One exchange as it is begun: what `Transport.begin` takes.
+    """One communication operation to start: the arguments of `Transport.begin`, and its context.
 
-    group: the ranks along the exchange's axis in order of place; place: that of this rank.
+    group: the ranks along its axis, by their index on that axis; place: the index of this rank.
     waits_immediately: whether its stream waits for it before anything else. order: equal for
-    exchanges that come one after the other, whichever program they are of. joined: what may take
-    its place and that of the launch after it. by_nccl: whether NCCL carries it, whoever could.
+    operations that run one after the other, in any program. joined: a kernel that may replace it
+    and the launch after it. by_nccl: whether NCCL is forced.
     """
 
     exchange: Exchange
@@ -80,37 +80,38 @@ class Begin:
 
 
 class Transport(Protocol):
-    """Carries exchanges between the ranks of a run; one for each process.
+    """Implements communication between the ranks of a run; one per process.
 
-    Every rank begins the same exchanges in the same order. Memory is a contiguous NumPy array on
-    the host, DeviceMemory on a GPU; what a kind does not have is None.
+    Every rank starts the same operations in the same order. Memory is a contiguous NumPy array on
+    the CPU, a DeviceMemory on a GPU; an operand that an operation does not have is None.
     """
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Do ahead what a run's exchanges need; all ranks call it, before the first of them.
+        """Prepare the communication of a run, before its first operation; all ranks call it.
 
-        Runs then begin just these, in this order, as often as they like.
+        Runs then start exactly these operations, in this order, any number of times.
         """
         ...
 
     def begin(
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
     ) -> None:
-        """Begin an exchange; until it is waited for its memory is not to be touched."""
+        """Start an operation; its memory must not be accessed until it was waited for."""
         ...
 
     def wait(self, buffer: str, stream: int) -> None:
-        """End what was begun with a buffer; what was sent and received goes together.
+        """Complete the operations that use a buffer; sends and receives complete as one group.
 
-        stream: of a GPU, which waits; the host does not. The next exchange of the same memory is
-        begun on a stream that comes after it: flags between peers are reset in its order.
+        stream: on a GPU, the stream that waits, without blocking the CPU. The next operation on the
+        same memory starts on a stream ordered after it: flags between peers are reset in this
+        order.
         """
         ...
 
     def view(self, buffer: str, place: int) -> Any:
-        """Return what the rank at a place of the group has of a shared buffer, since `prepare`.
+        """Return a buffer shared by the rank at index `place` of the group, since `prepare`.
 
-        On a GPU the address at which kernels read it, on the host what is there now, flat.
+        On a GPU the address at which kernels read it, on the CPU its current contents, flat.
         """
         ...
 
@@ -119,27 +120,28 @@ class Transport(Protocol):
         ...
 
     def until(self, done: Callable[[], bool], doing: str) -> None:
-        """Return when something is done on this rank; RankFailure where another dies or hangs."""
+        """Return once `done` holds on this rank; RankFailure where another dies or hangs."""
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 
 @runtime_checkable
 class DeviceTransport(Transport, Protocol):
-    """A transport of GPUs: its exchanges are operations, which may be issued any number of times.
+    """A transport between GPUs: communication as `Operation`s that can be issued repeatedly.
 
-    Both functions are asked for in the order in which exchanges are begun and waited for.
+    `begin_operations` and `wait_operations` are called in the order in which communication starts
+    and is waited for.
     """
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
-        """Return what begins an exchange."""
+        """Return the stream operations that start a collective, send or receive."""
         ...
 
     def wait_operations(self, buffer: str, stream: int) -> list[Operation]:
-        """Return what lets a stream wait for what was begun with a buffer."""
+        """Return operations that make a stream wait for the communication that uses a buffer."""
         ...
 
     @property
@@ -149,24 +151,24 @@ class DeviceTransport(Transport, Protocol):
 
 
 def peer_place(exchange: Send | Receive, place: int) -> int:
-    """Return the place along the axis of the rank at the other end."""
+    """Return the index along the axis of the peer rank."""
     return exchange.place.evaluate({f"{exchange.axis}.place": place})
 
 
 def root_place(exchange: Collective, place: int) -> int:
-    """Return the place along the axis of which a broadcast comes."""
+    """Return the index along the axis of the rank that broadcasts."""
     if exchange.root is None:
         raise InternalError(f"`{exchange}` has no root")
     return exchange.root.evaluate({f"{exchange.axis}.place": place})
 
 
 def receivers_of(exchange: Collective, ranks: int) -> frozenset[int]:
-    """Return the places along the axis that receive a broadcast."""
+    """Return the indices along the axis of the ranks that receive a broadcast."""
     return frozenset(exchange.to or range(ranks))
 
 
 def buffers_of(exchange: Exchange) -> tuple[str, ...]:
-    """Return the names of the buffers that an exchange holds until it is waited for."""
+    """Return the names of the buffers that an operation uses until it is waited for."""
     match exchange:
         case Collective():
             return (exchange.target, exchange.source)

@@ -1,7 +1,8 @@
-"""Sums over the GPUs of one host: one kernel on each writes to all others and adds.
+"""Sums over the GPUs of one host: one kernel per GPU writes to all peers and adds.
 
-Each rank has mailboxes that the others map. One serves all exchanges of a group that come one after
-the other (`Begin.order`); it stays as long as the process, for graphs of others may be replayed.
+Each rank has mailboxes that its peers map. One serves all operations of a group that run one after
+the other (`Begin.order`); it lives as long as the process, because captured graphs of other
+programs may be replayed.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ from fusec.schedule.host.pushed_sums import (
 
 SOURCE = Path(__file__).with_name("push_sum.cu")
 THREADS, THREADS_OF_FEW = 512, 128
-"""Of the kernel. Each block waits for its like on other ranks: SMs have room for all of them.
+"""Threads per block of the kernel, in general and for small sums.
 
-Few bytes are spread over more SMs, each of which sends its part sooner.
+Each block waits for its counterparts on other ranks, so all blocks must be resident. Small sums are
+spread over more SMs, so that each SM sends its part sooner.
 """
 CHUNK_STEPS = 1
-"""Vectors of a thread between two flags, at least."""
+"""Minimum number of vectors per thread between two flags."""
 FEW_BYTES = 1 << 17
-"""Bytes of a rank up to which each 4 are sent with the number of the turn, in place of flags."""
+"""Bytes per rank up to which each 4 bytes are sent with the round number instead of flags."""
 _FLAGS = 256
-"""Where flags begin in a mailbox, behind the turn and the counter."""
+"""Offset of the flags in a mailbox, after the round number and the counter."""
 _PITCH = 8 * MOST_BLOCKS
 
 
@@ -60,24 +62,24 @@ class PushSum(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Mailbox:
-    """The mailboxes of a group, by place, as this rank sees them; capacity: bytes of a rank."""
+    """The mailboxes of a group, by rank index, as mapped on this rank; capacity: bytes per rank."""
 
     addresses: tuple[int, ...]
     capacity: int
 
 
 class PushTransport:
-    """Gives sums of few bytes to kernels; its mailboxes are of the process."""
+    """Sums small tensors with kernels; its mailboxes belong to the process."""
 
     def __init__(self, links: Links, device: Device, kernels: TransportKernels) -> None:
-        """Have no mailbox yet."""
+        """Start without mailboxes."""
         self._links, self._device, self._kernels = links, device, kernels
         self._mapped = MappedMemory(links, device)
         self._boxes: dict[Any, Mailbox] = {}
         self._sms = min(links.gather(device.facts.sms, "SMs of GPUs"))
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Have a mailbox for each exchange; all ranks call it, also without exchanges."""
+        """Allocate a mailbox for each operation; all ranks call it, even those without any."""
         sizes = dict[Any, int]()
         for begin in exchanges:
             sizes[_key(begin)] = max(sizes.get(_key(begin), 0), _capacity(begin))
@@ -85,7 +87,7 @@ class PushTransport:
         keys = [*sizes]
         wanted = [[*key[0], self._holds(key, sizes[key])] for key in keys]
         told = self._links.gather(wanted, "mailboxes of sums")
-        # A rank that has one already makes another with those of its group that have none.
+        # A rank that has a mailbox allocates another if a rank of its group has none.
         counts = dict[tuple[int, ...], int]()
         fresh = dict[Any, tuple[int, int]]()
         for key in keys:
@@ -105,7 +107,7 @@ class PushTransport:
             self._boxes[key] = Mailbox(tuple(found), sizes[key])
 
     def begin_operations(self, begin: Begin) -> list[Operation]:
-        """Return the launch that is a sum."""
+        """Return the launch that computes a sum."""
         box = self._boxes[_key(begin)]
         if begin.joined is not None and self._joins(begin):
             return [self._joined(begin, box, begin.joined)]
@@ -122,9 +124,9 @@ class PushTransport:
         return [LaunchKernel(name, function, blocks, threads, ends, (how,), target.stream)]
 
     def _joins(self, begin: Begin) -> bool:
-        """Return whether the kernel that reads the rows of a sum adds them.
+        """Return whether the kernel that reads the rows of a sum also adds them.
 
-        All of its blocks run at the same time on each of the GPUs.
+        All of its blocks must be resident at the same time on each GPU.
         """
         if begin.joined is None or not joins(begin, begin.joined):
             return False
@@ -132,7 +134,7 @@ class PushTransport:
         return _blocks_of_rows(begin, begin.joined) <= self._sms * per_sm
 
     def _joined(self, begin: Begin, box: Mailbox, joined: Joined) -> LaunchKernel:
-        """Return the launch that is a sum and what is computed of its rows."""
+        """Return the launch that computes a sum together with its fused consumer."""
         target, blocks = begin.target, _blocks_of_rows(begin, joined)
         return LaunchKernel(
             joined.name, joined.function, blocks, joined.threads, joined.buffers,
@@ -140,7 +142,7 @@ class PushTransport:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Unmap the others' mailboxes."""
+        """Unmap the peers' mailboxes."""
         self._mapped.forget()
         self._boxes = {}
 
@@ -155,13 +157,13 @@ class PushTransport:
         return address
 
     def _function(self, begin: Begin) -> tuple[str, Any]:
-        """Return the kernel of an exchange, by name and loaded."""
+        """Return the kernel of an operation, as its name and the loaded function."""
         name = f"push_{_kind(begin)[0]}_{begin.target.dtype.name}"
         return name, self._kernels.load(SOURCE, name)
 
 
 def pushes(begin: Begin) -> bool:
-    """Return whether a kernel can add it: few bytes, for which its stream waits at once."""
+    """Return whether a kernel can add it: a small sum that its stream waits for immediately."""
     exchange, target = begin.exchange, begin.target
     return (
         isinstance(exchange, Collective)
@@ -173,9 +175,10 @@ def pushes(begin: Begin) -> bool:
 
 
 def joins(begin: Begin, joined: Joined) -> bool:
-    """Return whether a kernel takes rows of a pushed sum that it adds itself: few for each block.
+    """Return whether a kernel can sum the rows of a pushed sum itself: few per block.
 
-    Mailboxes have room: a place for each other rank holds all elements, two of them also the parts.
+    They must fit in the mailboxes: a slot for each peer holds all elements, two of them also the
+    parts.
     """
     exchange, target, ranks = begin.exchange, begin.target, len(begin.group)
     if not isinstance(exchange, Collective) or target.elements % joined.columns:
@@ -186,14 +189,14 @@ def joins(begin: Begin, joined: Joined) -> bool:
 
 
 def _blocks_of_rows(begin: Begin, joined: Joined) -> int:
-    """Return how many blocks take equally many rows of a sum, or one less."""
+    """Return the fewest blocks that process the rows of a sum in the same number of rounds."""
     rows = begin.target.elements // joined.columns
     turns = -(-rows // joined.blocks)
     return -(-rows // turns)
 
 
 def _how(box: Mailbox, begin: Begin, chunk_steps: int) -> PushSum:
-    """Return the last parameter of the kernel of a sum."""
+    """Return the last parameter of the summing kernel."""
     ranks = len(begin.group)
     return PushSum(
         boxes=(ctypes.c_uint64 * MOST_RANKS)(*box.addresses), capacity=box.capacity,
@@ -208,7 +211,7 @@ def _key(begin: Begin) -> Any:
 
 
 def _kind(begin: Begin) -> tuple[str, int]:
-    """Return the kind of kernel that adds, as its name has it, and its threads."""
+    """Return the kind of summing kernel, as in its name, and its number of threads."""
     size = begin.target.size
     if size <= FEW_BYTES:
         return "few", THREADS_OF_FEW
@@ -217,19 +220,19 @@ def _kind(begin: Begin) -> tuple[str, int]:
 
 
 def _capacity(begin: Begin) -> int:
-    """Return the bytes of a place for a rank's elements, with room to grow: a power of two.
+    """Return the bytes of a mailbox slot for one rank, rounded up to a power of two.
 
-    Of slices it has room for one to be added and one that was.
+    With slices, a slot has space for the slice to be added and the one already added.
     """
     size = begin.target.size
     return 0 if size <= FEW_BYTES and begin.joined is None else 1 << (size - 1).bit_length()
 
 
 def _lines(ranks: int) -> int:
-    """Return where elements that are sent with numbers begin in a mailbox."""
+    """Return the offset in a mailbox of elements that are sent with round numbers."""
     return _FLAGS + 2 * ranks * _PITCH
 
 
 def _data(ranks: int) -> int:
-    """Return where elements begin in a mailbox that are sent as they are."""
+    """Return the offset in a mailbox of elements that are sent as plain data."""
     return _lines(ranks) + 2 * (ranks - 1) * 2 * FEW_BYTES

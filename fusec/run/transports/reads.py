@@ -1,4 +1,4 @@
-"""Memory of other processes that a rank reads where it lies, over sockets, between two barriers."""
+"""Peer memory that a rank reads in place, over sockets, between two barriers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fusec.run.transports.protocol import Begin
 
 
 class HostReads:
-    """Answers other ranks with what shared memory holds when they ask, whatever this rank does.
+    """Serves reads of shared memory with its current contents, concurrently with this rank's work.
 
-    As on a GPU nothing but the barriers keeps a reader from what is not yet written, or is again.
+    As on a GPU, only the barriers keep a reader from data that is not written yet, or overwritten.
     """
 
     def __init__(self, links: Links) -> None:
@@ -28,14 +28,14 @@ class HostReads:
         self._met = Counter[tuple[int, ...]]()
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Let the others read what is to be shared; all ranks call it."""
+        """Let the peers read what is to be shared; collective over all ranks."""
         shares = {b.exchange.source: b for b in exchanges if isinstance(b.exchange, Share)}
         self._shared = shares
         if shares:
             self._links.serve(self._bytes_of)
 
     def meet(self, exchange: Share | Unshare, group: tuple[int, ...]) -> None:
-        """Return when all ranks of a group have come to the exchange."""
+        """Return once all ranks of a group have reached this operation."""
         self._met[group] += 1
         key, doing = f"meet {group} {self._met[group]}", str(exchange)
         others = [rank for rank in group if rank != self._links.rank]
@@ -50,7 +50,7 @@ class HostReads:
                 )
 
     def view(self, buffer: str, place: int) -> Array:
-        """Return what the rank at a place of the group has of a shared buffer now."""
+        """Return the current contents of a shared buffer of the rank at `place` in the group."""
         begin = self._shared[buffer]
         own: Array = begin.source.reshape(-1)
         if place == begin.place:
@@ -62,7 +62,7 @@ class HostReads:
         return np.frombuffer(data, own.dtype)
 
     def close(self) -> None:
-        """Share nothing any more."""
+        """Stop sharing."""
         self._shared = {}
 
     def _bytes_of(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The sum, product or extreme of blocks of all ranks: the same on each, to the last bit."""
+"""The sum, product or extremum of the blocks of all ranks, bitwise equal on every rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FUNCTIONS: dict[str, Any] = {
 
 
 def check_reduction(reduction: str, dtype: DType) -> None:
-    """Raise Unsupported for what has no meaning."""
+    """Raise Unsupported for a reduction that is undefined for a type."""
     if reduction not in _FUNCTIONS:
         raise Unsupported(f"no reduction over ranks is called `{reduction}`")
     if dtype.is_complex and reduction in ("max", "min"):
@@ -25,10 +25,10 @@ def check_reduction(reduction: str, dtype: DType) -> None:
 
 
 def reduce_blocks(blocks: Sequence[Array], reduction: str) -> Array:
-    """Return blocks of one type reduced in their order.
+    """Return blocks of one type reduced in order.
 
-    Half types go through f32 and are rounded once; integers wrap around; the sum of bools is
-    whether any holds, their product whether all do. A NaN goes into every extreme.
+    16-bit floats are accumulated in f32 and rounded once; integers wrap around; the sum of bools is
+    whether any is true, their product whether all are. Extrema propagate NaN.
     """
     dtype = of_numpy(blocks[0].dtype)
     check_reduction(reduction, dtype)

@@ -1,4 +1,4 @@
-"""Streams beside those of a program, and events between them."""
+"""Side streams for communication, and the events that order them with a program's streams."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ _NON_BLOCKING = 1
 
 
 class SideStream:
-    """A stream that begins behind a program's streams, and for which these wait later."""
+    """A stream ordered by events: it follows a program's streams, which wait for it later."""
 
     def __init__(self, device: Device) -> None:
-        """Create the stream, ahead of others where both have work."""
+        """Create the stream, with the highest priority."""
         self._device = device
         _, greatest = device.call("cuCtxGetStreamPriorityRange")
         self.handle = int(device.call("cuStreamCreateWithPriority", _NON_BLOCKING, greatest))
         self._events: dict[str, Any] = {}
 
     def follow(self, stream: int, key: str) -> list[Operation]:
-        """Return what lets this stream wait for all that `stream` was given so far."""
+        """Return operations that make this stream wait for the work `stream` has so far."""
         event = self._event(f"begin {key}")
         return [RecordEvent(event, stream), WaitEvent(self.handle, event)]
 
     def mark(self, key: str) -> list[Operation]:
-        """Return what notes that all that was given to this stream so far belongs to a key."""
+        """Return operations that record, under a key, all work this stream has so far."""
         return [RecordEvent(self._event(f"end {key}"), self.handle)]
 
     def release(self, stream: int, key: str) -> list[Operation]:
-        """Return what lets `stream` wait for what belongs to a key."""
+        """Return operations that make `stream` wait for the work recorded under a key."""
         return [WaitEvent(stream, self._event(f"end {key}"))]
 
     def close(self) -> None:
-        """Give the stream and its events back."""
+        """Destroy the stream and its events."""
         for event in self._events.values():
             self._device.driver.cuEventDestroy(event)
         self._events = {}
         self._device.driver.cuStreamDestroy(self.handle)
 
     def _event(self, key: str) -> Any:
-        """Return the event of a key: recorded again, it stands for the latest time alone."""
+        """Return the event of a key; if it is recorded again, only the latest time counts."""
         if key not in self._events:
             self._events[key] = self._device.call("cuEventCreate", _NO_TIMING)
         return self._events[key]
 
 
 class Names:
-    """Names of exchanges that are open, by the buffers that they hold."""
+    """Names of communication operations in flight, by the buffers they use."""
 
     def __init__(self) -> None:
         """Start with none."""
         self._open: dict[str, list[Any]] = defaultdict(list)
 
     def add(self, buffers: tuple[str, ...], entry: Any) -> None:
-        """Keep an entry under each of some buffers."""
+        """Add an entry under each of some buffers."""
         for buffer in set(buffers):
             self._open[buffer].append(entry)
 
     def take(self, buffer: str) -> list[Any]:
-        """Return the entries of a buffer, which no longer are under any."""
+        """Remove and return the entries of a buffer, also from under other buffers."""
         found = self._open.pop(buffer, [])
         for entries in self._open.values():
             entries[:] = [e for e in entries if e not in found]
         return found
 
     def take_all(self, wanted: Callable[[Any], bool]) -> list[Any]:
-        """Return all entries of some kind, each once, which no longer are under any buffer."""
+        """Remove and return all entries that satisfy a predicate, each once."""
         found = list[Any]()
         for entries in self._open.values():
             found += [e for e in entries if wanted(e) and e not in found]
