@@ -17,9 +17,9 @@ from fusec.segment.segmented import Decision, Segment, SegmentedFusion
 from fusec.target import Target
 
 LEAST_GAIN = 0.05
-"""The part of the time that another definition must save: predictions are no better than that."""
+"""Fraction of the time that another definition must save: the accuracy of predictions."""
 LEAST_UNDONE = 0.2
-"""The part of the time that the original definition must save.
+"""Fraction of the time that the original definition must save.
 
 Measured schedules and the fitted costs of row kernels are those of plans with these definitions.
 """
