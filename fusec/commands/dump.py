@@ -68,7 +68,7 @@ _TARGET_FREE = frozenset(
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """What to print: names of DUMP_KINDS, and the style of a segmented fusion."""
+    """The dumps to print: names of DUMP_KINDS, and the style of a segmented fusion."""
 
     kinds: tuple[str, ...]
     style: str = "2024"

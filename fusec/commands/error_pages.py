@@ -21,7 +21,7 @@ def names_code(text: str) -> bool:
 
 
 def explain_code(number: str, *, as_json: bool) -> int:
-    """Print the page of a code; FusecError where there is none."""
+    """Print the page of a code; FusecError if there is none."""
     code = CODES.get(number.upper())
     if code is None:
         padded = f"E{number[1:].zfill(4)}"

@@ -132,8 +132,8 @@ class Effects:
     def inside(self, value: Value) -> Value | None:
         """Return the tensor whose memory contains a result of a node, or None.
 
-        A node's result that only a concatenation-like node reads is computed in place, in its
-        result.
+        If the only reader of a node's result puts it into a larger tensor, it is computed there
+        directly.
         """
         node = self.fusion.producer.get(value)
         if node is not None and node.op.lies == "inside":
@@ -208,7 +208,7 @@ class Effects:
     # -- whether a write is safe
 
     def reads_in_place(self, written: Value) -> bool:
-        """Return whether every value computed from what an output overwrites lies along its dims.
+        """Return whether values computed from an overwritten input keep its dims in position.
 
         Then an element of the input is read only for the element that overwrites it, or in sums.
         """
@@ -225,7 +225,7 @@ class Effects:
         return _agree(axes.get(written, identity), identity)
 
     def late(self, written: Value, before: Mapping[Node, Iterable[Node]]) -> bool:
-        """Return whether what an output overwrites is read by a node that must come after it.
+        """Return whether an input is read by a node that must come after the output overwriting it.
 
         Or must, since nodes of `before` (each a writer with its readers) come in that order.
         """
@@ -247,7 +247,7 @@ class Effects:
         return False
 
     def readers(self, written: Value) -> list[Node]:
-        """Return the nodes, except the writer itself, that read what an output overwrites."""
+        """Return the readers of the input that an output overwrites, except its writer."""
         writer = self.fusion.producer[written]
         users = self.fusion.users.get(self.into[written].value, ())
         return [n for n in users if n is not writer]
@@ -305,7 +305,7 @@ def _agree(left: Axes, right: Axes) -> bool:
 
 
 def _carried(node: Node, axes: Mapping[Value, Axes]) -> Axes | None:
-    """Return the dims of the input along which a node's results lie; None if that is not simple."""
+    """Return the dims of the input along which a node's results run; None if complicated."""
     if node.op.family == "pointwise":
         merged: Axes = (None,) * node.output.rank
         for value in node.inputs:

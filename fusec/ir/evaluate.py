@@ -40,14 +40,14 @@ F32_OVERFLOW = float(2.0**128 - 2.0**103)
 
 
 def storage(dtype: DType) -> Any:
-    """Return the NumPy dtype in which the reference holds values of `dtype`."""
+    """Return the NumPy dtype in which the reference stores values of `dtype`."""
     if dtype.is_float:
         return np.dtype(np.float64)
     return np.dtype(np.complex128) if dtype.is_complex else dtype.numpy
 
 
 def widen(array: Any, dtype: DType) -> Array:
-    """Return stored values of `dtype` as the reference holds them."""
+    """Return stored values of `dtype` in the reference's representation."""
     if not dtype.is_numpys and array.dtype == dtype.numpy:
         if dtype.name == "bf16":
             return _from_bf16(np.asarray(array.view(np.uint16)))

@@ -414,7 +414,7 @@ def _delinearized(position: Index, extents: Shape) -> tuple[Index, ...]:
             coordinates.append(index(0))
             continue
         whole = position // stride
-        # The position lies inside the shape, so the outermost coordinate needs no remainder.
+        # The position is inside the shape, so the outermost coordinate needs no remainder.
         outermost = all(c.is_const and c.constant == 0 for c in coordinates)
         coordinates.append(whole if outermost else whole % extent)
     return tuple(coordinates)

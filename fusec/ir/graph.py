@@ -97,7 +97,7 @@ class Const:
     wrapped: int | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
-        # repr tells 0.0 from -0.0 and True from 1, and makes nan equal to itself.
+        # repr distinguishes 0.0 from -0.0 and True from 1, and nan compares equal to itself.
         return (
             isinstance(other, Const)
             and self.dtype == other.dtype

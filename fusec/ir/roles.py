@@ -76,12 +76,12 @@ class Line(Protocol):
 
     @property
     def result(self) -> str:
-        """Return the result as it is printed."""
+        """Return the result in printed form."""
         ...
 
     @property
     def operands(self) -> Sequence[str]:
-        """Return the operands as they are printed."""
+        """Return the operands in printed form."""
         ...
 
     @property

@@ -95,7 +95,7 @@ def kind_of(node: YamlNode) -> str:
 
 
 def wrong(node: YamlNode, expected: str, help: str | None = None) -> FusecError:
-    """Return the error for a node that is not what was expected."""
+    """Return the error for a node of an unexpected kind."""
     return FusecError(
         f"expected {expected}, found {kind_of(node)}", span=node.span, help=help, code=WRONG_NODE
     )

@@ -31,7 +31,7 @@ Row = tuple[Node | None, ...]
 
 @dataclass(frozen=True)
 class Blocks:
-    """Equal blocks: their nodes, and the inputs and scalars that each has of its own, by block."""
+    """Equal blocks: their nodes, and each block's own inputs and scalars, by block."""
 
     rows: tuple[Row, ...]
     inputs: tuple[tuple[Value | None, ...], ...]
@@ -175,7 +175,7 @@ class _Rows:
         return True
 
     def _given(self, value: Value) -> object:
-        """Return what counts of an input, or of a scalar outside of blocks; None for others."""
+        """Return the key of an input, or of a scalar outside of blocks; None for others."""
         entry = self.fusion.input_of.get(value)
         if entry is not None:
             return input_kind(entry)

@@ -16,7 +16,7 @@ _MOST_TRIALS = 12
 
 
 class RefusedPin(Unsupported):
-    """A pinned segment that no scheduler supports; `pin` is None where only its scheduler is."""
+    """A pinned segment that no scheduler supports; `pin` is None if only its scheduler does not."""
 
     pin: Pin | None = None
 

@@ -24,7 +24,7 @@ class Groups:
     def __init__(
         self, graph: Graph, groups: Iterable[Group], fixed: Collection[Group] = ()
     ) -> None:
-        """Take disjoint groups that together hold every owned node; `fixed` stay as they are."""
+        """Take disjoint groups that cover all owned nodes; `fixed` ones are never merged."""
         self.graph = graph
         self.pieces: dict[Piece, None] = {}
         self.readers: dict[Value, dict[Piece, None]] = {}
@@ -83,7 +83,7 @@ class Groups:
         return node in self._holder
 
     def maker(self, value: Value) -> Piece | None:
-        """Return the piece that makes a value; None for an input."""
+        """Return the piece that computes a value; None for an input."""
         node = self.graph.fusion.producer.get(value)
         return None if node is None else self.owner(node)
 
@@ -370,7 +370,7 @@ def _largest(parts: list[Piece]) -> Piece:
 
 
 def _reached(piece: Piece, *, forward: bool) -> Chosen:
-    """Return a piece with all that lies after (or before) it, in groups with cycles."""
+    """Return a piece with all pieces after (or before) it, in groups with cycles."""
     seen, left = {piece}, [piece]
     while left:
         current = left.pop()

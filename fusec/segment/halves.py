@@ -1,4 +1,4 @@
-"""Where to split a region that is too long for one kernel: where the least traffic would cross."""
+"""Splitting a region that is too long for one kernel where the least traffic would cross."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class Merges:
         refined = any(p.again or len(p.owned) > len(p.nodes) for p in chosen)
         merged = self.structures.merge(chosen)
         if refined:
-            # What one part computes again another may make, or have read.
+            # Values that one part recomputes may be computed, or were read, by another.
             merged.owned = {n for p in chosen for n in p.owned}
             merged.again = frozenset(n for p in chosen for n in p.again) - merged.owned
             self.settle([merged])
@@ -294,7 +294,7 @@ class Merges:
                 continue
             gain = self.gain(chosen)
             if gain is None or gain < -negative - MARGIN:
-                # A merge of groups that computed values again changed what these must make.
+                # A merge of groups that recomputed values changed what these must compute.
                 if gain is not None and gain >= -MARGIN:
                     heappush(queue, (-gain, order, number, chosen, True))
                 continue

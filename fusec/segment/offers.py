@@ -80,7 +80,7 @@ class Surroundings:
         for output in segment.outputs:
             value = output.value
             layout = view_of(segment, value, bases) if value in self.crossing else None
-            # Readers assume a buffer of its own: dense, and aligned for vector accesses.
+            # Readers assume a separate buffer: dense, and aligned for vector accesses.
             dense = layout is None or layout.strides == segment.effects.strides(value)
             if layout is not None and not (dense and layout.offset == 0):
                 because = f"`{value.name}` is read by another segment, but is not a dense view"

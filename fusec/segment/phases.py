@@ -34,9 +34,9 @@ class Phased:
 
 
 def split(fusion: Fusion) -> Phased:
-    """Return the fusion in its phases, each a fusion of its own named after both.
+    """Return the fusion's phases, each a separate fusion named after both.
 
-    FusecError where a phase needs an input of a later one.
+    Raise FusecError if a phase needs an input of a later one.
     """
     check_overrides(fusion, fusion.schedules)
     parts: list[Fusion] = []
@@ -53,7 +53,7 @@ def split(fusion: Fusion) -> Phased:
 def _cut(
     fusion: Fusion, phase: Phase, later: tuple[Phase, ...]
 ) -> tuple[Fusion, Fusion, tuple[Value, ...]]:
-    """Return the part of a phase, the rest, and what the part saves for the rest."""
+    """Return the part of a phase, the rest, and the values that the part saves for the rest."""
     own = tuple(o.value for o in fusion.outputs if o.value.name in phase.outputs)
     needed = set(own)
     for node in needed_nodes(fusion.nodes, own):

@@ -49,7 +49,7 @@ class Piece:
     )  # fmt: skip
 
     def __init__(self, nodes: set[Node], members: set[Node], leaves: dict[Value, None]) -> None:
-        """Take its nodes and what it reads; edges and ranks come later."""
+        """Take its nodes and the values that it reads; edges and ranks are set later."""
         self.nodes = nodes
         self.owned = nodes
         self.again: frozenset[Node] = frozenset()

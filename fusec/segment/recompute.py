@@ -1,4 +1,4 @@
-"""What a segment reads and what it recomputes: a minimum cut through the nodes before it.
+"""The choice of what a segment reads and what it recomputes, by a minimum cut of preceding nodes.
 
 Each value before the segment may be needed, and a needed value is either read or recomputed.
 Reading an input costs its bytes, unless the segment reads it anyway. Reading a value of another
@@ -42,7 +42,7 @@ def may_repeat(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Before:
-    """What precedes a piece: its leaves if it recomputed nothing, and the nodes to them.
+    """The nodes and leaves that precede a piece which recomputes nothing.
 
     nodes: those that it could recompute, in order.
     """
@@ -54,7 +54,7 @@ class Before:
 
     @cached_property
     def owners(self) -> frozenset[Piece]:
-        """Return the pieces that own the nodes, or make what they read."""
+        """Return the pieces that own the nodes, or compute the values they read."""
         producer = self.groups.graph.fusion.producer
         around = {v for n in self.nodes for v in (*n.inputs, *n.outputs)} | set(self.leaves)
         makers = (producer[v] for v in around if v in producer)
@@ -68,7 +68,7 @@ class Before:
 
 
 def before(groups: Groups, piece: Piece) -> Before:
-    """Return what lies before a piece, in the pieces that it reads from."""
+    """Return the nodes that precede a piece, in the pieces that it reads from."""
     graph, producer = groups.graph, groups.graph.fusion.producer
     _, leaves = graph.expanded(piece.nodes)
     makers = {groups.maker(v) for v in (*leaves, *piece.leaves)}

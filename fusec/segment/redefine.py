@@ -44,7 +44,7 @@ def redefine(
     """Return the segments of a fusion under the cheapest definitions.
 
     when: `after` queries accepted segments, `before` single nodes, `never` neither. Values whose
-    kernel has a schedule by their name stay as they are; a pinned segment stays one segment.
+    kernel has a schedule by their name are not redefined; a pinned segment stays one segment.
     without: names of definitions that are not tried. plans: cached comparisons of plan definitions
     for other fusions, with the same schedulers and target.
     """

@@ -58,7 +58,7 @@ def refine(
     for _ in range(ROUNDS):
         work.moved.clear()
         work.run()
-        # Ranks do not tell which segments must run before those that write into their inputs.
+        # Ranks do not order segments before those that write into their inputs.
         if not work.moved or merges.groups.graph.fusion.effects.writers:
             return
         merged = merges.run([p for p in work.moved if p in merges.groups.pieces])

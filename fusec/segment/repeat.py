@@ -78,7 +78,7 @@ def without_blocks(fusion: Fusion, blocks: Blocks) -> Fusion | None:
 
 
 Key = tuple[int, int]
-"""A node of a block: its row, or the row that it was made for, and its number among those."""
+"""A node of a block: its row, or the row from which it was created, and its number among those."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How close to the hardware limits work runs: peak bandwidth, and peak tensor-core throughput."""
+"""Fractions of the hardware limits: peak bandwidth, and peak tensor-core throughput."""
 
 from __future__ import annotations
 

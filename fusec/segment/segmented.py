@@ -41,7 +41,7 @@ class Segment:
     overrides: tuple[Override, ...] = ()
     """The user's overrides of its schedule."""
     iterations: int = 1
-    """How often it runs, at hint sizes: once per slice inside a loop."""
+    """Number of executions, at hint sizes: one per slice inside a loop."""
     tuned: Tuned | None = None
     """The measured schedule that it uses, if there is one and the user sets nothing."""
 

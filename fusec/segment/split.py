@@ -105,12 +105,12 @@ def least_seconds(fusion: Fusion, target: Target) -> float:
     """Return a lower bound on the seconds of two or more kernels that compute a fusion.
 
     Together they read each input, write each output, compute each value, and pay for their
-    launches. If some only make views, at least one is launched that moves the compulsory traffic. A
+    launches. If some segments are only views, at least one launch moves the compulsory traffic. A
     GEMM kernel also has a prologue that does not overlap with reading.
     """
     made = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
     if any(elements(v, fusion.hints) == 0 for v in made):
-        return 0.0  # what is empty needs no kernel
+        return 0.0  # an empty result needs no kernel
     moved, written, kernels = traffic(fusion), bytes_written(fusion), 2
     if _has_views(fusion):
         floor = Floor(fusion)

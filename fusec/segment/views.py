@@ -23,7 +23,7 @@ def rearranges(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Views:
-    """The nodes that compute outputs which are views, and all nodes on the way to them."""
+    """The nodes that compute outputs which are views, and all nodes between these and bases."""
 
     last: frozenset[Node]
     chain: frozenset[Node]

@@ -1,4 +1,4 @@
-"""Whether a run has as many ranks as a fusion's mesh requires."""
+"""Checks whether a run has as many ranks as a fusion's mesh requires."""
 
 from __future__ import annotations
 

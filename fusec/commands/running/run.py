@@ -60,7 +60,7 @@ _ONE = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run happens: on the GPU, or without one, with the reason.
+    """The device of a run: the GPU, or none, with the reason.
 
     builds: kernels are built; evaluates: without a GPU, the reference computes the outputs.
     """

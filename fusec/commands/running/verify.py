@@ -1,4 +1,4 @@
-"""How a run compares its outputs: with the reference, and with those of a file."""
+"""Comparison of a run's outputs: with the reference, and with those of a file."""
 
 from __future__ import annotations
 

@@ -129,9 +129,9 @@ def phase_of(
     once: Expression | None = None,
     guarded: bool = True,
 ) -> Phase:
-    """Return a phase's lines, once every phase has been emitted.
+    """Return a phase's lines, after every phase was emitted.
 
-    once: what holds for the thread that stores the values of a row; guarded: whether stores of
+    once: the condition for the thread that stores the values of a row; guarded: whether stores of
     vectors need the emitter's guard.
     """
     stores = emitter.take(number, "row_stores")

@@ -54,7 +54,7 @@ class FusionDefinition(Executed):
     def __init__(
         self, id: Any = None, *_: Any, name: str | None = None, doc: str = "", **options: Any
     ) -> None:
-        """Start an empty definition; a string in the first place is its name.
+        """Start an empty definition; a string as the first argument is its name.
 
         Without `doc` the script's docstring describes the fusion.
         """

@@ -44,7 +44,7 @@ class Divided:
         self._said: dict[Tensor, Say] = {}
 
     def set_mesh(self, mesh: Sequence[int] | Mapping[str, int]) -> None:
-        """Say which ranks run the fusion: the sizes of a grid's axes, with their names or not."""
+        """Set the mesh of ranks that run the fusion: sizes of its axes, optionally with names."""
         with placed() as place:
             span = span_of(place)
             sizes = mesh.values() if isinstance(mesh, Mapping) else mesh
@@ -68,11 +68,11 @@ class Divided:
         stream: Any = None,
         ranks: Sequence[int] | None = None,
     ) -> None:
-        """Say how a tensor is divided: by dim a mesh axis, or several, outermost first.
+        """Set the sharding of a tensor: for each dim a mesh axis, or several, outermost first.
 
         `{}`: every rank has all of it. Among axes, `{"whole": 2}` is a factor that stays whole.
         `stream`: the dim that a loop divides, or a mapping from it to the number of slices.
-        `ranks`: which hold it; all of the mesh where none are given.
+        `ranks`: the ranks that hold it; all of the mesh if none are given.
         """
         with placed() as place:
             if not isinstance(of, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -87,7 +87,7 @@ class Divided:
                 self._check(of, self._said[of])
 
     def parallelize(self, of: Tensor, axis: int, parallel_type: ParallelType) -> None:
-        """Spread the iterations of a loop axis over a mesh axis or over streams."""
+        """Distribute the iterations of a loop axis over a mesh axis or over streams."""
         of.axis(axis).parallelize(parallel_type)
 
     def _check(self, of: Tensor, say: Say) -> None:

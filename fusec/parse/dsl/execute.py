@@ -38,7 +38,7 @@ for _name in _USES.split():
 
 
 class Ready:
-    """A fusion with its program, for tensors used in place."""
+    """A fusion with its program, which uses tensors without copies."""
 
     def __init__(self, fusion: Fusion) -> None:
         """Look up the program."""

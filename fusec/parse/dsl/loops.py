@@ -16,7 +16,7 @@ from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 
 class ParallelType(Enum):
-    """What the iterations of an axis are distributed over, by nvFuser's names."""
+    """Targets over which the iterations of an axis are distributed, by nvFuser's names."""
 
     mesh_x = "mesh_x"
     mesh_y = "mesh_y"

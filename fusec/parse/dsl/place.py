@@ -38,7 +38,7 @@ def is_own(frame: FrameType) -> bool:
 
 
 def here() -> Place | None:
-    """Return the place of the innermost call outside fusec."""
+    """Return the location of the innermost call outside fusec."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and is_own(frame):
         frame = frame.f_back

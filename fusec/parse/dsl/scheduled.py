@@ -40,7 +40,7 @@ class LoopAxis:
         self._tensor, self._axis = tensor, axis
 
     def parallelize(self, parallel_type: ParallelType) -> None:
-        """Spread the iterations over a mesh axis or over streams."""
+        """Distribute the iterations over a mesh axis or over streams."""
         with placed():
             self._tensor.parallelize_axis(self._axis, parallel_type)
 
@@ -143,7 +143,7 @@ class Scheduled:
         return [LoopAxis(self, axis) for axis in self.loops.axes]
 
     def parallelize_axis(self, axis: Axis, kind: ParallelType) -> None:
-        """Spread the iterations of an axis over a mesh axis or over streams."""
+        """Distribute the iterations of an axis over a mesh axis or over streams."""
         if kind not in _DIVIDING:
             raise refuse("parallelize", type(self).__name__)
         if axis not in self.loops.axes:

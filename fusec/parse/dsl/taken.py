@@ -63,7 +63,7 @@ def taken_by_tensors(tensor: Tensor, key: Sequence[Any], index: Index) -> Tensor
 
 
 class _Reading:
-    """Entries of a key as expressions of names, and the values that the names stand for."""
+    """Entries of a key as expressions of names, and the values of these names."""
 
     def __init__(self, tensor: Tensor, index: Index) -> None:
         self._values: dict[str, Any] = {"x": tensor}

@@ -277,7 +277,7 @@ _REPORTED_CALLS = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *JOINING})
 def _is_read(tree: Tree) -> bool:
     """Return whether a Python expression is translated to an equal one.
 
-    Others are reported: the file does not define what a module, an attribute or a mode means.
+    Others are reported, since the meaning of a module, an attribute or a mode is not in the file.
     """
     if isinstance(tree, Name):
         return not tree.text.endswith(".weight") and not tree.text.startswith("self.")

@@ -97,7 +97,7 @@ class PythonCalls(Known, ABC):
             parts = parts[slice(*bounds)]
         return Items(tuple(parts), at, tree.end) if parts else None
 
-    # -- what is known
+    # -- known properties
 
     def _einsum(self, tree: CallTree) -> Tree | None:
         """Return a sum of products by its equation; einops has it last, with words as indices."""

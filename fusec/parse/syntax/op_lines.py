@@ -239,7 +239,7 @@ class OpLineParser(Parser):
         return tuple(keys)
 
     def _statement(self) -> OpLine:
-        """Read a call without a result; its result is what it writes, in place or to `out`."""
+        """Read a call without a result; its result is the value it writes, in place or to `out`."""
         first = self.token
         tree = self.expression()
         self.finish("call")
