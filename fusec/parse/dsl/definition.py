@@ -102,7 +102,7 @@ class FusionDefinition(Executed):
         return self._steps.build.builder
 
     def knows(self, handle: Handle) -> bool:
-        """Return whether a handle's value has been computed."""
+        """Return whether the graph already has a handle's value."""
         return handle in self._steps.build.operands
 
     def operand_of(self, handle: Handle) -> Operand:
@@ -216,8 +216,7 @@ class FusionDefinition(Executed):
     def define_generator(self, part: str, *, name: str | None = None) -> Tensor:
         """Declare the `seed` or the `offset` of the program's generator, which no caller passes.
 
-        Random operations without a seed read both implicitly; this names them, for operations that
-        must generate the same numbers.
+        Random operations without a seed read both implicitly; naming them lets operations share them.
         """
         with placed() as place:
             if part not in PARTS:
