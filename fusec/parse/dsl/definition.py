@@ -216,7 +216,7 @@ class FusionDefinition(Executed):
     def define_generator(self, part: str, *, name: str | None = None) -> Tensor:
         """Declare the `seed` or the `offset` of the program's generator, which no caller passes.
 
-        Random operations without a seed read both implicitly; naming them lets operations share them.
+        Random operations without a seed read both implicitly; named ones can be shared.
         """
         with placed() as place:
             if part not in PARTS:
