@@ -358,7 +358,7 @@ def floordiv(a: DimLike, b: DimLike) -> Dim:
 
 
 def _shared(left: Dim, right: Dim) -> tuple[Dim, Dim] | None:
-    """Return two sizes without their common symbols; None if there are none."""
+    """Return two sizes divided by their common symbol factors; None if there are none."""
     if len(right.terms) != 1 or not left.terms:
         return None
     factor = dim(1)

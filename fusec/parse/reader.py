@@ -183,7 +183,7 @@ class _Reader:
         return GraphBuilder(name, doc=doc, source=self.source.file)
 
     def _mesh(self, node: YamlNode | None, dims: YamlNode | None) -> None:
-        """Read the mesh; sizes given for its axes only apply to dims that are declared."""
+        """Read the mesh; a size given for an axis resizes it unless a dim has that name."""
         if node is not None:
             self.divided.known = False
             with self.problems.collect():

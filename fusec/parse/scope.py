@@ -56,7 +56,7 @@ def _declared_number(name: str) -> str | None:
 
 
 def number_called(name: str) -> str | None:
-    """Return the declaration of a number with a typical name; None for other names."""
+    """Return the usual value of a number with a typical name; None for other names."""
     declared = _declared_number(name)
     return None if declared is None else declared.partition("= ")[2]
 

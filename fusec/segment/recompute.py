@@ -123,7 +123,7 @@ def cheapest(seen: Before, sharers: Sharers, allowed: Collection[Value]) -> froz
 
 
 def _reading(groups: Groups, piece: Piece, value: Value, sharers: Sharers) -> int | None:
-    """Return the cost in bytes of reading a value from memory; None if it cannot be stored."""
+    """Return the cost in bytes of reading a value from memory; None if that is impossible."""
     graph = groups.graph
     fusion = graph.fusion
     if value.is_scalar:

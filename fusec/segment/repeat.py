@@ -233,7 +233,7 @@ class _Expansion:
         """Return the blocks into which a segment of some blocks is copied, including itself.
 
         A segment of all three searched blocks, such as a kernel that does not depend on blocks, is
-        copied into three at a time; the remaining ones are copied into each block.
+        copied into three blocks at a time, and separately into each block that remains.
         """
         last, inner = self.last, range(2, self.last)
         same = {0: 0, 1: 1, last: last}

@@ -45,7 +45,7 @@ def _fits(fusion: Fusion, axis: str, ranks: int) -> bool:
 
 
 def check_mesh(fusion: Fusion, size: int, who: str) -> None:
-    """Raise FusecError if the size of a fusion's mesh differs from the number of ranks."""
+    """Raise FusecError unless the ranks of a fusion's mesh are exactly those of the run."""
     found = f"{size} rank{'s' * (size != 1)}"
     given = f"{found} (of {who})" if who else found
     mesh = fusion.mesh

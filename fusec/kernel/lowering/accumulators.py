@@ -55,7 +55,7 @@ class Accumulator:
 
     @property
     def identity(self) -> Expression:
-        """Return the identity of the combination."""
+        """Return the identity element of the combiner."""
         return Static(self.combiner, "identity")
 
     @property

@@ -148,7 +148,7 @@ def _needs_sizes(failure: FusecError) -> FusecError:
 
 
 def wants_sizes(fusion: Fusion) -> bool:
-    """Return whether shapes contain min or max, from slices of unknown sizes."""
+    """Return whether shapes contain min or max: slices for which sizes had better be known."""
     return any(
         getattr(atom, "function", "") in ("min", "max")
         for value in fusion.values
