@@ -1,4 +1,4 @@
-"""`fusec bench`: a fusion beside the limit of the memory, and what the profiler counts."""
+"""`fusec bench`: fusions compared with the memory bandwidth limit, or with profiler counters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """How a benchmark is done; out: a file for the results; counters: profile instead of time.
+    """Options of a benchmark; out: a file for the results; counters: profile instead of timing.
 
     page: the HTML page to write.
     """
@@ -65,13 +65,13 @@ def bench(path: str, options: CompileOptions, chosen: BenchOptions, report: Repo
 
 
 def _programs(path: str, options: CompileOptions) -> list[Fusion]:
-    """Return the fusions to time: phases of a joint graph each by themselves."""
+    """Return the fusions to time: the phases of a joint graph separately."""
     found = [driver.Compilation(f, options).parts for f in fusions_of(path, options)]
     return [part.original for parts in found for part in parts]
 
 
 def head(session: Session) -> dict[str, Any]:
-    """Return what a record says besides its rows: the GPU, the method and the sources."""
+    """Return the header of a record: the GPU, the method and the sources."""
     from fusec import __version__
     from fusec.bench.timer import FLUSH_BYTES, WARM_UP
 
@@ -121,7 +121,7 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
 
 
 def _show(page: RunPage, package: Package, bound: BoundWork, figures: Figures, device: str) -> None:
-    """Add a fusion to the page; the launches of several are timed one by one for it."""
+    """Add a fusion to the page; if it has several launches, time them one by one."""
     from fusec.bench.session import launch_times
     from fusec.run.measure import KernelTime, Timing
 
@@ -140,7 +140,7 @@ COUNTED = ("segment", "scheduler", "launches", "read MB", "predicted", "written 
 
 
 def flags_of(options: CompileOptions) -> list[str]:
-    """Return the flags that make a command compile with these options."""
+    """Return the command-line flags that correspond to these options."""
     found = [f"--target={','.join(options.targets)}"] if options.targets_given else []
     found += [f"--set={name}={size}" for name, size in options.sizes.items()]
     found += [f"--without={name}" for name in options.without]

@@ -33,7 +33,7 @@ def compile_file(
 ) -> int:
     """Compile every fusion of a file into a folder each, and print what was built.
 
-    emit: what else the folders get, of fusec.emit.KINDS.
+    emit: additional artifacts for the folders, from fusec.emit.KINDS.
     """
     from fusec.commands.folder.artifacts import check_place, files_of, write_folder
     from fusec.commands.lint import lint, lint_plan
@@ -67,7 +67,7 @@ def compile_file(
 
 
 def _built_facts(folder: Path, package: Package) -> dict[str, Any]:
-    """Return for tools what a compiled folder holds."""
+    """Return a JSON summary of a compiled folder."""
     from fusec.hostir.coverage import coverage
 
     plans = [
@@ -103,7 +103,7 @@ def _print_package(folder: Path, package: Package) -> None:
 
 
 def _kinds(schedulers: Sequence[str]) -> str:
-    """Return the kinds of segments, one by one where there are few."""
+    """Return the kinds of segments, listed one by one if there are few."""
     if len(schedulers) <= 12:
         return ", ".join(f"s{k} {kind}" for k, kind in enumerate(schedulers))
     counts = Counter(schedulers).most_common()
@@ -116,14 +116,14 @@ def _print_coverage(covers: str) -> None:
 
 
 def _outputs(fusion: Fusion) -> Iterator[tuple[Value, str | None]]:
-    """Yield each output, and the input that it is written into."""
+    """Yield each output, and the input into which it is written."""
     for value in (o.value for o in fusion.outputs):
         name = fusion.effects.buffer(value)
         yield value, None if name == value.name else name
 
 
 def _facts(program: Compilation) -> dict[str, Any]:
-    """Return for tools what a check prints."""
+    """Return the JSON record of a check."""
     fusion = program.original
     return {
         "name": fusion.name,
@@ -139,7 +139,7 @@ def _facts(program: Compilation) -> dict[str, Any]:
 
 
 def check_file(path: str, options: CompileOptions, report: Report, *, times: bool) -> int:
-    """Parse, type, segment and generate every fusion of a file; nothing is compiled."""
+    """Parse, type, segment and generate every fusion of a file, without compiling."""
     from fusec.commands.lint import lint
 
     buckets, options = options.buckets, replace(options, buckets={})
@@ -154,14 +154,14 @@ def check_file(path: str, options: CompileOptions, report: Report, *, times: boo
 def _check(
     program: Compilation, others: Sequence[Compilation], report: Report, *, times: bool
 ) -> None:
-    """Print what a fusion makes, in which segments, and which sizes a build covers."""
+    """Print the outputs and segments of a fusion, and the sizes that a build covers."""
     from fusec.commands.lint import lint_plan
 
     fusion, kinds = program.original, program.schedulers
     report.warn(lint_plan(program))
     for each in (program, *others):
         if "covers" not in each.made:
-            _ = each.sources  # what has no CUDA text is not said to be right
+            _ = each.sources  # generate the CUDA source: errors in it must be reported
     operations = count(len(fusion.nodes), "operation")
     segments = count(len(kinds), "segment")
     print(f"{fusion.name}: {operations}, {segments} ({_kinds(kinds)})")

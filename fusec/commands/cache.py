@@ -1,4 +1,4 @@
-"""`fusec cache`: what the kernel cache holds, and how to empty it."""
+"""`fusec cache`: the contents of the kernel cache, and how to empty it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.run.entries import cache_directory
 
 
 def show_cache(report: Report) -> int:
-    """Print where the cache lies, how many kernels it holds, its size and its limit."""
+    """Print the path of the cache, its number of kernels, its size and its limit."""
     found = list(entries(cache_directory()))
     report.facts["cache"] = {
         "place": str(cache_directory()), "entries": len(found),
@@ -35,7 +35,7 @@ def show_cache(report: Report) -> int:
 
 
 def clear_cache(report: Report) -> int:
-    """Remove every kernel and plan from the cache, and print how much that was."""
+    """Remove every kernel and plan from the cache, and print how much was removed."""
     directory = cache_directory()
     try:
         removed, size = clear(directory)

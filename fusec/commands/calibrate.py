@@ -1,4 +1,4 @@
-"""`fusec doctor --measure`: a target file with the rates of the GPU at hand."""
+"""`fusec doctor --measure`: write a target file with the rates of the local GPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPEATS = 20
 
 @dataclass(frozen=True)
 class Probe:
-    """What a probe's kernels took, in seconds, against what they were said to do."""
+    """The measured time of a probe's kernels in seconds, and their estimate."""
 
     name: str
     seconds: float
@@ -40,7 +40,7 @@ class Probe:
 
 
 def calibrate(place: str, report: Report) -> int:
-    """Measure every probe, write the target file, and print each rate beside the old one."""
+    """Measure every probe, write the target file, and print each rate next to the old one."""
     ranks = from_environment()
     if ranks.size > 1:
         return measure_as_rank(ranks, Path(place), _target_of)
@@ -88,7 +88,7 @@ def run_probe(device: Device, path: Path, options: CompileOptions) -> Probe:
 
 
 def estimate_of(program: driver.Compilation, name: str) -> Estimate:
-    """Return the estimate of a probe, which must be one segment of the family it is named after."""
+    """Return the estimate of a probe, which must be one segment of the family in its name."""
     segments = program.segmented.segments
     estimate = segments[0].estimate
     if len(segments) != 1 or estimate is None:
@@ -97,16 +97,16 @@ def estimate_of(program: driver.Compilation, name: str) -> Estimate:
 
 
 SHARES = {"pointwise.strided": 1 / 2, "pointwise.picked": 4 / 9}
-"""The part of the bytes of probes that is read so: the others are read or written along memory."""
+"""The fraction of the probes' bytes with this access; the others are contiguous."""
 
 
 def rates(known: Target, probes: Mapping[str, Probe]) -> Target:
-    """Return the target with the rates that the probes show; each formula inverts a price."""
+    """Return the target with the measured rates; each formula inverts the cost model."""
     launch = probes["launch"].seconds
     target = replace(known, launch=launch)
 
     def rate(name: str, resource: str) -> float:
-        """Return a rate of `target`, by how much longer the resource took than it says."""
+        """Return a rate of `target`, scaled by predicted over measured time of its resource."""
         probe = probes[name]
         said = probe.estimate.parts(target, target.write_back)
         return said[resource] / _alone(resource, said, probe.seconds - launch)
@@ -115,7 +115,7 @@ def rates(known: Target, probes: Mapping[str, Probe]) -> Target:
     target = replace(target, issue=min(1.0, target.issue * rate("issue", "arithmetic")))
     matrix = probes["half_flops"]
     found: dict[str, dict[str, float]] = {f: dict(of) for f, of in known.rates.items()}
-    # Along memory first: what is strided is measured against it.
+    # Contiguous accesses first: strided ones are measured relative to them.
     for name in sorted(probes.keys() - set(BASE), key=lambda n: (not n.endswith(".vector"), n)):
         probe = probes[name]
         family, access = name.split(".")
@@ -138,7 +138,7 @@ def rates(known: Target, probes: Mapping[str, Probe]) -> Target:
 
 
 def _alone(resource: str, parts: Mapping[str, float], seconds: float) -> float:
-    """Return the seconds that a resource took of a time that others took part in."""
+    """Return the seconds of one resource, given the total time of overlapping resources."""
     others = {n: 0.0 if n in (resource, "L2") else s for n, s in parts.items()}
     rest = together({"memory": 0.0, "L2": 0.0, **others})
     return max(seconds**OVERLAP - rest**OVERLAP, (seconds / 2) ** OVERLAP) ** (1 / OVERLAP)
@@ -171,7 +171,7 @@ def as_toml(target: Target, about: str) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """A rate of a target: its name, the value until now, and the one measured."""
+    """A rate of a target: its name, the previous value, and the measured one."""
 
     name: str
     before: float

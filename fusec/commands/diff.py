@@ -1,4 +1,4 @@
-"""`fusec diff`: two versions of fusions by traffic, predicted time, kernels and CUDA text."""
+"""`fusec diff`: two versions of fusions by traffic, predicted time, kernels and CUDA source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME, DIFFERS, ADDED, REMOVED = "same", "differs", "added", "removed"
 
 @dataclass(frozen=True)
 class KernelChange:
-    """A kernel before and after; diff: of its text."""
+    """A kernel before and after; diff: of its source."""
 
     before: Kernel | None
     after: Kernel | None
@@ -28,7 +28,7 @@ class KernelChange:
 
     @property
     def name(self) -> str:
-        """Return what it is called now, or was called before."""
+        """Return its current name, or its former one if it was removed."""
         kernel = self.after or self.before
         assert kernel is not None
         return kernel.name
@@ -43,7 +43,7 @@ class KernelChange:
         return SAME if same else DIFFERS
 
     def facts(self) -> dict[str, Any]:
-        """Return it for tools."""
+        """Return it as a JSON object."""
         return {
             "name": self.name, "status": self.status, "diff": list(self.diff),
             "scheduler": _both(self.before, self.after, lambda k: k.scheduler),
@@ -53,7 +53,7 @@ class KernelChange:
 
 @dataclass(frozen=True)
 class Pair:
-    """A fusion before and after, for one target; of one that a side lacks only the other."""
+    """A fusion before and after, for one target; one of the two may be missing."""
 
     before: Version | None
     after: Version | None
@@ -61,7 +61,7 @@ class Pair:
 
     @property
     def status(self) -> str:
-        """Return `same`, `differs`, `added` or `removed`; what is not recorded does not differ."""
+        """Return `same`, `differs`, `added` or `removed`; unrecorded fields do not differ."""
         if self.before is None or self.after is None:
             return ADDED if self.before is None else REMOVED
         figures = (
@@ -74,13 +74,13 @@ class Pair:
 
     @property
     def version(self) -> Version:
-        """Return the one after, or the only one."""
+        """Return the version after, or the only one."""
         found = self.after or self.before
         assert found is not None
         return found
 
     def facts(self) -> dict[str, Any]:
-        """Return it for tools."""
+        """Return it as a JSON object."""
         sides = self.before, self.after
         return {
             "fusion": self.version.fusion, "target": self.version.target, "status": self.status,
@@ -92,7 +92,7 @@ class Pair:
 
 
 def _both(before: Any, after: Any, of: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a figure of both sides for tools."""
+    """Return a figure of both sides as a JSON object."""
     return {
         "before": None if before is None else of(before),
         "after": None if after is None else of(after),
@@ -100,7 +100,7 @@ def _both(before: Any, after: Any, of: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def diff(before: str, after: str, options: CompileOptions, report: Report) -> int:
-    """Compare two files or folders; print what differs, and return 1 where something does."""
+    """Compare two files or folders; print the differences, and return 1 if there are any."""
     pairs = compare(*_sides(before, after, options))
     report.facts["status"] = DIFFERS if any(p.status != SAME for p in pairs) else SAME
     report.facts["pairs"] = [pair.facts() for pair in pairs]
@@ -114,7 +114,7 @@ def diff(before: str, after: str, options: CompileOptions, report: Report) -> in
 def _sides(before: str, after: str, options: CompileOptions) -> tuple[list[Version], list[Version]]:
     """Return both sides; a file is planned for the targets of a folder on the other side.
 
-    Beside golden files it is planned as those are, without measured schedules.
+    Against golden files it is planned as they are, without measured schedules.
     """
     if any(holds_golden(path) for path in (before, after)):
         options = replace(options, untuned=True)
@@ -129,7 +129,7 @@ def _sides(before: str, after: str, options: CompileOptions) -> tuple[list[Versi
 
 
 def compare(before: Sequence[Version], after: Sequence[Version]) -> list[Pair]:
-    """Return the fusions of both sides by name and target; where each has one, these."""
+    """Pair the fusions of both sides by name and target; if each side has only one, pair these."""
     one = len({v.fusion for v in before}) == len({v.fusion for v in after}) == 1
     old = {("" if one else v.fusion, v.target): v for v in before}
     new = {("" if one else v.fusion, v.target): v for v in after}
@@ -145,7 +145,7 @@ def _pair(before: Version | None, after: Version | None) -> Pair:
 
 
 def _by_own_name(version: Version) -> Mapping[str, Kernel]:
-    """Return kernels by their names without that of the fusion, which may be another one."""
+    """Return kernels by their names without the fusion's name, which may differ."""
     return {k.name.removeprefix(version.fusion): k for k in version.kernels}
 
 
@@ -159,7 +159,7 @@ def _change(before: Kernel | None, after: Kernel | None) -> KernelChange:
 
 
 def _lines(pair: Pair) -> Iterator[str]:
-    """Yield what people read of a pair: figures that differ, then kernels, then their text."""
+    """Yield the text output for a pair: figures that differ, then kernels, then their diffs."""
     before, after = pair.before, pair.after
     if before is None or after is None or pair.status == SAME:
         return

@@ -1,4 +1,4 @@
-"""What `fusec docs` prints: the documentation and examples of this installation."""
+"""Output of `fusec docs`: the documentation and examples of this installation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fusec.diagnostics import FusecError
 from fusec.pages.files import CONTENTS, Page, examples, pages, root, search
 
 _WIDTH = 100
-"""Characters of a paragraph that a search prints."""
+"""Maximum number of characters of a paragraph in search results."""
 
 
 def list_pages(report: Report) -> int:
-    """Print where the documentation is, its pages and the examples."""
+    """Print the path of the documentation, its pages and the examples."""
     guides = [page for page in pages().values() if not page.name.startswith("decisions/")]
     report.facts["docs"] = {
         "folder": str(root()),

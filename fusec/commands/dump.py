@@ -1,4 +1,4 @@
-"""`fusec dump`: what each stage made, as text."""
+"""`fusec dump`: the result of each stage, as text."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ _INSTEAD = {
     "ftrace": "run --trace FILE.json", "communication": "run --trace FILE.json",
     "kernel_args": "dump --host-ir", "fusion_args": "dump --host-ir",
 }  # fmt: skip
-"""Commands that tell what others of nvFuser's dump names do."""
+"""Commands that replace others of nvFuser's dump names."""
 _OWN_NAMES = """
     bank_conflict ca_map cutlass_compile expr_simplify expr_sort expr_sort_verbose host_ir_jit
     indexing_verbose inlining lower_verbose parallel_dimensions predicate_elimination sync_map
     transform_propagator
 """
 _OWN = frozenset(_OWN_NAMES.split())
-"""Dump names of what nvFuser alone has."""
+"""Names of dumps that only nvFuser has."""
 
 
 _TARGET_FREE = frozenset(
     {"fusion-ir", "python", *Compilation.local.dumps, *Compilation.fusion.dumps}
 )
-"""What does not depend on the target."""
+"""Dumps that do not depend on the target."""
 
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """What to print: names of DUMP_KINDS, and the style of a segmented fusion."""
+    """The dumps to print: names of DUMP_KINDS, and the style of a segmented fusion."""
 
     kinds: tuple[str, ...]
     style: str = "2024"
 
 
 def dump(path: str, compile_options: CompileOptions, options: DumpOptions, report: Report) -> int:
-    """Print the chosen dumps of every fusion of a file; where there are several, each named."""
+    """Print the chosen dumps of every fusion of a file, with headings if there are several."""
     told = report.facts["dumps"] = list[dict[str, Any]]()
 
     def tell(program: Compilation, kind: str, text: str) -> None:
@@ -109,7 +109,7 @@ def dump(path: str, compile_options: CompileOptions, options: DumpOptions, repor
 
 
 def environment_kinds() -> list[str]:
-    """Return the dumps that NVFUSER_DUMP names, and note which have no counterpart.
+    """Return the dumps that NVFUSER_DUMP names, and note names without a counterpart.
 
     FusecError lists the valid names for one that nvFuser does not have either.
     """
@@ -127,7 +127,7 @@ def environment_kinds() -> list[str]:
 
 
 def dump_for_environment(program: Compilation) -> None:
-    """Print what NVFUSER_DUMP asks for."""
+    """Print the dumps that NVFUSER_DUMP names."""
     for name in environment_kinds():
         kind = _NVFUSER[name]
         style = "2024" if kind != "dot" else "dot"

@@ -1,4 +1,4 @@
-"""`fusec explain E0201`: what a kind of error means, with an example and its mend."""
+"""`fusec explain E0201`: the meaning of an error code, with an example and its fix."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NUMBER = re.compile(r"[Ee]\d+")
 
 
 def names_code(text: str) -> bool:
-    """Return whether an argument is the number of a code, not the path of a file."""
+    """Return whether an argument is an error code rather than the path of a file."""
     return _NUMBER.fullmatch(text) is not None
 
 
 def explain_code(number: str, *, as_json: bool) -> int:
-    """Print the page of a code; FusecError where there is none."""
+    """Print the page of a code; FusecError if there is none."""
     code = CODES.get(number.upper())
     if code is None:
         padded = f"E{number[1:].zfill(4)}"
@@ -83,7 +83,7 @@ def _section(code: Code) -> str:
 
 
 def _differing(wrong: list[str], right: list[str]) -> Iterator[str]:
-    """Yield both files as one: `-` before what is wrong, `+` before what mends it."""
+    """Yield both files as one: `-` before wrong lines, `+` before the lines that fix them."""
     from difflib import ndiff
 
     yield from (line for line in ndiff(wrong, right) if not line.startswith("?"))

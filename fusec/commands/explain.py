@@ -1,4 +1,4 @@
-"""`fusec explain`: why a fusion is cut as it is, as text, JSON or a page."""
+"""`fusec explain`: why a fusion was partitioned this way, as text, JSON or a page."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class ExplainOptions:
 
 
 def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> int:
-    """Explain every fusion of a file for every target; of the number of an error its page.
+    """Explain every fusion of a file for every target; for an error code, print its page.
 
-    A file that cannot be explained has its diagnostics in JSON, too, as from other commands.
+    For a file with errors, the JSON contains the diagnostics, as with other commands.
     """
     if not chosen.json:
         return _explain_file(path, options, chosen)
@@ -89,7 +89,7 @@ def _explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) ->
 def _of_model(
     folder: ModelFolder, records: Sequence[Segmentation], *, every: bool
 ) -> Iterator[str]:
-    """Yield what is said of a whole model, for each target."""
+    """Yield the text about a whole model, for each target."""
     from fusec.explain.model_text import model_explanation
 
     counts = Counter(call.target for call in folder.calls)

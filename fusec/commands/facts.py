@@ -1,4 +1,4 @@
-"""What commands tell tools of kernels, verdicts and outputs: plain data (docs/json.md)."""
+"""JSON records of kernels, verdicts and outputs in command reports (docs/json.md)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Facts = dict[str, Any]
 
 
 def named_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes of dims that the user has named."""
+    """Return the sizes of dims that the user named."""
     return {name: size for name, size in sizes.items() if "." not in name}
 
 
 def predicted_registers(program: Compilation) -> dict[tuple[str, str], int]:
-    """Return the registers that each kernel was predicted to take, by kernel and target."""
+    """Return the predicted registers of each kernel, by kernel and target."""
     from fusec import target
     from fusec.schedule.segments import occupancies
 
@@ -38,7 +38,7 @@ def predicted_registers(program: Compilation) -> dict[tuple[str, str], int]:
 
 
 def begin_run(report: Report, fusion: Fusion, sizes: Mapping[str, int]) -> Facts:
-    """Return what a report says of one more run, where all but fusion and sizes is unknown yet."""
+    """Return the record of one more run in a report; all but fusion and sizes is unknown yet."""
     run: Facts = {
         "fusion": fusion.name, "sizes": named_sizes(sizes), "ranks": 1, "target": None,
         "device": None, "kernels": [], "segments": [], "edited": [], "copies": [],
@@ -54,7 +54,7 @@ def begin_run(report: Report, fusion: Fusion, sizes: Mapping[str, int]) -> Facts
 def kernel_facts(package: Package, program: Compilation) -> list[Facts]:
     """Return the kernels of one of a package's programs, as the compiler built them.
 
-    A kernel that several segments launch is there once for each of them.
+    A kernel that several segments launch is listed once for each of them.
     """
     predicted = predicted_registers(program)
     segments = defaultdict[str, dict[str, None]](dict)
@@ -73,7 +73,7 @@ def kernel_facts(package: Package, program: Compilation) -> list[Facts]:
 
 
 def built_facts(package: Package) -> Facts:
-    """Return the target and the kernels of a package that is run."""
+    """Return the target and the kernels of a package that was run."""
     return {
         "target": package.targets[0],
         "kernels": [
@@ -84,7 +84,7 @@ def built_facts(package: Package) -> Facts:
 
 
 def predicted_facts(record: Segmentation) -> Facts:
-    """Return what the cost model says of kernels that were built, not run."""
+    """Return the cost model's predictions for kernels that were built but not run."""
     segments = [
         {
             "name": s.name, "scheduler": s.scheduler, "seconds": None,
@@ -103,9 +103,9 @@ def predicted_facts(record: Segmentation) -> Facts:
 def timed_facts(
     package: Package, sizes: Mapping[str, int], timing: Timing, device: str, rates: Rates
 ) -> Facts:
-    """Return the times of a run, and how near to its limits each segment comes.
+    """Return the times of a run, and how close each segment comes to its limits.
 
-    Limits and predictions are of the sizes that kernels were planned for: null at others.
+    Limits and predictions are for the sizes that kernels were planned for: null at others.
     """
     from fusec import target
     from fusec.segment import roofline
@@ -182,7 +182,7 @@ def _output(output: OutputVerdict) -> Facts:
 def output_facts(
     fusion: Fusion, sizes: Mapping[str, int], outputs: Mapping[str, Any], values: int
 ) -> list[Facts]:
-    """Return the outputs of a run, each with its first `values` elements where it was computed."""
+    """Return the outputs of a run, each with its first `values` elements if it was computed."""
     import numpy as np
 
     found = list[Facts]()

@@ -1,4 +1,4 @@
-"""`fusec golden`: dump, CUDA, manifest and registers beside a fusion file, compared on demand."""
+"""`fusec golden`: compare a fusion's dump, CUDA source, manifest and registers with stored ones."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def golden(
     update: bool,
     build: bool = True,
 ) -> int:
-    """Compare or write golden files; return 1 and print a diff where they differ.
+    """Compare or write golden files; if they differ, print a diff and return 1.
 
     build: whether kernels are built, and their registers compared or written too.
     """
     differing, results = 0, list[dict[str, Any]]()
     report.facts["files"] = results
-    options = replace(options, untuned=True)  # they do not change with what somebody measured
+    options = replace(options, untuned=True)  # they must not change with the user's measurements
     if STDIN in files:
         raise FusecError(
             "golden files are stored next to a file, not for `-`", help="name the file"
@@ -78,9 +78,9 @@ def _result(file: str, folder: Path, status: str, diff: Sequence[str] = ()) -> d
 
 
 def golden_folder(file: Path) -> Path:
-    """Return where a file's golden files lie; a script's lie beside those of its YAML twin."""
+    """Return the folder of a file's golden files; a script's are next to those of its YAML twin."""
     name = file.stem if file.suffix in (".yaml", ".yml") else file.name
-    if name in (".", ".."):  # of `..yaml` and `...yaml`: golden files replace what lies there
+    if name in (".", ".."):  # `..yaml`, `...yaml`: would replace the parent's files
         raise FusecError(f"the name of `{file}` cannot be used for golden files", help="rename it")
     return file.parent / "golden" / name
 
@@ -88,7 +88,7 @@ def golden_folder(file: Path) -> Path:
 def _as_kept(
     folder: Path, options: CompileOptions, dialects: Sequence[str]
 ) -> tuple[CompileOptions, Sequence[str]]:
-    """Return the targets and dialects: as given, else as they are kept, else the defaults."""
+    """Return the targets and dialects: as given, else of the existing files, else the defaults."""
     kept = _kept(folder)
     found = (re.fullmatch(r"(?:.*/)?segmented_fusion\.(\w+)\..*", name) for name in kept)
     dialects = dialects or sorted({match[1] for match in found if match}) or ("2024",)
@@ -108,8 +108,8 @@ def golden_files(
 ) -> dict[str, str]:
     """Return the golden files of a fusion file by path; several fusions have a folder each.
 
-    Of a divided fusion they also hold what one rank runs, and the program of its host; without a
-    build there are no registers.
+    For a partitioned fusion they include one rank's fusion and its host program; without a build
+    there are no registers.
     """
     programs = driver.programs(file, options)
     made: dict[str, str] = {}
@@ -120,7 +120,7 @@ def golden_files(
             )
         folder = f"{program.original.name}/" if len(programs) > 1 else ""
         for built in package.programs:
-            # Texts of one kernel for several targets lie side by side.
+            # The sources of one kernel for several targets are in the same folder.
             mark = f".{built.targets[0]}" if len(package.programs) > 1 else ""
             for dialect in dialects:
                 text = segmented_fusion_text(built.segmented, style=dialect)
@@ -139,9 +139,9 @@ def golden_files(
 
 
 def _take_builds(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return registers and spills by kernel and target, taken out of the manifest.
+    """Return registers and spills by kernel and target, removing them from the manifest.
 
-    What is left does not change with the version of the compiler, or of fusec.
+    The rest of the manifest does not depend on the version of the compiler or of fusec.
     """
     del manifest["fusec"], manifest["files"]
     kernels: dict[str, Any] = {}
@@ -184,7 +184,7 @@ def _kept(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Change:
-    """A golden file that differs: where it begins to, and the lines that say how."""
+    """A golden file that differs: its first difference, and the lines of the diff."""
 
     message: str
     file: Path
@@ -193,7 +193,7 @@ class Change:
 
     @property
     def diagnostic(self) -> Diagnostic:
-        """Return it as an error at its place."""
+        """Return it as an error with its location."""
         help = "review, then `fusec golden --update`"
         return Diagnostic("error", self.message, Span(str(self.file), self.line, 1), help=help)
 
@@ -225,14 +225,14 @@ def _differences(
 
 
 def _field(text: str, name: str, kind: Callable[[Any], Any]) -> Any:
-    """Return a field of a golden file in JSON; FusecError where it has none."""
+    """Return a field of a golden JSON file; FusecError if it is missing."""
     data = decode_json(text, name)
     with decoding(not_a(name, "a golden file")):
         return kind(data[name])
 
 
 def _other_compiler(kept: str, made: str) -> bool:
-    """Return whether registers were counted by another compiler, and cannot be compared."""
+    """Return whether registers come from another compiler, so that they cannot be compared."""
     try:
         return _field(kept, "compiler", str) != _field(made, "compiler", str)
     except FusecError:

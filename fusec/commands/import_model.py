@@ -1,4 +1,4 @@
-"""`fusec import`: a model exported by PyTorch becomes a folder with a fusion file and weights."""
+"""`fusec import`: convert a model exported by PyTorch to a folder with fusion file and weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fusec.models.read import Imported, imported
 def import_model(
     path: str, output: str | None, report: Report, external: Sequence[str] = ()
 ) -> int:
-    """Write a folder for each graph of a file, and print what is in it; nothing is half written.
+    """Write a folder for each graph of a file, and print its contents; folders are never partial.
 
     external: further operations that become external calls.
     """
@@ -60,7 +60,7 @@ def _print(folder: Path, each: Imported) -> None:
 
 
 def _facts(folder: Path, each: Imported) -> dict[str, Any]:
-    """Return for tools what was written."""
+    """Return the JSON record of a written folder."""
     model = each.model
     operations = Counter(n.target for n in model.graph.nodes)
     return {
@@ -82,7 +82,7 @@ def _facts(folder: Path, each: Imported) -> dict[str, Any]:
 
 
 def _outputs(each: Imported) -> list[dict[str, Any]]:
-    """Return the outputs of a model in order: its name, its type, the input that it updates."""
+    """Return the outputs of a model in order: name, type, and the input that it updates."""
     model = each.model
     types = {o.value.name: str(o.value.type) for p in each.parts for o in p.fusion.outputs}
     types |= {n: t for c in each.calls for n, t in zip(c.results, c.types, strict=True) if n}

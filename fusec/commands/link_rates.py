@@ -1,4 +1,4 @@
-"""What exchanges make of the links between the GPUs at hand, measured by ranks on each of them."""
+"""Bandwidth and latency of collectives over the links between local GPUs, one rank per GPU."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from fusec.target import Target
 from fusec.target.table import Link
 
 SMALL, LARGE = 1 << 12, 1 << 28
-"""Bytes that each rank gives: too few for links to matter, and enough that nothing else does."""
+"""Bytes per rank: few enough that only latency counts, and enough that only bandwidth does."""
 BATCH, TIMES = 20, 3
-"""Exchanges that are begun one after the other before a look at the clock, and how often."""
+"""Number of collectives started back to back per measurement, and number of measurements."""
 REDUCING = ("reduce_scatter", "all_reduce")
 AXIS = "ranks"
 UNKNOWN = Link(1.0, 0.0)
-"""A link of which nothing is known."""
+"""A link without known properties."""
 FOUND = "links.json"
 
 
@@ -48,7 +48,7 @@ def links_problem(gpus: int) -> str | None:
 
 
 def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
-    """Start a rank for each GPU, which measure together; EnvironmentProblem where one fails."""
+    """Start one rank per GPU to measure together; EnvironmentProblem if one fails."""
     path = place / FOUND
     path.unlink(missing_ok=True)
     report = Report()
@@ -63,7 +63,7 @@ def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
 
 
 def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target]) -> int:
-    """Measure together with the other ranks; the first of them writes what was found."""
+    """Measure together with the other ranks; the first of them writes the results."""
     with meet(ranks, timeout()) as links, Device(device_of(links)) as device:
         links.phase("measuring links", 3 * links.timeout)
         transport = GpuTransport(links, device)
@@ -71,7 +71,7 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
         try:
             known = target(device)
             found = {
-                # How far kernels get that read is not for an exchange to tell.
+                # The bandwidth of peer reads in kernels cannot be measured with collectives.
                 kind: replace(link, latency=probes.barriers()) if kind == PEER_VIEWS.name
                 # Two GPUs send no slices, nor do more of them few bytes, which tell the latency.
                 else link if kind == PUSHED_SLICES
@@ -89,9 +89,9 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
 
 @dataclass(frozen=True)
 class Probes:
-    """Times exchanges among all ranks; each rank makes the same calls.
+    """Times collectives among all ranks; each rank makes the same calls.
 
-    Other ranks map the memory that is exchanged until the transport is closed: `free` comes after.
+    Other ranks map the buffers until the transport is closed, so call `free` after that.
     """
 
     links: Links
@@ -101,16 +101,16 @@ class Probes:
     _allocated: list[int] = field(default_factory=list[int])
 
     def link(self, kind: str, rate: float, known: Link = UNKNOWN) -> Link:
-        """Return what a kind of exchange makes of links of so many bytes per second.
+        """Return the properties of a kind of collective over links of so many bytes per second.
 
-        known: a link whose crowding and serial latency it has, which are not measured.
+        known: a link that provides contention and serial latency, which are not measured.
         """
         ranks = self.links.size
         large = most_added(kind, ranks) if kind == PUSHED_SUM else LARGE
         latency, seconds = (self.seconds(kind, given) for given in (SMALL, large))
-        # Of a slice in a loop a rank's own goes nowhere; here each goes to another rank.
+        # A rank's own slice in a loop is not sent; here each goes to another rank.
         slices = kind in ("receive_slice", "send_slice")
-        more = large - SMALL  # what the few bytes take is a part of the latency
+        more = large - SMALL  # the time of the small transfer is part of the latency
         sent = more if slices else bytes_sent(kind, ranks, more)
         peers = 1 if slices else ranks - 1
         reached = known.slowdown(peers) * sent / max(seconds - latency, seconds / 2) / rate
@@ -121,7 +121,7 @@ class Probes:
         )  # fmt: skip
 
     def barriers(self) -> float:
-        """Return how long it takes the slowest rank to share memory and to have it back."""
+        """Return how long it takes the slowest rank to share memory and to release it."""
         group, own = tuple(range(self.links.size)), self.links.rank
         source = self._allocate(SMALL, "what is shared")
         shared = DeviceMemory(source, SMALL // F32.size, F32, int(self.device.stream))
@@ -134,7 +134,7 @@ class Probes:
         return float(f"{max(found):.3g}")
 
     def seconds(self, kind: str, given: int) -> float:
-        """Return how long an exchange takes the slowest rank, to which each gives so many bytes."""
+        """Return the slowest rank's time for a collective with so many bytes per rank."""
         sizes = {"all_gather": given * self.links.size, "reduce_scatter": given // self.links.size}
         taken = sizes.get(kind, given)
         source = self._allocate(given, "what is sent")
@@ -156,20 +156,21 @@ class Probes:
         return address
 
     def _best(self, begins: list[Begin], *, waits: bool = True) -> float:
-        """Return the least seconds of what is begun, replayed: host time does not count."""
+        """Return the shortest time of a replay in seconds, so host time does not count."""
 
         def issue() -> None:
             for b in begins:
                 issue_all(self.device, self.transport.begin_operations(b))
             if waits:
-                # On the stream that begins the next one: it resets the flags that peers write.
+                # On the stream that starts the next one, since it resets the flags that peers
+                # write.
                 self.transport.wait("target", int(self.device.stream))
 
         with captured(self.device, issue) as replay:
             return min(self._seconds(replay) for _ in range(1 + TIMES))
 
     def _seconds(self, work: Callable[[], None]) -> float:
-        """Return how long some work takes, one after the other, that all ranks begin together."""
+        """Return how long some work takes that all ranks start together, in seconds."""
         self.links.gather(0, "start of a measurement")
         start = self.clock()
         for _ in range(BATCH):

@@ -1,4 +1,4 @@
-"""Warnings: what is no error in a fusion, and seldom meant."""
+"""Warnings: valid but suspicious fusions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fusec.schedule.registry import find_scheduler
 from fusec.schedule.space import setting_text
 
 LEAST_SLOWER = 1.2
-"""How much longer one predicted time must be than another for it to be told."""
+"""Minimum ratio of predicted times for which a slowdown is reported."""
 
 MOST_NODES = 100
-"""Beyond these a fusion is not segmented once more to say what something costs."""
+"""Maximum number of nodes for which a fusion is segmented again to predict a slowdown."""
 
 
 def lint(fusion: Fusion) -> Iterator[Diagnostic]:
-    """Yield what is odd in a fusion as it was written, in the order of its lines."""
+    """Yield the warnings about a fusion as written, in the order of its lines."""
     found = (*_unused_inputs(fusion), *_unused_results(fusion), *_short_sums(fusion))
     found = (*found, *_double_choices(fusion), *_double_outputs(fusion), *_empty_slices(fusion))
     found = (*found, *_wrapped_integers(fusion))
@@ -46,7 +46,7 @@ def _unused_inputs(fusion: Fusion) -> Iterator[Diagnostic]:
 
 
 def _double_outputs(fusion: Fusion) -> Iterator[Diagnostic]:
-    """Yield a warning for each output that is written as a copy since it is one already."""
+    """Yield a warning for each output that is written as a copy although it already is one."""
     first = {o.value: o for o in fusion.outputs}
     for output in fusion.outputs:
         node = fusion.producer.get(output.value)
@@ -61,7 +61,7 @@ def _double_outputs(fusion: Fusion) -> Iterator[Diagnostic]:
 
 
 def _empty_slices(fusion: Fusion) -> Iterator[Diagnostic]:
-    """Yield a warning for each dim that a stream divides into more slices than elements."""
+    """Yield a warning for each dim that a stream splits into more slices than elements."""
     values = {v.name: v for v in fusion.values}
     for name, sharding in fusion.shardings.items():
         for axis, parts in enumerate(sharding.dims):
@@ -84,11 +84,11 @@ def _symbols(attribute: object) -> Iterator[str]:
 
 
 def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
-    """Yield a warning for each call of which nothing is used, and for each name that is not."""
+    """Yield a warning for each call without a used result, and for each unused name of others."""
     outputs = {o.value for o in fusion.outputs}
     calls: dict[Span, list[Node]] = {}
     for node in fusion.nodes:
-        # What a size is computed from costs nothing; a composite's nodes stand where it does.
+        # Computing a size costs nothing; the nodes of a composite have the span of its call.
         if node.span is not None and node.op.family != "scalar":
             calls.setdefault(node.span, []).append(node)
     for span, nodes in calls.items():
@@ -117,13 +117,13 @@ def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
 def _is_used_around(
     span: Span, calls: Mapping[Span, Sequence[Node]], outputs: Set[Value], fusion: Fusion
 ) -> bool:
-    """Return whether a call stands in the line of another one that is used, as for its shape."""
+    """Return whether a call is nested in the line of another one that is used, as for its shape."""
     others = (n for s, ns in calls.items() if s != span and s.line == span.line for n in ns)
     return any(v in outputs or v in fusion.users for n in others for v in n.outputs)
 
 
 def _meant_output(fusion: Fusion, names: Sequence[str]) -> str | None:
-    """Return what to write where an output is the input `p`, and the unused value is `p_2`."""
+    """Return what to write if an output is the input `p`, and the unused value is `p_2`."""
     inputs = {entry.value.name for entry in fusion.inputs}
     outputs = {o.value.name for o in fusion.outputs}
     direct = [n for n in (o.removesuffix("_out") for o in outputs) if n in inputs]
@@ -137,7 +137,7 @@ def _meant_output(fusion: Fusion, names: Sequence[str]) -> str | None:
 
 
 def _names_before(span: Span) -> dict[str, int]:
-    """Return the names to which a line assigns a call, with the offsets at which they stand."""
+    """Return the names to which a line assigns a call, with their column offsets."""
     before = span.text[: span.column - 1]
     found = re.fullmatch(r"(\s*(?:-\s+)?[\"']?)(\w+(?:\s*,\s*\w+)*)\s*=\s*\(?\s*", before)
     if found is None:
@@ -152,7 +152,7 @@ def _short_sums(fusion: Fusion) -> Iterator[Diagnostic]:
         if node.op.family != "reduction" or (node.op.combine and node.op.combine.is_extremum):
             continue
         source, kind = node.inputs[0], node.output.dtype
-        # Of a wider operand it is asked for by name.
+        # Reductions of wider operands request the narrow type explicitly.
         if not (source.dtype.is_half and kind.is_half):
             continue
         count = _size(fusion, source) // max(1, _size(fusion, node.output))
@@ -168,7 +168,7 @@ def _short_sums(fusion: Fusion) -> Iterator[Diagnostic]:
 
 
 def _double_choices(fusion: Fusion) -> Iterator[Diagnostic]:
-    """Yield a warning for each choice between literals, which makes a tensor of f64."""
+    """Yield a warning for each choice between literals, which yields an f64 tensor."""
     for node in fusion.nodes:
         given = node.operands[1:]
         if not (node.op.chooses and node.output.dtype == F64 and node.output.type.shape):
@@ -185,7 +185,7 @@ def _double_choices(fusion: Fusion) -> Iterator[Diagnostic]:
 
 
 def _wrapped_integers(fusion: Fusion) -> Iterator[Diagnostic]:
-    """Yield a warning for each literal that no value of the type that computes it is."""
+    """Yield a warning for each literal that does not fit the type of its computation."""
     for node in fusion.nodes:
         given = (o for o in node.operands if isinstance(o, Const) and o.wrapped is not None)
         kinds = [o.type.dtype for o in node.operands if isinstance(o, Value)]
@@ -225,9 +225,9 @@ def lint_schedules(program: Compilation) -> Iterator[Diagnostic]:
 
 
 def lint_strides(program: Compilation) -> Iterator[Diagnostic]:
-    """Yield a warning where tensors may lie in any way, though they do not, and that costs time.
+    """Yield a warning where tensors have run-time strides but are dense, and that costs time.
 
-    It is asked what the fusion would take were they declared dense: that is one segmentation more.
+    The slowdown is the predicted time relative to dense strides, which takes another segmentation.
     """
     fusion = program.original
     read = (i for i in fusion.inputs if i.value in fusion.users)
@@ -244,7 +244,7 @@ def lint_strides(program: Compilation) -> Iterator[Diagnostic]:
                 )
                 yield _narrow(loose, [f"{text}: {now / then:.1f} times as long"])
             return
-    # Sizes are small, or nobody knows them yet, or there is too much to ask: time does not tell.
+    # Times are inconclusive: sizes are small or unknown, or another segmentation takes too long.
     if narrow:
         yield _narrow(narrow, [])
 
@@ -252,7 +252,7 @@ def lint_strides(program: Compilation) -> Iterator[Diagnostic]:
 def _times(program: Compilation, loose: Sequence[Input]) -> tuple[float, float, float] | None:
     """Return the predicted times as declared and with dense strides, and that of its launches.
 
-    None where that is too much to ask, or where one of the two is refused.
+    None if the fusion is too large, or if either of the two is rejected.
     """
     fusion, options = program.original, program.options
     if len(fusion.nodes) > MOST_NODES:
@@ -291,7 +291,7 @@ def _fastest(fusion: Fusion, entry: Input) -> Iterable[Dim]:
 
 
 def _is_loose(fusion: Fusion, entry: Input) -> bool:
-    """Return whether a tensor has run-time strides that are those of a dense one at hint sizes."""
+    """Return whether a tensor has run-time strides that equal dense ones at hint sizes."""
     own = [s for s in entry.strides if _at_run_time(s)]
     given = [s.evaluate(fusion.hints) for s in entry.strides]
     dense = [s.evaluate(fusion.hints) for s in _dense(fusion, entry).strides]
@@ -299,7 +299,7 @@ def _is_loose(fusion: Fusion, entry: Input) -> bool:
 
 
 def _dense(fusion: Fusion, entry: Input) -> Input:
-    """Return an input with dense strides in place of run-time ones, in the order of its dims."""
+    """Return an input with dense strides instead of run-time ones, in the order of its dims."""
     shape, strides = entry.value.shape, list(entry.strides)
     steps = {k: s.evaluate(fusion.hints) for k, s in enumerate(strides) if s != 0}
     order = sorted(steps, key=lambda k: (steps[k], -k))

@@ -1,4 +1,4 @@
-"""`fusec ops`: the operations, and a page of each."""
+"""`fusec ops`: the operations, and a page for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.parse.foreign.frameworks import calls_in, parsed
 
 
 def list_ops(name: str | None, report: Report) -> int:
-    """Print all operations by family, or all that is known of one."""
+    """Print all operations by family, or the page of one."""
     if name is not None:
         text = described(name)
         report.facts["operation"] = {**_named(name), "text": text}
@@ -39,7 +39,7 @@ def list_ops(name: str | None, report: Report) -> int:
 
 
 def _facts(op: OpDef) -> dict[str, Any]:
-    """Return for tools what the list says of an operation."""
+    """Return the JSON record of an operation in the list."""
     parameters = [{"name": p.name, "required": p.default is REQUIRED} for p in op.params]
     return {
         "name": op.name, "family": op.family, "signature": signature(op), "doc": op.doc,
@@ -48,7 +48,7 @@ def _facts(op: OpDef) -> dict[str, Any]:
 
 
 def _every() -> dict[str, Any]:
-    """Return for tools the operations, the names that stand for some, and those refused."""
+    """Return the JSON record of operations, their other names, and rejected ones."""
     named = [
         {"name": name, "signature": entry.signature, "expressions": list(entry.expressions)}
         for name, entry in sorted(aliases().items())
@@ -61,7 +61,7 @@ def _every() -> dict[str, Any]:
 
 
 def _named(name: str) -> dict[str, Any]:
-    """Return for tools which operations a name stands for, and how it is written here."""
+    """Return the JSON record of a foreign name: its operations, and how to write it."""
     entry = _entry_of(name)
     found = [name] if entry is None else operations_of(entry)
     expressions = [] if entry is None else list(entry.expressions)
@@ -70,7 +70,7 @@ def _named(name: str) -> dict[str, Any]:
 
 
 def _entry_of(name: str) -> Entry | None:
-    """Return what is known of a name of another framework; None of one that only fusec has."""
+    """Return the entry of another framework's name; None for one that only fusec has."""
     if name in TABLE:
         return None
     words = dict.fromkeys((name, name.lower()))  # PyTorch's modules: `LSTM`, `nn.GELU`
@@ -79,7 +79,7 @@ def _entry_of(name: str) -> Entry | None:
 
 
 def described(name: str) -> str:
-    """Return the page of an operation, or what another framework's name is called here."""
+    """Return the page of an operation, or the equivalent of another framework's name."""
     entry = _entry_of(name)
     if entry is None:
         return describe(find_op(name))
@@ -92,6 +92,6 @@ def described(name: str) -> str:
 
 
 def operations_of(entry: Entry) -> list[str]:
-    """Return the operations that stand for a name of another framework, in order."""
+    """Return the operations that are equivalent to another framework's name, in order."""
     calls = (call for e in entry.expressions for call in calls_in(parsed(e)))
     return list(dict.fromkeys(c.name.text for c in calls if c.name.text in TABLE))

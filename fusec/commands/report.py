@@ -1,4 +1,4 @@
-"""What a run prints: the table of kernels, the verdict, differences from expected outputs."""
+"""The output of a run: the table of kernels, the verdict, differences from expected outputs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def print_times(seconds: Mapping[str, float]) -> None:
 def print_table(
     package: Package, sizes: Mapping[str, int], timing: Timing, device: str, rates: Rates
 ) -> None:
-    """Print the time of each kernel, and how near to its limits each segment comes.
+    """Print the time of each kernel, and how close each segment comes to its limits.
 
-    That is told at the sizes that kernels were planned for alone.
+    The limits are only printed at the sizes that kernels were planned for.
     """
     from fusec import target
     from fusec.segment import roofline
@@ -68,7 +68,7 @@ def print_table(
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> Iterator[str]:
-    """Yield the lines of a table; the columns in `left` begin alike, the others end alike."""
+    """Yield the lines of a table; columns in `left` are left-aligned, others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = enumerate(zip(row, widths, strict=True))
@@ -76,14 +76,14 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> Iterator[st
 
 
 def kernel_count(launches: Sequence[Launch]) -> str:
-    """Return `1 kernel`, or `2 kernels (3 launches)` where some are launched for several."""
+    """Return `1 kernel`, or `2 kernels (3 launches)` if some are launched more than once."""
     kernels = len({launch.kernel for launch in launches})
     repeated = f" ({len(launches)} launches)" if kernels < len(launches) else ""
     return count(kernels, "kernel") + repeated
 
 
 def launch_labels(launches: Iterable[Launch]) -> dict[tuple[str, str], str]:
-    """Return by kernel and segment how a launch is called: `gelu_s0`, or `gelu_s0 for s2`.
+    """Return the label of a launch by kernel and segment: `gelu_s0`, or `gelu_s0 for s2`.
 
     The segment is printed if a kernel is launched for several.
     """
@@ -104,7 +104,7 @@ def _rows(
 ) -> Iterator[tuple[str, ...]]:
     """Yield a row for each launch of a segment, given its label and seconds.
 
-    What a segment must do is of all of them together.
+    The lower bounds of a segment are for all of its launches together.
     """
     seconds, none = sum(each for _, each in launches), ("", "", "")
     known = none if least is None else _cells(least, seconds, rates)
@@ -122,9 +122,9 @@ def _cells(least: Roofline, seconds: float, rates: Rates) -> tuple[str, str, str
 
 
 def share_of(least: Roofline, seconds: float, rates: Rates) -> str:
-    """Return how near to the nearer of its limits something runs: `48 % of bandwidth`.
+    """Return the fraction of the binding limit that is reached: `48 % of bandwidth`.
 
-    More than memory can move came from L2, and is labelled so.
+    Traffic above the memory bandwidth must come from L2, and is labelled so.
     """
     share, tensor = least.share(seconds, rates), least.tensor_share(seconds, rates)
     limit = "tensor cores" if tensor > share else "bandwidth"
@@ -133,7 +133,7 @@ def share_of(least: Roofline, seconds: float, rates: Rates) -> str:
 
 
 def print_verdict(package: Package, verdict: Verdict) -> None:
-    """Print the verdict, and for each wrong output where it was made."""
+    """Print the verdict, and for each wrong output the kernel that computed it."""
     print(verdict.text())
     for output in verdict.outputs:
         if not output.ok:
@@ -154,7 +154,7 @@ def origin(package: Package, name: str) -> str:
     from fusec.hostir.instructions import Alias
 
     program = package.program
-    # What is a view of another buffer is written under that one's name.
+    # A view of another buffer is written under that buffer's name.
     of = {i.buffer: i.of for i in program.host.instructions if isinstance(i, Alias)}
     names = {name}
     while name in of:
@@ -186,7 +186,7 @@ def print_outputs(
 
 
 def number_text(value: Any) -> str:
-    """Return an element of an array as people write it."""
+    """Return an array element in readable form."""
     number = value.item()
     if isinstance(number, complex):
         sign = "-" if str(number.imag).startswith("-") else "+"
@@ -197,7 +197,7 @@ def number_text(value: Any) -> str:
 
 
 def no_array(path: str, name: str, arrays: Mapping[str, Any]) -> FusecError:
-    """Return the error that says what a file has instead."""
+    """Return the error for a missing array, which lists the ones in the file."""
     return FusecError(
         f"`{path}` has no array `{name}`", help=f"it has {', '.join(sorted(arrays)) or 'none'}"
     )

@@ -1,4 +1,4 @@
-"""`fusec tune`: measure schedules, merge files of them, say what price gets wrong."""
+"""`fusec tune`: measure schedules, merge files of them, report errors of the cost model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """How to tune: seconds in all, segments by name, records measured first, the file to write."""
+    """How to tune: total seconds, segments by name, records measured first, the file to write."""
 
     budget: float | None = None
     segments: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ def tune_files(
 
 
 def _facts(outcome: Outcome) -> dict[str, Any]:
-    """Return for tools what became of a job."""
+    """Return the JSON record of a job's outcome."""
     left_out = () if outcome.found is None else outcome.found.failed
     return {
         "segment": outcome.job.of,
@@ -90,7 +90,7 @@ def _tell_kept(report: Report, path: Path | None, kept: Sequence[Entry]) -> None
 
 
 def _own_file(target: str) -> Path:
-    """Return the user's file of a target; FusecError where it would not be used."""
+    """Return the user's file for a target; FusecError if it would not be used."""
     path = user_file(target)
     try:
         check_own(path)
@@ -103,7 +103,7 @@ def _own_file(target: str) -> Path:
 
 
 def _for_device(options: CompileOptions, capability: int) -> CompileOptions:
-    """Return the options with the target of the GPU at hand, where none was chosen."""
+    """Return the options with the target of the local GPU, if none was chosen."""
     from fusec.target import TARGETS, nearest
 
     if options.targets_given:
@@ -115,7 +115,7 @@ def _for_device(options: CompileOptions, capability: int) -> CompileOptions:
 
 
 def _jobs(paths: Sequence[str], options: CompileOptions, segments: Sequence[str]) -> list[Job]:
-    """Return the jobs of some files; of equal segments one."""
+    """Return the jobs of some files, one per set of equal segments."""
     found: dict[tuple[str, str, str], Job] = {}
     for path in paths:
         for job in jobs_of(path, options, segments):
@@ -137,7 +137,7 @@ def _settings(settings: Settings) -> str:
 
 
 def merge_files(paths: Sequence[str], output: str | None, report: Report) -> int:
-    """Write the faster of equal entries of some files into one."""
+    """Merge the entries of some files into one file; of duplicates, the faster one wins."""
     if output is None:
         raise FusecError("--merge writes a file", help="name it with -o")
     for path in paths:
@@ -154,7 +154,7 @@ def merge_files(paths: Sequence[str], output: str | None, report: Report) -> int
 
 
 def report_files(paths: Sequence[str], options: CompileOptions, report: Report) -> int:
-    """Print what price gets wrong, by the entries of some files or of those that are in use."""
+    """Print errors of the cost model, by the entries of some files or of those in use."""
     from fusec.tune.report import mistakes_of, report_lines
 
     stores = [store_of(Path(p)) for p in paths] or store_for(options.target)

@@ -1,4 +1,4 @@
-"""What `fusec diff` compares: fusions of a file, of compiled folders, or of golden folders."""
+"""Inputs of `fusec diff`: fusions of a file, of compiled folders, or of golden folders."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fusec.foreign import TEXT_BYTES, decode_text, decoding, not_a, read_json, r
 from fusec.options import CompileOptions
 
 DUMPS = "segmented_fusion.*.txt"
-"""What golden folders have, and compiled ones have not."""
+"""Files that golden folders have and compiled ones do not."""
 
 
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of a version; scheduler: of the first segment that launches it.
 
-    registers: as the compiler gave them, None where it was not asked.
+    registers: as reported by the compiler, None if it was not run.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Version:
-    """A fusion as it is planned for a target.
+    """A fusion as planned for a target.
 
     bytes: predicted traffic; compulsory_bytes: its lower bound; seconds: predicted by this fusec.
-    What is not recorded is None.
+    Fields that are not recorded are None.
     """
 
     fusion: str
@@ -52,9 +52,9 @@ class Version:
 
 
 def versions_of(path: str, options: CompileOptions) -> list[Version]:
-    """Return what a path holds; the options are of fusions that a file defines.
+    """Return the versions at a path; the options are for fusions that a file defines.
 
-    FusecError where there is nothing to compare.
+    FusecError if there is nothing to compare.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -97,7 +97,7 @@ def _recorded(folder: Path) -> Iterator[Version]:
 
 
 def _compiled(folder: Path) -> Iterator[Version]:
-    """Yield the versions of a compiled folder, with its CUDA text as it lies there now."""
+    """Yield the versions of a compiled folder, with its current CUDA source."""
     contents = read_folder(folder)
     for number, plan in enumerate(contents.manifest.plans):
         program = _planned_again(contents, number)
@@ -123,7 +123,7 @@ def _compiled(folder: Path) -> Iterator[Version]:
 
 
 def _planned_again(contents: Contents, number: int) -> Compilation | None:
-    """Return a folder's program; None where this fusec plans another one, whose time is no use."""
+    """Return a folder's program; None if this fusec plans another, since times do not apply."""
     given = Given(contents.path / RATES, contents.path / TUNED)
     try:
         return planned_again(contents.path, contents.manifest, number, contents.fusion, given)

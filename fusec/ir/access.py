@@ -1,4 +1,4 @@
-"""Where an operation's results find their elements: maps of coordinates, declared with it."""
+"""Index maps from an operation's results to its operands' elements, declared with the operation."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ Conditions = tuple[Condition, ...]
 
 
 def needed(*conditions: Condition) -> Conditions:
-    """Return the conditions that do not always hold, each once."""
+    """Return the conditions that do not always hold, without duplicates."""
     return tuple(dict.fromkeys([c for c in conditions if not c.is_true])) if conditions else ()
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Where conditions hold, the result is `operand` at `coordinates`."""
+    """A branch: if its conditions hold, the result is `operand` at `coordinates`."""
 
     operand: Operand
     coordinates: Coordinates
@@ -57,7 +57,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Pulled:
-    """A result at some coordinates as branches on operands; `fill` where no branch applies."""
+    """A result at some coordinates as branches on operands; `fill` if no branch applies."""
 
     branches: tuple[Branch, ...]
     fill: Operand | None = None
@@ -65,9 +65,9 @@ class Pulled:
 
 @dataclass(frozen=True)
 class Pushed:
-    """Where an operand's element lies in the result; conditions say whether it is there at all.
+    """The position of an operand's element in the result; conditions say whether it is included.
 
-    `complete` is False where the result has elements that no element of the operand reaches.
+    `complete` is False if the result has elements that correspond to no element of the operand.
     """
 
     coordinates: Coordinates
@@ -84,7 +84,7 @@ Reached = Callable[[Node, tuple[int, ...], tuple[int, ...]], Iterable[int]]
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A call on which a map is tried: operands as `f32[2, 3]` or numbers, complete attributes."""
+    """A call for testing a map: operands as `f32[2, 3]` or numbers, complete attributes."""
 
     operands: tuple[str | float, ...]
     attributes: Mapping[str, Any]
@@ -104,19 +104,19 @@ def never(node: Node) -> bool:
 class Access:
     """How a movement or an indexing operation finds its elements.
 
-    pull: what the result reads at some coordinates. push: where an operand's element lands; None,
-    or no result, where no one map says it.
-    along: the dim of the first operand that each dim of the result lies along, None for a new one
-        of extent 1; no function where dims are split, merged, joined or reversed.
+    pull: the operand elements that the result reads at some coordinates. push: an operand element's
+        coordinates in the result; None, or no result, if no single map describes them.
+    along: the dim of the first operand for each dim of the result, None for a new one of extent 1;
+        no function if dims are split, merged, concatenated or reversed.
     window: the first elements and the steps in which the result takes those dims.
-    repeats: an element may be repeated along a dim. partial: some element may be left out.
-    reached: where operands lie side by side in the result, or amid a fill: how many elements of
-        each dim of an operand lie there, from the operand's extents and the result's.
+    repeats: an element may be repeated along a dim. partial: some element may be missing.
+    reached: if operands are adjacent in the result, or surrounded by a fill: how many elements of
+        each dim of an operand the result contains, from the operand's extents and the result's.
     view: the result may be the operand's memory: with `along` under other strides, without it as
         the same elements in row-major order.
     repeatable: as cheap to move again as to read the result.
     concat_dim: returns the dim along which the operands are concatenated in the result.
-    overlays: the result is the first operand, but where the second one lies.
+    overlays: the result is the first operand, overwritten by the second one where that lies.
     """
 
     pull: Pull

@@ -1,4 +1,4 @@
-"""What a file says of a fusion beside its operations: segments, their schedules, phases."""
+"""Annotations of a fusion file in addition to its operations: segments, schedules, phases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.diagnostics import Span
 class Pin:
     """A segment named in the file: its nodes' results by name, and optionally a scheduler.
 
-    open: no boundary may come between them, but the segment may hold more.
+    open: no boundary may separate them, but the segment may contain more nodes.
     """
 
     name: str
@@ -22,20 +22,20 @@ class Pin:
     open: bool = False
 
     def renamed(self, names: Mapping[str, str]) -> Pin:
-        """Return the same of values that have other names."""
+        """Return the same pin for renamed values."""
         return replace(self, values=tuple(names.get(v, v) for v in self.values))
 
 
 Setting = bool | int | str
-"""A value of a field that kernels are chosen by."""
+"""A value of a schedule field."""
 
 
 @dataclass(frozen=True)
 class Override:
     """A field of a segment's schedule that the user sets, by name.
 
-    of: the segment: the name of its pin or of a value that it makes, `s0`, or a scheduler's name.
-    written: the setting as the file has it, where that is a former name or value.
+    of: the segment: the name of its pin or of a value that it computes, `s0`, or a scheduler's
+    name. written: the setting as the file has it, if that is a former name or value.
     """
 
     of: str
@@ -47,15 +47,15 @@ class Override:
     written: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> Override:
-        """Return the same of values that have other names."""
+        """Return the same override for renamed values."""
         return replace(self, of=names.get(self.of, self.of))
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a joint graph that runs by itself, as the forward pass before the backward pass.
+    """A part of a joint graph that runs separately, such as the forward or the backward pass.
 
-    inputs: the inputs that only this phase and later ones are given; outputs: what it must make.
+    inputs: the inputs that only this phase and later ones receive; outputs: its required outputs.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""The `np` of operations and of the reference: NumPy, or CuPy where an evaluation runs on a GPU.
+"""The `np` of operations and of the reference: NumPy, or CuPy if an evaluation runs on a GPU.
 
 Both are used through NumPy's interface, and CuPy's arrays follow NumPy's protocols: `np.sqrt(x)` of
-an array on the GPU is computed there. What follows no protocol is looked up for the evaluation that
-runs: functions that make arrays, and the few that CuPy lacks or takes fewer arguments of. Nothing
-is converted to arrays of the host on the way; `host` does so, and `on_host` computes there what
-CuPy cannot.
+an array on the GPU is computed there. Functions outside these protocols are looked up in the module
+of the current evaluation: functions that create arrays, and the few that CuPy lacks or restricts.
+Nothing is copied to the CPU implicitly; `host` copies arrays, and `on_host` runs functions that
+CuPy lacks there.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fusec.dataclasses import dataclass, fields
 Array = Any
 
 on_the_host: Counter[str] = Counter()
-"""How often what was computed on the host in evaluations on a GPU, by name."""
+"""How often each function, by name, ran on the CPU during evaluations on a GPU."""
 
 _module: ContextVar[Any] = ContextVar("arrays", default=None)
 
 
 @contextmanager
 def computed_by(module: Any) -> Generator[None]:
-    """Make the arrays of what runs inside those of a module like CuPy; None: NumPy's."""
+    """Create the arrays of the enclosed code with a module like CuPy; None: with NumPy."""
     token = _module.set(module)
     try:
         yield
@@ -38,26 +38,27 @@ def computed_by(module: Any) -> Generator[None]:
 
 
 def on_gpu() -> bool:
-    """Return whether the evaluation that runs has arrays on a GPU."""
+    """Return whether the current evaluation has arrays on a GPU."""
     return _module.get() is not None
 
 
 def free_bytes() -> int:
-    """Return how much memory of the GPU may still be taken."""
+    """Return how much memory of the GPU is still available, in bytes."""
     module = _module.get()
     free, _ = module.cuda.Device().mem_info
     return free + module.get_default_memory_pool().free_bytes()
 
 
 def host(array: Array) -> Array:
-    """Return an array, or None, as one of NumPy's."""
+    """Return an array, or None, as a NumPy array."""
     return array.get() if _is_there(array) else array
 
 
 def on_host(name: str, function: Callable[..., Any], *arrays: Array, **given: Any) -> Any:
-    """Return what a function makes of arrays with NumPy, back on the GPU if that evaluates.
+    """Return the result of a function of NumPy arrays, copied back to the GPU if that evaluates.
 
-    name: what `on_the_host` counts. Arrays may be None; results are an array, several or a float.
+    name: the key counted in `on_the_host`. Arrays may be None; results are an array, several or a
+    float.
     """
     module = _module.get()
     if module is None:
@@ -84,10 +85,9 @@ def running_extremum(ufunc: Any, array: Array, axis: int) -> Array:
 
 
 def in_a_row(ufunc: Any, array: Array, axis: int) -> Array:
-    """Return the results of `np.add` or `np.multiply` along an axis, one after the other.
+    """Return the sequential reduction by `np.add` or `np.multiply` along an axis.
 
-    As NumPy's reduction takes them along an axis that does not lie along memory; that of CuPy takes
-    them in a tree.
+    NumPy reduces in this order along an axis that is not contiguous; CuPy reduces in a tree.
     """
     if not _is_there(array):
         return ufunc.reduce(array, axis=axis)
@@ -95,9 +95,9 @@ def in_a_row(ufunc: Any, array: Array, axis: int) -> Array:
 
 
 def running(ufunc: Any, array: Array, axis: int) -> Array:
-    """Return the running results of `np.add` or `np.multiply` along an axis, one after the other.
+    """Return the sequential running results of `np.add` or `np.multiply` along an axis.
 
-    CuPy's take neighbours in trees.
+    CuPy's own functions combine neighbours in trees.
     """
     if not _is_there(array):
         return ufunc.accumulate(array, axis=axis)
@@ -112,9 +112,9 @@ def running(ufunc: Any, array: Array, axis: int) -> Array:
 
 @cache
 def _in_order(module: Any, sign: str) -> Any:
-    """Return the kernel of CuPy's that runs along the middle axis of an array [before, n, after].
+    """Return the CuPy kernel that scans the middle axis of an array [before, n, after].
 
-    Each thread takes one row, in place.
+    Each thread scans one row, in place.
     """
     text = f"""
         const long long first = i / after * count * after + i % after;
@@ -127,16 +127,16 @@ def _in_order(module: Any, sign: str) -> Any:
 
 
 def _is_there(array: Array) -> bool:
-    """Return whether an array lies on the GPU."""
+    """Return whether an array is on the GPU."""
     module = _module.get()
     return module is not None and isinstance(array, module.ndarray)
 
 
 @dataclass(frozen=True)
 class _Own:
-    """What a module like CuPy has in place of functions of NumPy's that follow no protocol.
+    """Replacements, from a module like CuPy, of NumPy functions that follow no protocol.
 
-    Those that make arrays, and some of which CuPy takes fewer arguments.
+    These create arrays, or take fewer arguments in CuPy.
     """
 
     arange: Any
@@ -169,7 +169,7 @@ def _own(module: Any) -> _Own:
             if where is not None:
                 array = module.where(where, array, initial)
             if initial is not None and not array.size:
-                # CuPy knows no extremum of nothing.
+                # CuPy has no extremum of an empty array.
                 nothing = numpy.empty(array.shape, array.dtype)
                 there = of_host(nothing, axis=axis, keepdims=keepdims, initial=initial)
                 return module.asarray(there)
@@ -198,14 +198,14 @@ _OWN = frozenset(f.name for f in fields(_Own))
 
 
 class _Arrays:
-    """NumPy, imported when it is first used: the op table alone must load fast."""
+    """NumPy, imported on first use, since the op table alone must load fast."""
 
     def __getattr__(self, name: str) -> Any:
         import numpy
 
         found = getattr(numpy, name)
         if name not in _OWN:
-            setattr(self, name, found)  # the next look-up is as quick as a module's
+            setattr(self, name, found)  # later look-ups are as fast as a module's
             return found
         module = _module.get()
         return found if module is None else getattr(_own(module), name)

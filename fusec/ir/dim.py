@@ -30,7 +30,7 @@ class Symbol:
 class Call:
     """An application of floordiv, ceildiv, mod, min or max to two dims.
 
-    exact: of floordiv of a symbol by a constant, that the symbol is a multiple of the constant.
+    exact: for floordiv of a symbol by a constant, whether the symbol is a multiple of the constant.
     """
 
     function: str
@@ -39,7 +39,7 @@ class Call:
     exact: bool = False
 
     def of(self, left: Dim, right: Dim) -> Dim:
-        """Return the same function of other dims, simplified; what was exact stays exact."""
+        """Return the same function of other dims, simplified; an exact one stays exact."""
         result = _FUNCTIONS[self.function](left, right)
         alone = left.terms[0][0] if len(left.terms) == 1 and left.terms[0][1] == 1 else ()
         if self.exact and len(alone) == 1 and isinstance(alone[0], Symbol):
@@ -98,7 +98,7 @@ class Dim:
 
     @cached_property
     def count(self) -> int:
-        """Return how many symbols and calls occur, those inside calls too."""
+        """Return the number of symbols and calls, including those inside calls."""
         return sum(
             1 if isinstance(atom, Symbol) else 1 + atom.left.count + atom.right.count
             for monomial, _ in self.terms
@@ -107,12 +107,12 @@ class Dim:
 
     @cached_property
     def depth(self) -> int:
-        """Return how many calls are nested; 0 of a polynomial in symbols."""
+        """Return the nesting depth of calls; 0 for a polynomial in symbols."""
         calls = [a for monomial, _ in self.terms for a in monomial if isinstance(a, Call)]
         return max((1 + max(c.left.depth, c.right.depth) for c in calls), default=0)
 
     def atoms(self) -> Iterable[Atom]:
-        """Yield every symbol and call, those inside calls too."""
+        """Yield every symbol and call, including those inside calls."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
@@ -159,7 +159,7 @@ class Dim:
     def divide(self, divisor: DimLike) -> Dim | None:
         """Return the exact quotient by `divisor`, or None if there is none.
 
-        By a divisor of several terms the quotient has a single one.
+        For a divisor of several terms the quotient has a single one.
         """
         by = dim(divisor)
         if by == self:
@@ -207,7 +207,7 @@ class Dim:
         return self.with_atoms(lambda atom: _substitute_atom(atom, values))
 
     def with_atoms(self, instead: Callable[[Atom], Dim]) -> Dim:
-        """Return the dim with `instead` of each symbol and call."""
+        """Return the dim with each symbol and call replaced by `instead` of it."""
         total = dim(0)
         for monomial, coefficient in self.terms:
             product = dim(coefficient)
@@ -286,7 +286,7 @@ def _nonnegative(atom: Atom) -> bool:
 
 
 def _shifted(atom: Atom, by: Dim) -> Dim:
-    """Return an atom plus `by` where it is at least 1; of a quotient as a variable of its own."""
+    """Return an atom plus `by` if the atom is at least 1; a quotient becomes a new variable."""
     if isinstance(atom, Call):
         if not atom.exact:
             return _of_atom(atom)
@@ -325,7 +325,7 @@ def dim(value: DimLike) -> Dim:
 
 @lru_cache(4096)
 def _constant(value: int) -> Dim:
-    # Most dims on the way are numbers, and most of these are met again.
+    # Most dims are numbers, and most of these recur.
     return Dim((((), value),)) if value else Dim(())
 
 
@@ -335,7 +335,7 @@ def symbol(name: str, *, extent: bool = True) -> Dim:
 
 
 def floordiv(a: DimLike, b: DimLike) -> Dim:
-    """Return floor(a / b), simplified where both are constants or have a common factor."""
+    """Return a / b rounded down, simplified if both are constants or have a common factor."""
     left, right = dim(a), dim(b)
     if left.is_const and right.is_const and right.value:
         return dim(left.value // right.value)
@@ -359,7 +359,7 @@ def floordiv(a: DimLike, b: DimLike) -> Dim:
 
 
 def _shared(left: Dim, right: Dim) -> tuple[Dim, Dim] | None:
-    """Return two sizes without the symbols that are factors of both; None without such."""
+    """Return two sizes divided by their common symbol factors; None if there are none."""
     if len(right.terms) != 1 or not left.terms:
         return None
     factor = dim(1)
@@ -373,7 +373,7 @@ def _shared(left: Dim, right: Dim) -> tuple[Dim, Dim] | None:
 
 
 def _split(value: Dim, by: Dim) -> tuple[Dim | None, int]:
-    """Return (quotient of the terms but the constant, constant); None if it is not exact."""
+    """Return (quotient of the non-constant terms, constant); the quotient is None if not exact."""
     constant = next((c for m, c in value.terms if not m), 0)
     return (value - constant).divide(by), constant
 

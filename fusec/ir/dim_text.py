@@ -1,4 +1,4 @@
-"""Sizes as text that reads back: `B * H + 1`, `D // 2`, `min(S, 512)`."""
+"""Text of sizes that can be parsed again: `B * H + 1`, `D // 2`, `min(S, 512)`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shape_text(shape: Iterable[Dim | int]) -> str:
 
 
 def call_text(call: Call) -> str:
-    """Return an application of a function, or an infix."""
+    """Return the text of a function call or an infix operator."""
     infix = _INFIX.get(call.function)
     if infix is None:
         return f"{call.function}({call.left}, {call.right})"

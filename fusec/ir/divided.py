@@ -1,4 +1,4 @@
-"""Check that values can be divided as a fusion says."""
+"""Check that values can be sharded as a fusion specifies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_shardings(fusion: Fusion) -> None:
 
 
 def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
-    """Raise FusecError unless a value can be divided so over a mesh and streams."""
+    """Raise FusecError unless a value can be sharded this way over a mesh and streams."""
     where, span = f"`{value.name}`", sharding.span
     if value.is_scalar or len(sharding.dims) != value.rank:
         raise FusecError(f"{where} is {value.type} and cannot be divided as {sharding}", span=span)
@@ -58,7 +58,7 @@ def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
 
 
 def _why_equal(sharding: Sharding, factors: Parts) -> str:
-    """Return the rule by which the parts of a dim are equal."""
+    """Return the rule that requires equal parts of a dim."""
     if any(f.axis not in (None, STREAM) for f in factors):
         return EQUAL_SHARDS
     if len(sharding.streamed) > 1:
@@ -67,7 +67,7 @@ def _why_equal(sharding: Sharding, factors: Parts) -> str:
 
 
 def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: Mesh | None) -> None:
-    """Raise FusecError unless some ranks of a mesh can hold a value by themselves."""
+    """Raise FusecError unless these ranks of a mesh can hold a value without the others."""
     span = sharding.span
     if mesh is None:
         raise FusecError(f"{where} is on some ranks, but the fusion has no mesh", span=span)
@@ -93,7 +93,7 @@ def _check_ranks(where: str, sharding: Sharding, ranks: tuple[int, ...], mesh: M
 
 
 def _blocks(ranks: tuple[int, ...], mesh: Mesh) -> str:
-    """Return how a mesh is declared of which some ranks are a block, where there is one."""
+    """Return the declaration of a mesh in which these ranks form a block, if there is one."""
     size, first = len(ranks), min(ranks)
     if len(mesh.axes) == 1 and sorted(ranks) == [*range(first, first + size)]:
         groups, rest = divmod(mesh.size, size)

@@ -1,4 +1,4 @@
-"""What `multiple_of` says of sizes: quotients without a remainder are exact."""
+"""Consequences of `multiple_of` for sizes: quotients without a remainder are exact."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _of(atom: Atom, multiples: Multiples) -> Dim:
 
 
 def _limited(atom: Call, left: Dim, right: Dim, multiples: Multiples) -> Dim:
-    """Return the min or max of two sizes; an extent is at least what it is a multiple of."""
+    """Return the min or max of two sizes; an extent is at least its known divisor."""
     names = left.symbols | right.symbols
     units = {name: dim(n) * symbol(name) for name, n in multiples.items() if name in names}
     low, high = (size.substitute(units) for size in (left, right))
@@ -48,7 +48,7 @@ def _limited(atom: Call, left: Dim, right: Dim, multiples: Multiples) -> Dim:
 
 
 def _divided(size: Dim, by: int, multiples: Multiples) -> Dim | None:
-    """Return size / by where every term is a multiple of `by`, else None."""
+    """Return size / by if every term is a multiple of `by`, else None."""
     total = dim(0)
     for monomial, coefficient in size.terms:
         shared = gcd(coefficient, by)
@@ -64,7 +64,7 @@ def _divided(size: Dim, by: int, multiples: Multiples) -> Dim | None:
 
 
 def _known_multiple(atom: Atom, multiples: Multiples) -> int:
-    """Return a divisor of an atom: of D // 2, half of what D is a multiple of."""
+    """Return a known divisor of an atom: for D // 2, half of a divisor of D."""
     if isinstance(atom, Symbol):
         return multiples.get(atom.name, 1)
     if not is_quotient(atom):

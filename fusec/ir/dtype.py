@@ -54,7 +54,7 @@ class DType:
 
     @property
     def part(self) -> DType:
-        """Return the type of the real and of the imaginary part; a real type itself."""
+        """Return the type of the real and imaginary parts; a real type itself."""
         return {"c64": F32, "c128": F64}.get(self.name, self)
 
     @property
@@ -72,7 +72,7 @@ class DType:
 
     @property
     def compute(self) -> DType:
-        """Return the type in which values of this type are computed: f32 for half types."""
+        """Return the type of computations on this type: f32 for floats of 16 bits or fewer."""
         return F32 if self.is_half else self
 
     @property
@@ -82,7 +82,7 @@ class DType:
 
     @property
     def is_numpys(self) -> bool:
-        """Return whether NumPy itself has the type."""
+        """Return whether NumPy itself provides the type."""
         return bool(self.numpy.isbuiltin == 1)
 
     @property
@@ -182,14 +182,14 @@ def find(name: str) -> DType:
 
 
 def _near(name: str) -> str:
-    """Return the dtypes that a name may be meant to be, those that begin as it does first."""
+    """Return the dtypes that a name may refer to, those with the same beginning first."""
     import difflib
 
     names = [*DTYPES, *_ALIASES]
     begun = [n for n in names if n.startswith(name) and len(name) > 2]
     slips = {n: edits(name.lower(), n) for n in names}
     least = min(slips.values())
-    # Of names of 3 letters, 2 edits leave nothing.
+    # Two edits of a 3-letter name match anything.
     slipped = [n for n in names if slips[n] == least and least <= (1 if len(name) < 5 else 2)]
     slipped.sort(key=lambda n: n[0] != name[0].lower())
     close = begun[:1] or slipped or difflib.get_close_matches(name, names, n=1)
@@ -247,9 +247,9 @@ def result_type(
 ) -> DType:
     """Return the result type of an operation on operands by category, as torch.result_type.
 
-    A zero-dim tensor or a scalar takes part only where its category is above that of the
-    dimensioned operands. A Python scalar (here f64, i64, c128 or bool) then stands for the default
-    type f32 / c64. Beside a dimensioned float a complex number takes the float's precision.
+    A zero-dim tensor or a scalar takes part only if its category is above that of the dimensioned
+    operands. A Python scalar (here f64, i64, c128 or bool) then stands for the default type f32 /
+    c64. Together with a dimensioned float, a complex number takes the float's precision.
     """
     best: DType | None = None
     for group, weak in ((tensors, False), (zero_dim, False), (scalars, True)):

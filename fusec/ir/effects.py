@@ -1,7 +1,7 @@
-"""What a fusion writes into its inputs, and what may therefore come in which order.
+"""The writes of a fusion into its inputs, and the orders of nodes that they allow.
 
-An output may be written into the memory of an input. Everything that asks where values lie, which
-pointers may be one memory, or whether an order or a fusion is safe, asks here.
+An output may be written into the memory of an input. This module answers where values are stored,
+which pointers may alias, and whether an order or a fusion is safe.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from fusec.ir.graph import Fusion, Input, Node, Output, Value
 from fusec.properties import cached_property
 
 Axes = tuple["int | None", ...]
-"""For each dim of a value, the dim of the input that it runs along."""
+"""For each dim of a value, the dim of the input along which it runs."""
 
 
 ALIGNMENT = 16
-"""Bytes of which addresses of tensors are multiples: those of the widest access."""
+"""Required alignment of tensor addresses in bytes: the width of the widest access."""
 
 
 def slices_overlap(node: Node) -> bool:
-    """Return whether a node takes or stacks slices of which the last overlaps the one before."""
+    """Return whether a node takes or stacks slices and the last one overlaps the previous one."""
     return bool(node.attributes.get("uneven") or node.attributes.get("of"))
 
 
 @dataclass(frozen=True)
 class Touch:
-    """One access of a kernel to a buffer: at an index map (None: anywhere), in a phase."""
+    """An access of a kernel to a buffer: at an index map (None: anywhere), in a phase."""
 
     buffer: str
     where: Index | None
@@ -39,7 +39,7 @@ class Touch:
 def conflict(store: Touch, loads: Iterable[Touch]) -> Touch | None:
     """Return the first load that may see what a store overwrites, or None.
 
-    None may where each reads, for the element that it stores, that element alone, and no later.
+    None if each reads, for the element that it stores, only that element, and no later.
     """
     own = (load for load in loads if load.buffer == store.buffer)
     return next((r for r in own if r.where != store.where or r.phase > store.phase), None)
@@ -49,9 +49,9 @@ def conflict(store: Touch, loads: Iterable[Touch]) -> Touch | None:
 class Update:
     """How an output changes some elements of the input that it overwrites; all others stay.
 
-    node: hands on what stays. written: the shape of what is written, elements that are written
-    twice counted twice; reads: whether what is there is added to. source: the values that lie in a
-    row in what is overwritten; None where they do not.
+    node: passes the unchanged elements on. written: the shape of the written elements, counting
+    elements that are written twice as two; reads: whether it adds to the old elements. source: the
+    values whose elements are contiguous in the overwritten range; None if they are not.
     """
 
     node: Node
@@ -61,7 +61,7 @@ class Update:
 
 
 def update_by(node: Node | None, target: Value) -> Update | None:
-    """Return how a node changes a tensor of which the most stays, or None."""
+    """Return how a node updates a part of a tensor, or None."""
     if node is None or not node.operands or node.operands[0] is not target:
         return None
     if target in node.operands[1:]:
@@ -81,12 +81,12 @@ class Effects:
     """The writes of a fusion into its inputs."""
 
     def __init__(self, fusion: Fusion) -> None:
-        """Take the fusion; everything is found when it is asked for."""
+        """Take the fusion; everything is computed lazily."""
         self.fusion = fusion
 
     @cached_property
     def into(self) -> Mapping[Value, Input]:
-        """Return the input into whose memory each output is written that has none of its own."""
+        """Return the input into whose memory each output without its own memory is written."""
         inputs = {i.value.name: i for i in self.fusion.inputs}
         written = (o for o in self.fusion.outputs if o.alias is not None)
         return {o.value: inputs[o.alias] for o in written if o.alias in inputs}
@@ -98,7 +98,7 @@ class Effects:
 
     @cached_property
     def fresh(self) -> tuple[Output, ...]:
-        """Return the outputs that have memory of their own."""
+        """Return the outputs with their own memory."""
         return tuple(o for o in self.fusion.outputs if o.value not in self.into)
 
     @cached_property
@@ -108,7 +108,7 @@ class Effects:
 
     @cached_property
     def writers(self) -> Mapping[Node, Value]:
-        """Return the nodes whose results overwrite an input, and that input."""
+        """Return the nodes with results that overwrite an input, and that input."""
         return {self.fusion.producer[v]: i.value for v, i in self.into.items()}
 
     def buffer(self, value: Value) -> str:
@@ -117,7 +117,7 @@ class Effects:
         return value.name if target is None else target.value.name
 
     def strides(self, value: Value) -> tuple[Dim, ...]:
-        """Return the strides in elements with which a result of a node lies in memory."""
+        """Return the strides in elements with which a node's result is stored."""
         if value in self.into:
             return self.into[value].strides
         larger = self.inside(value)
@@ -130,9 +130,10 @@ class Effects:
         return self.strides(value) if entry is None else entry.strides
 
     def inside(self, value: Value) -> Value | None:
-        """Return the tensor of whose memory a result of a node is a part, or None.
+        """Return the tensor whose memory contains a result of a node, or None.
 
-        What a node makes for one other alone, which puts it beside others, lies there at once.
+        If the only reader of a node's result puts it into a larger tensor, it is computed there
+        directly.
         """
         node = self.fusion.producer.get(value)
         if node is not None and node.op.lies == "inside":
@@ -144,17 +145,17 @@ class Effects:
         return users[0].output if self.shares(users[0]) else None
 
     def shares(self, node: Node) -> bool:
-        """Return whether a part and its whole, which a node tells of, are in the same memory.
+        """Return whether a node's part and whole share memory.
 
-        They are where every part begins, at hint sizes, as aligned as kernels take tensors to be.
-        Of a part that is not dense they take vectors along dims that these divide: it begins so,
-        unless the node says that such a kernel is not the only one.
+        They do if every part begins, at hint sizes, at an address as aligned as kernels assume. A
+        part that is not dense is accessed in vectors along dims divisible by their width, so its
+        start is aligned enough, unless the node says that other kernels access it, too.
         """
         ends = node.inputs[0], node.output
         part, whole = ends if node.op.lies == "around" else ends[::-1]
         axis: int = node.attributes["dim"]
         strides = self._strides_of(whole)
-        if slices_overlap(node):  # the last begins at any element
+        if slices_overlap(node):  # the last may begin at any element
             return strides[axis].evaluate(self.fusion.hints) * part.dtype.size % ALIGNMENT == 0
         dense = zip(part.shape, strides, contiguous_strides(part.shape), strict=True)
         vectors = any(extent != 1 and stride != own for extent, stride, own in dense)
@@ -164,7 +165,7 @@ class Effects:
         return step.evaluate(self.fusion.hints) % ALIGNMENT == 0
 
     def placed(self, value: Value) -> tuple[Dim, ...] | None:
-        """Return the strides of what is computed in its place in a larger tensor, else None."""
+        """Return the strides of a value that is computed in place in a larger tensor, else None."""
         node = self.fusion.producer.get(value)
         if self.inside(value) is None or node is None or node.op.lies:
             return None
@@ -182,18 +183,18 @@ class Effects:
         place = self.fusion.input_position
         return tuple(sorted((i for i in found if i is not None), key=lambda i: place[i.value]))
 
-    # -- what stays
+    # -- partial updates
 
     @cached_property
     def updates(self) -> Mapping[Value, Update]:
-        """Return the outputs that are what they overwrite but for some elements."""
+        """Return the outputs that are equal to what they overwrite except for some elements."""
         producer = self.fusion.producer.get
         found = {v: update_by(producer(v), i.value) for v, i in self.into.items()}
         return {v: update for v, update in found.items() if update is not None}
 
     @cached_property
     def changes(self) -> Mapping[Value, Update]:
-        """Return `updates`, and of outputs that are copied of such what they are copied of."""
+        """Return `updates`, extended to outputs that are copies of such outputs."""
         found = dict[Value, Update]()
         for value, entry in self.into.items():
             node = self.fusion.producer.get(value)
@@ -207,9 +208,9 @@ class Effects:
     # -- whether a write is safe
 
     def reads_in_place(self, written: Value) -> bool:
-        """Return whether every value computed from what an output overwrites lies along its dims.
+        """Return whether values computed from an overwritten input keep its dims in position.
 
-        Then an element of the input is read for the element alone that overwrites it, or in sums.
+        Then an element of the input is read only for the element that overwrites it, or in sums.
         """
         target = self.into[written].value
         identity: Axes = tuple(range(target.rank))
@@ -224,7 +225,7 @@ class Effects:
         return _agree(axes.get(written, identity), identity)
 
     def late(self, written: Value, before: Mapping[Node, Iterable[Node]]) -> bool:
-        """Return whether what an output overwrites is read by a node that must come after it.
+        """Return whether an input is read by a node that must come after the output overwriting it.
 
         Or must, since nodes of `before` (each a writer with its readers) come in that order.
         """
@@ -246,24 +247,25 @@ class Effects:
         return False
 
     def readers(self, written: Value) -> list[Node]:
-        """Return the nodes, beside the one that makes it, that read what an output overwrites."""
+        """Return the readers of the input that an output overwrites, except its writer."""
         writer = self.fusion.producer[written]
         users = self.fusion.users.get(self.into[written].value, ())
         return [n for n in users if n is not writer]
 
     def is_copied_last(self, written: Value) -> bool:
-        """Return whether an output is a copy that nothing reads: its writing can come last."""
+        """Return whether an output is a copy that no node reads: it can be written last."""
         return self.fusion.producer[written].op.copies and written not in self.fusion.users
 
     def can_be_last(self, written: Value) -> bool:
-        """Return whether kernels can be divided so that all is read before an output overwrites it.
+        """Return whether kernels can be split so that all reads precede an output's write.
 
-        What reads elsewhere than it writes is in no kernel with an update: it comes before.
+        Nodes that read other elements than they write are in no kernel with an update: they come
+        before.
         """
         return written in self.updates or self.reads_in_place(written)
 
     def unsafe(self) -> Iterator[Output]:
-        """Yield the outputs that one kernel for all must not write where they go."""
+        """Yield the outputs that a single kernel must not write in place."""
         for output in self.in_place:
             update = self.updates.get(output.value)
             if update is None:
@@ -271,21 +273,21 @@ class Effects:
             else:
                 users = self.fusion.users.get(self.into[output.value].value, ())
                 others = (n for n in users if n is not update.node and n.op.family != "scalar")
-                # What reads the result here would read all of the input, in the midst of writing.
+                # A reader of the result here would read all of the input while it is being written.
                 safe = not any(others) and output.value not in self.fusion.users
             if not safe:
                 yield output
 
     def may_repeat(self, node: Node, moving: Collection[Value] = ()) -> bool:
-        """Return whether a node may be computed again later: it reads nothing that is overwritten.
+        """Return whether a node may be recomputed later: it reads nothing that is overwritten.
 
-        moving: values that follow from what is overwritten.
+        moving: values that depend on what is overwritten.
         """
         return not any(v in moving or v.name in self.overwritten for v in node.inputs)
 
 
 def own_strides(output: Output) -> tuple[Dim, ...]:
-    """Return the strides of a fresh output in elements: row-major, or as it asks."""
+    """Return the strides of a fresh output in elements: row-major, or as it specifies."""
     shape, order = output.value.shape, output.stride_order
     if output.strides is not None:
         return output.strides
@@ -303,7 +305,7 @@ def _agree(left: Axes, right: Axes) -> bool:
 
 
 def _carried(node: Node, axes: Mapping[Value, Axes]) -> Axes | None:
-    """Return the dims of the input that a node's results lie along; None if that is not simple."""
+    """Return the dims of the input along which a node's results run; None if complicated."""
     if node.op.family == "pointwise":
         merged: Axes = (None,) * node.output.rank
         for value in node.inputs:
@@ -330,7 +332,7 @@ def _carried(node: Node, axes: Mapping[Value, Axes]) -> Axes | None:
 
 
 def _is_stretched(value: Value, axes: Axes, target: Value) -> bool:
-    """Return whether elements of the input, not sums of them, are repeated along another dim."""
+    """Return whether the input's elements, rather than sums, are repeated along another dim."""
     present = {a for a in axes if a is not None}
     whole = all(k in present or target.shape[k] == 1 for k in range(target.rank))
     repeated = any(

@@ -1,8 +1,8 @@
 """The meaning of a node: evaluation with its operation's NumPy reference in double precision.
 
-Floats are held as float64, complex numbers as complex128, integers and bools in their own type. A
-value of a half type is rounded where it is defined; f32 values are not rounded, only their overflow
-to infinity is kept.
+Floats are held as float64, complex numbers as complex128, integers and bools in their own type.
+Values of 16-bit and narrower floats are rounded where they are defined; f32 values are not rounded,
+except that they overflow to infinity.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ HALF_FORMATS = {
     "f8e4m3": (3, -6, 448.0),
     "f8e5m2": (2, -14, 57344.0),
 }
-"""Mantissa bits, exponent of the least normal number and largest finite number."""
+"""Mantissa bits, exponent of the smallest normal number and largest finite number."""
 WIDENED_BATCH = 1 << 15
-"""Elements of bf16 that the CPU converts at once."""
+"""Number of bf16 elements that the CPU converts at once."""
 SINGLE = (23, -126, 2.0**128 - 2.0**104)
-"""The same of f32."""
+"""The same for f32."""
 F32_OVERFLOW = float(2.0**128 - 2.0**103)
 """The least double that rounds to infinity in f32."""
 
 
 def storage(dtype: DType) -> Any:
-    """Return the NumPy dtype in which the reference holds values of `dtype`."""
+    """Return the NumPy dtype in which the reference stores values of `dtype`."""
     if dtype.is_float:
         return np.dtype(np.float64)
     return np.dtype(np.complex128) if dtype.is_complex else dtype.numpy
 
 
 def widen(array: Any, dtype: DType) -> Array:
-    """Return stored values of `dtype` as the reference holds them."""
+    """Return stored values of `dtype` in the reference's representation."""
     if not dtype.is_numpys and array.dtype == dtype.numpy:
         if dtype.name == "bf16":
             return _from_bf16(np.asarray(array.view(np.uint16)))
@@ -57,10 +57,10 @@ def widen(array: Any, dtype: DType) -> Array:
 
 
 def _from_bf16(bits: Array) -> Array:
-    """Return what bits of bf16 stand for.
+    """Return the values of bf16 bit patterns.
 
     Shifting into f32 is several times faster than the general conversion; large arrays are
-    converted in pieces, whose copies stay in the caches.
+    converted in chunks whose copies stay in the caches.
     """
     if on_gpu() or bits.size <= WIDENED_BATCH or not bits.flags.c_contiguous:
         wide: Array = (bits.astype(np.uint32) << 16).view(np.float32)
@@ -75,7 +75,7 @@ def _from_bf16(bits: Array) -> Array:
 
 @cache
 def _values_of(dtype: DType) -> Array:
-    """Return what the bytes of a type of 8 bits stand for, on the host."""
+    """Return the values of all bytes of an 8-bit type, on the CPU."""
     with computed_by(None):
         return np.arange(256).astype(np.uint8).view(dtype.numpy).astype(np.float64)
 
@@ -108,8 +108,8 @@ def _rounded_there(array: Array, *, dtype: DType) -> Array:
 def _rounded_bits(array: Array, mantissa: int, exponent: int, largest: float) -> Array:
     """Return doubles rounded to so many mantissa bits, to even, as doubles.
 
-    exponent: of the least normal number; largest: the largest finite number. Integer additions take
-    a fifth of the time of conversions by way of f32, which round twice besides.
+    exponent: of the smallest normal number; largest: the largest finite number. Integer additions
+    take a fifth of the time of conversions via f32, which also round twice.
     """
     dropped = 52 - mantissa
     bits = array.view(np.uint64)
@@ -140,7 +140,7 @@ def convert(array: Array, dtype: DType, *, exact: bool = False) -> Array:
 
 
 def convert_operand(operand: Operand, array: Array, dtype: DType) -> Array:
-    """Return an operand as its operation takes it: a scalar is rounded to the compute type."""
+    """Return an operand as passed to its operation: a scalar is rounded to the compute type."""
     source = operand.type.dtype
     if source == dtype and not operand.is_scalar:
         return array
@@ -167,7 +167,7 @@ def apply_reference(
     """Return the results of an operation's reference as arrays."""
     with np.errstate(all="ignore"):
         if on_gpu() and op.family == "scatter":
-            # Elements meet in the order of the source: a GPU would write them at once.
+            # Elements combine in the order of the source; a GPU would write them concurrently.
             results = on_host(op.name, op.reference, *operands, **attributes)
         else:
             results = op.reference(*operands, **attributes)
@@ -176,12 +176,12 @@ def apply_reference(
 
 
 def is_rounded(node: Node) -> bool:
-    """Return whether half results are rounded: movement and selection only pass values on."""
+    """Return whether 16-bit results are rounded: movement and selection only copy values."""
     return node.op.family not in ("movement", "indexing", "sort", "factory", "scalar")
 
 
 def settle(node: Node, value: Value, array: Array) -> Array:
-    """Return a raw result as it is held: rounded if half, f32 overflow made infinite."""
+    """Return a raw result as stored: rounded if a 16-bit float, f32 overflow made infinite."""
     dtype = value.dtype
     with np.errstate(all="ignore"):
         held = np.asarray(array).astype(storage(dtype), copy=False)
@@ -223,7 +223,7 @@ def overflow(array: Array) -> Array:
 
 
 def known_scalar(value: Value, sizes: Sizes) -> Array | None:
-    """Return an integer scalar that follows from sizes, or None."""
+    """Return an integer scalar that is computed from sizes, or None."""
     if value.is_scalar and value.dim is not None and value.dtype.is_integer:
         return np.asarray(value.dtype.wrap(value.dim.evaluate(sizes)), dtype=storage(value.dtype))
     return None
@@ -261,7 +261,7 @@ def evaluate_node(
 
 
 def check_shape(node: Node, value: Value, array: Array, expected: tuple[int, ...]) -> Array:
-    """Return `array` broadcast to its declared shape; InternalError where that cannot be."""
+    """Return `array` broadcast to its declared shape; InternalError if that is impossible."""
     if array.shape == expected:
         return array
     try:

@@ -37,7 +37,7 @@ class Var:
 
 @dataclass(frozen=True)
 class Quotient:
-    """floor(inner / divisor) of a nonnegative index."""
+    """inner / divisor of a nonnegative index, rounded down."""
 
     inner: Index
     divisor: Dim
@@ -106,12 +106,12 @@ class Index:
 
     @cached_property
     def variables(self) -> frozenset[Var]:
-        """Return every loop variable that occurs, inside quotients and remainders too."""
+        """Return every loop variable that occurs, including inside quotients and remainders."""
         return frozenset[Var]().union(*(variables_of(atom) for atom, _ in self.terms))
 
     @cached_property
     def loaded(self) -> frozenset[Loaded]:
-        """Return every loaded integer that occurs, inside quotients and remainders too."""
+        """Return every loaded integer that occurs, including inside quotients and remainders."""
         found: set[Loaded] = set()
         for atom, _ in self.terms:
             if isinstance(atom, Loaded):
@@ -121,7 +121,7 @@ class Index:
         return frozenset(found)
 
     def coefficient(self, variable: Var) -> Dim | None:
-        """Return a variable's coefficient; None if a quotient or remainder holds it too."""
+        """Return a variable's coefficient; None if a quotient or remainder contains it too."""
         direct = dim(0)
         for atom, coefficient in self.terms:
             if atom == variable:
@@ -162,7 +162,7 @@ class Index:
 
     @cached_property
     def bounds(self) -> tuple[Dim | None, Dim | None]:
-        """Return the smallest and the largest value (inclusive), each None where unknown."""
+        """Return the smallest and the largest value (inclusive), None if unknown."""
         low: Dim | None = self.constant
         high: Dim | None = self.constant
         for atom, coefficient in self.terms:
@@ -296,7 +296,7 @@ def _split(value: Index, by: Dim) -> tuple[Index, Index]:
 def _split_positive(value: Index, by: Dim) -> tuple[Index, Index]:
     """Return (quotient, rest) of a nonnegative value with a nonnegative rest.
 
-    The rest is divided in C, which cuts negative quotients towards zero.
+    The rest is divided in C, which truncates negative quotients.
     """
     whole, rest = _split(value, by)
     low, _ = rest.bounds
@@ -399,7 +399,7 @@ def _contiguous(shape: tuple[DimLike, ...]) -> tuple[Dim, ...]:
 
 
 def delinearize(position: Index, shape: Iterable[DimLike]) -> tuple[Index, ...]:
-    """Return the row-major coordinates of a linear position in `shape`; 0 where nothing lies."""
+    """Return the row-major coordinates of a linear position in `shape`; 0 if the shape is empty."""
     return _delinearized(position, tuple(dim(e) for e in shape))
 
 
@@ -413,7 +413,7 @@ def _delinearized(position: Index, extents: Shape) -> tuple[Index, ...]:
             coordinates.append(index(0))
             continue
         whole = position // stride
-        # The position lies inside the shape, so the outermost coordinate needs no remainder.
+        # The position is inside the shape, so the outermost coordinate needs no remainder.
         outermost = all(c.is_const and c.constant == 0 for c in coordinates)
         coordinates.append(whole if outermost else whole % extent)
     return tuple(coordinates)

@@ -89,7 +89,7 @@ class Value:
 class Const:
     """A literal scalar operand; Python floats are f64, ints i64, bools bool.
 
-    wrapped: the integer as it is written, where the type that computes it has no such value.
+    wrapped: the integer as written, if it does not fit the type of the computation.
     """
 
     value: bool | int | float | complex
@@ -97,7 +97,7 @@ class Const:
     wrapped: int | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
-        # repr tells 0.0 from -0.0 and True from 1, and makes nan equal to itself.
+        # repr distinguishes 0.0 from -0.0 and True from 1, and nan compares equal to itself.
         return (
             isinstance(other, Const)
             and self.dtype == other.dtype
@@ -109,7 +109,7 @@ class Const:
 
     @property
     def type(self) -> Type:
-        """Return the scalar type; an integer beyond 64 signed bits is no size."""
+        """Return the scalar type; an integer beyond 64 signed bits cannot be a size."""
         from fusec.ir.dim import dim
 
         value = self.value
@@ -132,9 +132,9 @@ Operand = Value | Const
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An application of an operation; `operands` leaves out optional operands that are absent.
+    """An application of an operation; `operands` omits absent optional operands.
 
-    origin: the value for which a pass has made the node, where its own name is another one.
+    origin: the value for which a pass created the node, if its own name differs.
     """
 
     op: OpDef
@@ -163,7 +163,7 @@ class Node:
 
     @property
     def compute_dtypes(self) -> tuple[DType, ...]:
-        """Return the type that each operand is converted to."""
+        """Return the type to which each operand is converted."""
         return self.op.compute(self.operands, self.output.dtype)
 
     def __repr__(self) -> str:
@@ -176,9 +176,9 @@ class Node:
 
 @dataclass(frozen=True)
 class ComplexPart:
-    """What a real tensor or scalar is of a complex one: `of` names that, `index` is 1 for `im`.
+    """A real tensor or scalar as part of a complex one: `of` is its name, `index` is 1 for `im`.
 
-    In memory the parts of a complex number lie side by side, the real one first.
+    In memory the parts of a complex number are adjacent, the real one first.
     """
 
     of: str
@@ -191,13 +191,12 @@ class Input:
     """An input and its layout.
 
     strides: one Dim per dim, in elements; a stride that is only known at run time is a symbol of
-    its own
-        (`x.stride0`), an expanded dim has stride 0.
+        its own (`x.stride0`), an expanded dim has stride 0.
     low, high: the interval of random values (None: from the operations that use it).
-    default: the value of a scalar input. on_cpu: a 0-dim tensor in host memory.
-    part: what this is of the complex input that the caller gives. generator: `seed` or `offset`
-        where no caller gives this: it is the state of the program's random generator.
-    ranks: which hold it; None: all.
+    default: the value of a scalar input. on_cpu: a 0-dim tensor in CPU memory.
+    part: its part of a complex input of the caller. generator: `seed` or `offset` if no caller
+        passes this: it is the state of the program's random generator.
+    ranks: the ranks that hold it; None: all.
     """
 
     value: Value
@@ -217,8 +216,8 @@ class Output:
     """An output; `alias` names the input whose memory it is written into.
 
     stride_order: as in nvFuser, the rank of each dim counted from the fastest one (0), or None.
-    part: what this is of the complex output that the caller gets. strides: in elements, where it
-    lies in a larger tensor.
+    part: its part of a complex output of the caller. strides: in elements, if it is stored in a
+    larger tensor.
     """
 
     value: Value
@@ -230,18 +229,18 @@ class Output:
 
     @property
     def step(self) -> int:
-        """Return the distance of neighbours in memory, in elements: 2 in a complex tensor."""
+        """Return the stride of adjacent elements in memory: 2 in a complex tensor."""
         return 1 if self.part is None else 2
 
 
 def whole_name(entry: Input | Output) -> str:
-    """Return the name by which the caller knows an input or output."""
+    """Return the caller's name of an input or output."""
     return entry.value.name if entry.part is None else entry.part.of
 
 
 @dataclass(frozen=True)
 class DimFact:
-    """A symbol with its default size and what is known of it."""
+    """A symbol with its default size and known properties."""
 
     name: str
     default: int
@@ -255,11 +254,11 @@ class Fusion:
     """A graph of operations on inputs; equality is structural: names and spans do not count.
 
     phases: the parts of a joint graph, in order; empty for a graph that runs as one. saved: in such
-    a part, the inputs and outputs that one phase keeps for another. boundaries: `explicit` where
-    groups end at `segment_set` alone. schedules: what the user sets of segments' schedules. mesh:
-    the ranks that run it together. shardings: how values are divided over them and over streams, by
-    name, as far as it is said. as_defined: the names of alternative definitions that plans do not
-    use: what they would redefine is computed as written.
+    a part, the inputs and outputs that one phase saves for another. boundaries: `explicit` if
+    groups end only at `segment_set`. schedules: the user's settings of segments' schedules. mesh:
+    the ranks that run it together. shardings: how values are sharded over them and over streams, by
+    name, where specified. as_defined: the names of alternative definitions that plans do not use:
+    the values they would redefine are computed as written.
     """
 
     name: str
@@ -280,17 +279,17 @@ class Fusion:
 
     @property
     def given(self) -> tuple[Input, ...]:
-        """Return the inputs that a caller gives: all but the state of the generator."""
+        """Return the inputs that a caller passes: all but the state of the generator."""
         return tuple(i for i in self.inputs if not i.generator)
 
     @cached_property
     def producer(self) -> Mapping[Value, Node]:
-        """Return the node that makes each value."""
+        """Return the node that computes each value."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     @cached_property
     def users(self) -> Mapping[Value, tuple[Node, ...]]:
-        """Return the nodes that read each value, in order, each once."""
+        """Return the nodes that read each value, in order, without duplicates."""
         users: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(node.inputs):
@@ -304,7 +303,7 @@ class Fusion:
 
     @property
     def names(self) -> set[str]:
-        """Return the names of all values and dims, anew: `fresh_name` adds to them."""
+        """Return the names of all values and dims as a new set, to which `fresh_name` adds."""
         return {v.name for v in self.values} | {d.name for d in self.dims}
 
     @cached_property
@@ -314,7 +313,7 @@ class Fusion:
 
     @cached_property
     def input_position(self) -> Mapping[Value, int]:
-        """Return the place of each input value in the order of inputs."""
+        """Return the position of each input value in the order of inputs."""
         return {i.value: k for k, i in enumerate(self.inputs)}
 
     @cached_property
@@ -324,21 +323,21 @@ class Fusion:
 
     @cached_property
     def canonical_order(self) -> tuple[Node, ...]:
-        """Return the nodes that outputs need, in an order that follows from structure alone."""
+        """Return the nodes that outputs need, in an order that depends only on structure."""
         from fusec.ir.structure import canonical_order
 
         return canonical_order(self)
 
     @cached_property
     def effects(self) -> Effects:
-        """Return what the fusion writes into its inputs."""
+        """Return the fusion's writes into its inputs."""
         from fusec.ir.effects import Effects
 
         return Effects(self)
 
     @cached_property
     def position(self) -> Mapping[Node, int]:
-        """Return the place of each node in the order."""
+        """Return the position of each node in the order."""
         return {node: k for k, node in enumerate(self.nodes)}
 
     @cached_property
@@ -347,7 +346,7 @@ class Fusion:
         return {d.name: d.default for d in self.dims}
 
     def readers(self, value: Value, passes: Callable[[Node], bool]) -> Iterator[tuple[Node, Value]]:
-        """Yield who reads a value, or what nodes that pass it on make of it, and what they read."""
+        """Yield the readers of a value, also through nodes that pass it on, and what they read."""
         left, seen = [value], set[Value]()
         while left:
             current = left.pop()
@@ -364,13 +363,13 @@ class Fusion:
         return next((v for v in self.values if v.name == name), None)
 
     def with_nodes(self, nodes: Iterable[Node], outputs: Iterable[Output] | None = None) -> Fusion:
-        """Return the fusion with other nodes, and other outputs where given."""
+        """Return the fusion with other nodes, and other outputs if given."""
         return replace(
             self, nodes=tuple(nodes), outputs=self.outputs if outputs is None else tuple(outputs)
         )
 
     def structure(self, *, offsets: bool = True) -> tuple[Any, ...]:
-        """Return what counts for equality: values and symbols are numbered by first use.
+        """Return a key for structural equality: values and symbols are numbered by first use.
 
         offsets: whether literals count that only select random numbers.
         """
@@ -388,7 +387,7 @@ class Fusion:
 def needed_nodes(
     nodes: Sequence[Node], wanted: Iterable[Value], given: Collection[Value] = ()
 ) -> list[Node]:
-    """Return those of some nodes, in order, that make `wanted` where the `given` values are."""
+    """Return those of some nodes, in order, that compute `wanted` from the `given` values."""
     live, kept = {v for v in wanted if v not in given}, list[Node]()
     for node in reversed(nodes):
         if any(v in live for v in node.outputs):

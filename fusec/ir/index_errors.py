@@ -1,4 +1,4 @@
-"""Where kernels note an index that is out of bounds."""
+"""The buffer in which kernels record out-of-bounds indices."""
 
 INDEX_ERRORS = "index.errors"
-"""The buffer of what checks note: the number of the first one that failed, and the index."""
+"""The name of that buffer: it holds the number of the first check that failed, and the index."""

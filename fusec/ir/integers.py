@@ -1,4 +1,4 @@
-"""Floats as integers: the rule of casts, and of every other conversion to an integer type."""
+"""Conversion of floats to integers: the rule of casts and of all other conversions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fusec.ir.dtype import I32, I64, U64, DType
 
 
 def to_integers(array: Any, dtype: DType) -> Any:
-    """Return floats as integers of a type, towards zero.
+    """Return floats converted to integers of a type, truncated.
 
-    Out-of-range values saturate in i32, i64 and u64; NaN becomes 0.
-    Smaller types hold the last bits of an i32, u32 those of an i64, u64 of what is negative, too.
+    Out-of-range values saturate in i32, i64 and u64; NaN becomes 0. Smaller types take the low bits
+    of an i32, u32 those of an i64, as does u64 for negative values.
     """
     with np.errstate(all="ignore"):
         whole: Any = np.trunc(array)
@@ -24,7 +24,7 @@ def to_integers(array: Any, dtype: DType) -> Any:
 
 
 def _nearest(whole: Any, dtype: DType) -> Any:
-    """Return whole numbers in an integer type, the nearest that there is."""
+    """Return integral values in an integer type, saturated."""
     facts = np.iinfo(dtype.numpy)
     end = 2.0 ** (dtype.bits - (dtype.kind == "int"))
     inside = (whole >= facts.min) & (whole < end)

@@ -1,4 +1,4 @@
-"""The type of an operation: everything fusec knows of it, declared once in `fusec.ops`."""
+"""The type of an operation: all of its properties, declared once in `fusec.ops`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fusec.ir.graph import Operand, Type
 
 REQUIRED = object()
-"""The default of a parameter that must be given."""
+"""The default of a required parameter."""
 
 
 @dataclass(frozen=True)
@@ -87,65 +87,65 @@ class OpDef:
         or composite (expanded into other operations when it is called, never a node).
     params: in nvFuser's order, so that in a few operations an attribute precedes an operand.
     results: names of the results, one for most operations.
-    many: of a composite, whether its attributes and shapes say how many results there are.
+    many: for a composite, whether the number of results depends on attributes and shapes.
     reference: NumPy function of the operand arrays, positional in the order of `operands`, and of
-        the attributes by keyword with sizes as ints; a tuple for several results. Operands come in
-        the types of `compute`, floats in f64; rounding to the result's type is the caller's. Where
-        a block of the result is wanted, the attribute with its extents is a Part.
+        the attributes by keyword with sizes as ints; a tuple for several results. Operands have
+        the types of `compute`, floats are f64; the caller rounds to the result's type. To compute
+        only a block of the result, the attribute with its extents is a Part.
     infer: the types of the results from operands and attributes; raises FusecError on bad shapes.
     compute: the types that the operands are converted to before the operation, from the operands'
-        and the result's type (half types are computed in f32).
+        and the result's type (16-bit and narrower floats are computed in f32).
     cuda: C expressions by compute type: keys `f32`, `f64`, `int`, `uint`, `bool` or `default`, with
         operands as `{name}`; for a reduction or a scan the name of its combiner in device/, as
-        `default`. A scan may bring its own: `combine` of a and b, and its `identity`.
+        `default`. A scan may define its own: `combine` of a and b, and its `identity`.
     domain: interval of random inputs on which the operation is defined and well-conditioned.
     accuracy: largest error of the CUDA expression in units in the last place of the compute type:
-        0 for what is exact, 1/2 for what is correctly rounded; accuracy_f64: the same where it
-        computes in f64, if that differs.
-    slopes: how much steeper than an operand the result changes, None for 1:
-        `slopes(place, values, reach)` where `reach(k)` is how far operand k may be off. Without it
-        slopes are found by moving operands; worth it for what is cheap.
+        0 if exact, 1/2 if correctly rounded; accuracy_f64: the same for computation in f64, if
+        that differs.
+    slopes: bounds on the derivative by an operand, None for 1:
+        `slopes(place, values, reach)` where `reach(k)` is the error bound of operand k. Without it
+        slopes are found by perturbing operands; worth defining for cheap operations.
     terms: what the error is relative to, if not to the result: `terms(*values, result)`.
-    condition: how much larger the result's relative error may be than an operand's, that of a sum
-        relative to its largest term; None where nothing bounds it.
-    approx: the same in fewer instructions, for results that end in a rounding to a half type; an
-        operation of its own, whose accuracy, terms and cost are its own.
-    largest: of such a form, its largest relative error in units in the last place.
-    inside: how far it is off, in units in the last place, where a form stands for a composition
-        around it, and what they are relative to.
-    discontinuous: whether the result jumps (compare, floor), or of integers has no slope (bits).
-    compares: whether the result is an order of two operands: it turns where they meet.
-    expand: for a composite, builds it out of other operations.
+    condition: bound on the result's relative error divided by an operand's, that of a sum relative
+        to its largest term; None if unbounded.
+    approx: an approximation in fewer instructions, for results that are then rounded to 16 bits or
+        fewer; a separate operation with its own accuracy, terms and cost.
+    largest: of such an approximation, its largest relative error in units in the last place.
+    inside: its error, in units in the last place, where a form replaces a composition around it,
+        and what they are relative to.
+    discontinuous: whether the result has discontinuities (compare, `floor`), or no slope (bits).
+    compares: whether the result is the order of two operands: it changes where they are equal.
+    expand: for a composite, builds it from other operations.
     canonical: completes the attributes from the operands when the operation is called.
     promoted: the operands of an elementwise operation that promote to one type.
     equal: pairs of extents that must agree; an anonymous one is unified with the other.
     prepare: completes the operands, in place, when the operation is called: `prepare(builder,
         slots, attributes)`, a slot per operand parameter.
-    instead: for some calls, makes the results of other operations: `instead(builder, slots,
-        attributes)`, None for all other calls.
-    access: of a movement or an indexing operation, how the result finds its elements.
-    samples: calls on which `access` is tried when the operation is declared (ops/maps).
-    links: which axes run together, where neither `access` nor the family says it.
+    instead: replaces some calls by other operations: `instead(builder, slots, attributes)`, None
+        for all other calls.
+    access: of a movement or an indexing operation, the index maps of its elements.
+    samples: calls on which `access` is tested when the operation is declared (ops/maps).
+    links: which axes correspond, if neither `access` nor the family determines it.
     extents: the attribute that holds the extents of the result, if there is one.
-    combine: what is made of the elements that meet: in a reduction, a scan, a scatter, a product.
-    lookup: the operand of integers that says where elements lie.
+    combine: how colliding elements are combined: in a reduction, a scan, a scatter, a contraction.
+    lookup: the operand of integers that selects elements.
     generator: the operands that select a sequence of random numbers, by name: no cost, no schedule
         and no legality depends on their values.
-    product: of a contraction, how its factors lie.
+    product: of a contraction, the layout of its factors.
     text: how nvFuser's dumps print it.
-    between: where the results between an operand's ends may differ more than at these, and by how
-        much: `between(values, bound, place)`.
-    parts: writes it with operations on the parts of complex operands (ops/complex_formulas).
-    complex_error: its error on complex numbers, if it takes them.
-    exact: where the result lies if the operands are small multiples of powers of two (ops/exact).
-    neutral: a left and a right operand with which the result is the other one to the last bit.
-    quick: the same in f64, of Python's floats, without NumPy, to the last bit.
-    scales: multiplies or divides, so that sums may be taken before it.
-    fills: the operand whose value elements of the result take as it is.
-    copies: the result is the operand. ends_segment: it lies in memory, between two kernels.
+    between: where results within an operand's interval may differ more than at its ends, and by
+        how much: `between(values, bound, place)`.
+    parts: expresses it by operations on the parts of complex operands (ops/complex_formulas).
+    complex_error: its error on complex numbers, if it accepts them.
+    exact: the range of the result if operands are small multiples of powers of two (ops/exact).
+    neutral: a left and a right operand for which the result is bitwise equal to the other one.
+    quick: the operation in f64 on Python floats, without NumPy, bitwise equal.
+    scales: multiplies or divides, so that sums may be computed before it.
+    fills: the operand whose value elements of the result take unchanged.
+    copies: the result is the operand. ends_segment: it is stored in memory, between two kernels.
     converts: the result is the operand in another type. chooses: it is one of the operands.
-    lies: `inside` where the result's memory is a part of the operand's, `around` where the
-        operand's is a part of the result's.
+    lies: `inside` if the result's memory is a part of the operand's, `around` if the operand's is
+        a part of the result's.
     """
 
     name: str
@@ -217,7 +217,7 @@ class OpDef:
 
     @property
     def is_form(self) -> bool:
-        """Return whether this is the form in fewer instructions of something else."""
+        """Return whether this is an approximation, in fewer instructions, of another operation."""
         return self.largest > 0
 
     def __repr__(self) -> str:

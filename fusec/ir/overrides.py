@@ -13,16 +13,16 @@ from fusec.options import SCHEDULERS
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 WORD = r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+x[0-9]+)\Z"
-"""What a field may be that is no number: a word, or two extents as `4x2`."""
+"""A field value other than a number: a word, or two extents as `4x2`."""
 SEGMENT = r"s(0|[1-9][0-9]{0,5})\Z"
-"""What segments are called by their number."""
+"""Names of segments by number."""
 
 _CLOSE = 0.75
-"""How alike a scheduler must be to be meant: `softmx` is an operation, not the one of sorts."""
+"""Minimum similarity to suggest a scheduler: `softmx` is an operation, not the sort scheduler."""
 
 
 def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
-    """Raise FusecError where an override names nothing, or the same field again."""
+    """Raise FusecError if an override names nothing, or sets a field twice."""
     made = [v.name for n in fusion.nodes for v in n.outputs]
     known = {*made, *(p.name for p in fusion.pins), *SCHEDULERS}
     inputs = {i.value.name for i in fusion.inputs}

@@ -1,4 +1,4 @@
-"""Exact quotients in sums of sizes: D, D // 2 and D // 4 are multiples of one unit."""
+"""Exact quotients in sums of sizes: D, D // 2 and D // 4 are multiples of a common unit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Member = tuple["Monomial", int, "Call | None"]
 
 
 def is_quotient(atom: Atom) -> TypeGuard[Call]:
-    """Return whether an atom is `symbol // constant` that leaves no remainder."""
+    """Return whether an atom is `symbol // constant` without a remainder."""
     return getattr(atom, "exact", False)
 
 
@@ -40,8 +40,8 @@ def with_divisor(quotient: Call, divisor: int) -> Atom:
 def merged(sums: Sums) -> Sums:
     """Return an equal sum in normal form: D - D // 2 is D // 2, and 2 * (D // 2) is D.
 
-    Terms with quotients of several symbols are added to terms of the same quotients alone. The
-    sum of the terms of a normal form, in any order, is that form.
+    Terms with quotients of several symbols are only added to terms of the same quotients. The sum
+    of the terms of a normal form, in any order, is that form.
     """
     result = _merged_once(sums)
     while result != sums:
@@ -67,7 +67,7 @@ def _merged_once(sums: Sums) -> Sums:
 
 
 def _reduced(monomial: Monomial, coefficient: int) -> tuple[Monomial, int, list[Call]]:
-    """Return a term with what its coefficient shares with divisors cancelled, and its quotients."""
+    """Return a term without common factors of coefficient and divisors, and its quotients."""
     atoms: list[Atom] = []
     quotients: list[Call] = []
     for atom in monomial:
@@ -106,7 +106,7 @@ def _merged_group(whole: Monomial, members: list[Member]) -> list[tuple[Monomial
     first, *others = _shares(total.denominator, list(by_symbol.values()))
     terms = list[tuple["Monomial", int]]()
     for quotient, divisor in others:
-        # The numerator that the partial fraction of this divisor has, at least 0 and below it.
+        # The numerator of this divisor's partial fraction, at least 0 and below the divisor.
         unit = pow(total.denominator // divisor, -1, divisor)
         part = Fraction(total.numerator * unit % divisor, divisor)
         terms.append((_divided(whole, quotient, divisor), part.numerator))
@@ -115,14 +115,14 @@ def _merged_group(whole: Monomial, members: list[Member]) -> list[tuple[Monomial
 
 
 def _shares(denominator: int, quotients: list[list[Call]]) -> list[tuple[Call, int]]:
-    """Return a quotient and a divisor of some symbols: coprime divisors of that product.
+    """Return a quotient and a divisor for some symbols: coprime factors of the denominator.
 
-    A symbol that is a multiple of two constants is one of their least common multiple.
+    A symbol that is a multiple of two constants is a multiple of their least common multiple.
     """
     shares = list[tuple["Call", int]]()
     for of_symbol in quotients:
         share = gcd(denominator, lcm(*(q.right.value for q in of_symbol)))
-        # Only whole prime powers of the denominator: the rest is another symbol's.
+        # Only whole prime powers of the denominator: the rest belongs to another symbol.
         while (shared := gcd(share, denominator // share)) > 1:
             share //= shared
         denominator //= share

@@ -1,6 +1,6 @@
-"""The roles that operations play for the stages behind them, declared with the operations.
+"""The roles of operations in later stages, declared with the operations.
 
-A stage asks for a role, never for a name: what a new operation declares, every stage can do.
+A stage checks for a role, never for a name: every stage supports what a new operation declares.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Combine(Enum):
-    """What a reduction, a scan, a scatter or a contraction makes of the elements that meet."""
+    """How a reduction, a scan, a scatter or a contraction combines colliding elements."""
 
     SUM = "sum"
     PRODUCT = "product"
@@ -28,19 +28,21 @@ class Combine(Enum):
     EVERY = "every"
     """Whether all elements are true."""
     MOMENTS = "moments"
-    """Mean and sum of squared distances, taken together."""
+    """Mean and sum of squared distances, computed together."""
     EXPONENTIALS = "exponentials"
-    """The maximum and the sum of the exponentials less it, taken together."""
+    """The maximum, and the sum of the exponentials of the differences from it, computed
+    together."""
     FIRST_MAXIMUM = "first maximum"
     """The position of the largest element."""
     FIRST_MINIMUM = "first minimum"
     """The position of the smallest element."""
     MONOTONE = "monotone"
-    """Rises with every element, by no more than it; each step errs by the operation's accuracy."""
+    """Increases with every element, by no more than it; each step errs by the operation's
+    accuracy."""
 
     @property
     def is_position(self) -> bool:
-        """Return whether the result is a position, not made of the elements' values."""
+        """Return whether the result is a position, not computed from elements' values."""
         return self in (Combine.FIRST_MAXIMUM, Combine.FIRST_MINIMUM)
 
     @property
@@ -50,17 +52,17 @@ class Combine(Enum):
 
     @property
     def rounds(self) -> bool:
-        """Return whether floats are rounded on the way, so that their order counts."""
+        """Return whether intermediate floats are rounded, so that their order counts."""
         return self in (Combine.SUM, Combine.PRODUCT, Combine.MOMENTS, Combine.EXPONENTIALS)
 
     @property
     def is_state(self) -> bool:
-        """Return whether several results are made of one state, into which elements are pushed."""
+        """Return whether results are computed from one state, into which elements are pushed."""
         return self in (Combine.MOMENTS, Combine.EXPONENTIALS)
 
     @property
     def keeps_one(self) -> bool:
-        """Return whether a single element is itself the result."""
+        """Return whether a single element is its own result."""
         return not self.is_position and not self.is_state
 
 
@@ -74,12 +76,12 @@ class Line(Protocol):
 
     @property
     def result(self) -> str:
-        """Return the result as it is printed."""
+        """Return the result in printed form."""
         ...
 
     @property
     def operands(self) -> Sequence[str]:
-        """Return the operands as they are printed."""
+        """Return the operands in printed form."""
         ...
 
     @property
@@ -96,18 +98,18 @@ class Line(Protocol):
         ...
 
     def flags(self, mask: Sequence[bool]) -> str:
-        """Return which dims are meant, in the dialects that say so."""
+        """Return the mask of dims, in the dialects that print it."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """How nvFuser's dumps print an operation; what says nothing is printed by its name.
+    """How nvFuser's dumps print an operation; by default, it is printed by its name.
 
     infix, prefix: of an operator. function: where `{single}` is an f for a result in f32, `{real}`
-    for any float. reduction: the operator and the value it starts from.
-    layout: the whole text with operands as `{0}`, results as `{out}` and parameters by name, or
-    what prints it. steps: the expressions that nvFuser makes of it, one after the other.
+    for any float. reduction: the operator and its initial value. layout: the whole text with
+    operands as `{0}`, results as `{out}` and parameters by name, or a function that prints it.
+    steps: the expressions into which nvFuser lowers it, in order.
     """
 
     infix: str = ""
@@ -127,7 +129,7 @@ class ComplexError:
     """The error of an operation on complex numbers: so many units in the last place of a part.
 
     terms: what they are relative to, if not to the result's modulus: `terms(result, *operands,
-    least normal number)`.
+    smallest normal number)`.
     """
 
     ulps: float
@@ -136,9 +138,9 @@ class ComplexError:
 
 @dataclass(frozen=True)
 class Product:
-    """A product of matrices.
+    """The layout of a contraction's factors as a GEMM.
 
-    transposed: the second factor is [N, K], not [K, N]. bias: which operand is added, if any.
+    transposed: the second factor is [N, K], not [K, N]. bias: the operand that is added, if any.
     """
 
     transposed: bool = False
@@ -147,11 +149,11 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """An operand of integers that says where elements lie.
+    """An operand of integers that selects elements.
 
-    index: which operand it is. table: the one that it points into. extent: what it stays below.
-    slices: an entry stands for a whole slice of the table, not for one element.
-    ends: the entries are the ends of groups, in order.
+    index: the number of the operand. table: the operand that it indexes. extent: its upper bound.
+    slices: an entry selects a whole slice of the table, not one element. ends: the entries are the
+    ends of groups, in order.
     """
 
     index: int

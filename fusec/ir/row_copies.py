@@ -1,4 +1,4 @@
-"""Copies between layouts, as rows of bytes that lie evenly apart, as the driver takes them."""
+"""Copies between layouts, as evenly spaced rows of bytes, the form that the driver copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusec.dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to copy: where the first ones begin, their width, number and distances, in bytes."""
+    """Rows to copy: the start of the first ones, their width, number and pitches, in bytes."""
 
     target: int
     source: int
@@ -27,9 +27,9 @@ _Dims = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True)
 class RowCopies:
-    """The copies between two layouts of a shape, one call of the driver each.
+    """The copies between two layouts of a shape, one driver call each.
 
-    width: bytes of a row. outer: the dims over which the calls run; last: the rows of one call.
+    width: bytes of a row. outer: the dims that the calls iterate over; last: the rows of one call.
     """
 
     item: int
@@ -63,14 +63,14 @@ def row_copies(
         width *= dims.pop()[0]
     last = dims[-1] if dims else (1, 0, 0)
     if min(last[1:]) * item < width:
-        last = (1, 0, 0)  # rows overlap: one call for each
+        last = (1, 0, 0)  # rows overlap: one call each
     else:
         dims.pop()
     return RowCopies(item, width, tuple(dims), last)
 
 
 def _merged(dims: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield (extent, both strides) of dims, those as one that lie as one in both layouts."""
+    """Yield (extent, both strides) of dims, merging dims that are contiguous in both layouts."""
     last: tuple[int, int, int] | None = None
     for extent, to, origin in dims:
         if extent == 1:

@@ -1,4 +1,4 @@
-"""How tensors are divided: over the ranks of a mesh, and over the streams of a loop."""
+"""Shardings of tensors: over the ranks of a mesh, and over the streams of a loop."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from fusec.diagnostics import Span
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, product
 
 STREAM = "stream"
-"""The axis along which a loop over streams divides a tensor, beside those of the mesh."""
+"""The axis along which a loop over streams divides a tensor, in addition to those of the mesh."""
 
 
 @dataclass(frozen=True)
 class Mesh:
     """Ranks in a grid: the name and the size of each axis, outermost first.
 
-    ranks: which stand in it, in row-major order. span: where it is said, in which none differ.
+    ranks: the ranks of the grid, in row-major order. span: of the declaration, ignored in
+    comparisons.
     """
 
     axes: tuple[tuple[str, int], ...]
@@ -39,30 +40,30 @@ class Mesh:
         return dict(self.axes)[axis]
 
     def place(self, rank: int) -> dict[str, int]:
-        """Return where a rank stands along each axis."""
+        """Return the coordinate of a rank along each axis."""
         left, found = self.ranks.index(rank), dict[str, int]()
         for name, size in reversed(self.axes):
             left, found[name] = divmod(left, size)
         return found
 
     def group(self, rank: int, axis: str) -> tuple[int, ...]:
-        """Return the ranks that differ from `rank` along one axis alone, in order, itself too."""
+        """Return the ranks that differ from `rank` only along one axis, in order, with itself."""
         own = {name: place for name, place in self.place(rank).items() if name != axis}
         return tuple(r for r in self.ranks if own.items() <= self.place(r).items())
 
     def closure(self, ranks: Iterable[int], axes: Iterable[str]) -> frozenset[int]:
-        """Return ranks with all that differ from one of them along some axes alone."""
+        """Return ranks with all that differ from one of them only along some axes."""
         found = frozenset(ranks)
         for axis in axes:
             found = frozenset(other for rank in found for other in self.group(rank, axis))
         return found
 
     def places(self, ranks: Iterable[int], axis: str) -> frozenset[int]:
-        """Return the places along an axis at which some ranks stand."""
+        """Return the coordinates of some ranks along an axis."""
         return frozenset(self.place(rank)[axis] for rank in ranks)
 
     def block(self, places: Mapping[str, Collection[int]]) -> frozenset[int]:
-        """Return the ranks that stand at one of some places along each axis."""
+        """Return the ranks with one of the given coordinates along each axis."""
         where = ((rank, self.place(rank)) for rank in self.ranks)
         return frozenset(r for r, own in where if all(own[a] in p for a, p in places.items()))
 
@@ -72,10 +73,10 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Turn:
-    """Of a loop over several dims, how its iterations go through the slices of one of them.
+    """How the iterations of a loop over several dims traverse the slices of one of them.
 
-    place: of the dim among those of the loop, the slowest first. inner: iterations in a row that
-    have the same slice. times: all iterations.
+    place: position of the dim among those of the loop, the slowest first. inner: consecutive
+    iterations with the same slice. times: all iterations.
     """
 
     place: int
@@ -87,9 +88,9 @@ class Turn:
 class Part:
     """One factor of a dim: it is divided into `parts` along `axis`; None: it stays whole.
 
-    axis: of the mesh, or STREAM. of: the extent of the dim, where the slices of a loop do not
-    divide it: each has ceildiv(of, parts) elements, and the last begins so far before the end.
-    turn: where a loop divides several dims. span: where it is said, in which none differ.
+    axis: of the mesh, or STREAM. of: the extent of the dim if the slices of a loop do not divide
+    it: each has ceildiv(of, parts) elements, and the last begins so far before the end. turn: if a
+    loop divides several dims. span: of the declaration, ignored in comparisons.
     """
 
     axis: str | None
@@ -99,7 +100,7 @@ class Part:
     span: Span | None = field(default=None, compare=False, repr=False)
 
     def share(self, extent: Dim) -> Dim:
-        """Return what a part has of an extent; one that is no multiple is declared one."""
+        """Return the extent of one part; one not known to be a multiple is declared one."""
         if self.of is not None:
             return ceildiv(extent, self.parts)
         exact = extent.divide(self.parts)
@@ -110,16 +111,16 @@ class Part:
 
 
 Parts = tuple[Part, ...]
-"""The factors of a dim, outermost first; what they leave is one more, innermost, and whole."""
+"""The factors of a dim, outermost first; the rest is one more factor, innermost, and whole."""
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """How a tensor is divided: the factors of each dim.
+    """How a tensor is sharded: the factors of each dim.
 
-    No axis occurs twice, but a stream in several dims: its slices are then of all of them, and as
-    many as their products. Factors of one part are left out, and so are whole ones at the end.
-    ranks: which hold it; None: all of the mesh.
+    No axis occurs twice, except a stream in several dims: its slices are then of all of them, as
+    many as the product of the factors. Factors of one part are omitted, and so are whole ones at
+    the end. ranks: the ranks that hold it; None: all of the mesh.
     """
 
     dims: tuple[Parts, ...]
@@ -128,7 +129,7 @@ class Sharding:
 
     @classmethod
     def whole(cls, rank: int) -> Sharding:
-        """Return the sharding of a tensor that every rank has, and no loop divides."""
+        """Return the sharding of a tensor that every rank holds whole, and no loop divides."""
         return cls(((),) * rank)
 
     @classmethod
@@ -138,22 +139,22 @@ class Sharding:
 
     @property
     def normal(self) -> Sharding:
-        """Return the same without factors that say nothing."""
+        """Return the same sharding without redundant factors."""
         return replace(self, dims=tuple(_normal(parts) for parts in self.dims))
 
     def over(self, mesh: Mesh | None) -> Sharding:
-        """Return the same without a list of ranks that has all of the mesh."""
+        """Return the same sharding without a list of ranks if it contains all of the mesh."""
         everywhere = self.ranks is None or mesh is None or set(self.ranks) == set(mesh.ranks)
         return replace(self, ranks=None) if everywhere else self
 
     @property
     def stated(self) -> Sharding:
-        """Return the same with axes of one rank, but without other factors that say nothing."""
+        """Return the same sharding with axes of one rank, but without other redundant factors."""
         return replace(self, dims=tuple(_normal(parts, stated=True) for parts in self.dims))
 
     @property
     def with_turns(self) -> Sharding:
-        """Return the same with the turns of a stream's parts, where it divides several dims."""
+        """Return the same sharding with turns of a stream's parts, if it divides several dims."""
         if len(self.streamed) < 2:
             return self
         streams = [p for parts in self.dims for p in parts if p.axis == STREAM]
@@ -169,7 +170,7 @@ class Sharding:
 
     @property
     def without_turns(self) -> Sharding:
-        """Return the same without turns: which slices there are, in whatever order."""
+        """Return the same sharding without turns: its slices regardless of their order."""
         dims = (tuple(replace(p, turn=None) for p in parts) for parts in self.dims)
         return replace(self, dims=tuple(dims))
 
@@ -180,7 +181,7 @@ class Sharding:
 
     @property
     def axes(self) -> Iterator[tuple[str, int]]:
-        """Yield each axis along which the tensor is divided, with the dim that it divides."""
+        """Yield each axis along which the tensor is sharded, with the dim that it divides."""
         for k, parts in enumerate(self.dims):
             yield from ((part.axis, k) for part in parts if part.axis is not None)
 
@@ -195,12 +196,12 @@ class Sharding:
         return tuple(k for axis, k in self.axes if axis == STREAM)
 
     def without(self, *axes: str) -> Sharding:
-        """Return the sharding in which some axes divide nothing."""
+        """Return the sharding without some axes."""
         kept = (tuple(_whole(p) if p.axis in axes else p for p in parts) for parts in self.dims)
         return replace(self, dims=tuple(kept)).normal
 
     def along(self, axis: str) -> int | None:
-        """Return the dim that an axis divides, the first where a stream divides several."""
+        """Return the dim that an axis divides, the first if a stream divides several."""
         return next((k for own, k in self.axes if own == axis), None)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Meshes and shardings as a fusion file has them."""
+"""Meshes and shardings in the syntax of a fusion file."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from fusec.ir.dim import Dim
 from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 DEFAULT_AXES = (("mesh",), ("mesh_y", "mesh_x"), ("mesh_z", "mesh_y", "mesh_x"))
-"""What the axes of a mesh are called that names none, outermost first: x is nvFuser's innermost."""
+"""Default axis names of a mesh, outermost first: x is nvFuser's innermost."""
 _PLAIN = r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?"
 
 
 def mesh_text(mesh: Mesh) -> str:
-    """Return the sizes of a mesh, with the names of its axes where they are its own."""
+    """Return the sizes of a mesh, with the names of its axes unless they are the defaults."""
     names = tuple(name for name, _ in mesh.axes)
     return f"[{', '.join(map(str, mesh.shape))}]" if names in DEFAULT_AXES else f"{{{mesh}}}"
 
 
 def sharding_text(sharding: Sharding, mesh: Mesh | None) -> Iterator[str]:
-    """Yield the clauses `shard: {...}` and `stream: {...}` that say a sharding.
+    """Yield the clauses `shard: {...}` and `stream: {...}` of a sharding.
 
-    The factors of a dim are listed under `shard`, but for a stream that stands innermost.
+    The factors of a dim are listed under `shard`, except for an innermost stream.
     """
     if sharding.ranks is not None:
         yield f"ranks: [{', '.join(map(str, sharding.ranks))}]"

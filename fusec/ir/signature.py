@@ -1,4 +1,4 @@
-"""What a call has to know of a fusion: its inputs, its outputs and the sizes of its dims."""
+"""The part of a fusion that a call needs: its inputs, its outputs and the sizes of its dims."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fusec.properties import cached_property
 
 @dataclass(frozen=True)
 class RecordedSignature:
-    """The signature of a fusion for one rank that an earlier process has compiled.
+    """The signature of a fusion for one rank that an earlier process compiled.
 
-    Its attributes are those of the fusion. It has no nodes, and its entries no place in a file.
+    It has the attributes of the fusion, without nodes, and its entries have no spans.
     """
 
     name: str
@@ -24,7 +24,7 @@ class RecordedSignature:
 
     @property
     def given(self) -> tuple[Input, ...]:
-        """Return the inputs that a caller gives."""
+        """Return the inputs that a caller passes."""
         return tuple(i for i in self.inputs if not i.generator)
 
     @cached_property
@@ -43,7 +43,7 @@ Signature = Fusion | RecordedSignature
 
 @dataclass(frozen=True)
 class RecordedFusion:
-    """A fusion that is not read yet; read: reads it from its file."""
+    """A fusion that is read lazily; read: reads it from its file."""
 
     signature: RecordedSignature
     read: Callable[[], Fusion]

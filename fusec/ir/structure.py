@@ -1,4 +1,4 @@
-"""Structural equality of fusions: values numbered by first use, spans and value names left out."""
+"""Structural equality of fusions: values are numbered by first use, spans and names are ignored."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fusec.ir.identity_cache import IdentityCache
 
 
 def structure_of(fusion: Fusion, *, offsets: bool = True) -> tuple[Any, ...]:
-    """Return a hashable form of the graph in which names of values do not occur.
+    """Return a hashable form of the graph without the names of values.
 
-    Nodes come in canonical order, so that independent nodes may stand in any order; nodes without
-    use do not count. offsets: whether literals count that only select random numbers; without
-    them, layers that differ in the offsets of their dropout have one structure.
+    Nodes are in canonical order, so independent nodes may come in any order; unused nodes are
+    ignored. offsets: whether literals count that only select random numbers; without them, layers
+    that differ only in their dropout offsets have one structure.
     """
     free = frozenset[Node]() if offsets else selecting(fusion)
     return _STRUCTURES.of(fusion, bool(free), lambda: _numbered(fusion, free))
@@ -70,9 +70,9 @@ def _numbered(fusion: Fusion, free: Collection[Node]) -> tuple[Any, ...]:
 
 
 def literal_kinds(node: Node, free: Collection[Node]) -> tuple[Hashable, ...]:
-    """Return what counts of each literal operand, None for a value.
+    """Return the key of each literal operand, None for a value.
 
-    Of those that only select random numbers it is the type; free: `selecting` of a fusion.
+    For those that only select random numbers it is the type; free: `selecting` of a fusion.
     """
     return tuple(
         None
@@ -85,9 +85,9 @@ def literal_kinds(node: Node, free: Collection[Node]) -> tuple[Hashable, ...]:
 
 
 def selecting(fusion: Fusion) -> frozenset[Node]:
-    """Return the random nodes, and those whose results are only seeds and offsets of such.
+    """Return the random nodes, and nodes with results used only as their seeds and offsets.
 
-    The latter are elementwise, and no output. Which numbers a kernel generates changes neither its
+    The latter are elementwise and not outputs. Which numbers a kernel generates changes neither its
     cost nor whether a scheduler supports it (`OpDef.generator`).
     """
     found = {n for n in fusion.nodes if n.op.generator}
@@ -102,7 +102,7 @@ def selecting(fusion: Fusion) -> frozenset[Node]:
 
 
 def _only_selects(fusion: Fusion, node: Node, found: Collection[Node]) -> bool:
-    """Return whether all that reads a node makes seeds and offsets of it."""
+    """Return whether all readers of a node compute only seeds and offsets from it."""
     if node.op.family != "pointwise" or node.output.shape or node.output in fusion.output_of:
         return False
     return all(
@@ -118,12 +118,12 @@ def _is_generator(node: Node, k: int) -> bool:
 
 
 def constant_kind(constant: Const) -> Hashable:
-    """Return what counts of a literal operand."""
+    """Return the structural key of a literal operand."""
     return repr(constant.value), constant.dtype.name
 
 
 def input_kind(entry: Input) -> Hashable:
-    """Return what counts of an input, its name left out."""
+    """Return the structural key of an input, without its name."""
     return (
         str(entry.value.type),
         tuple(str(s) for s in entry.strides),
@@ -137,7 +137,7 @@ def input_kind(entry: Input) -> Hashable:
 
 
 def node_kind(node: Node) -> Hashable:
-    """Return what counts of a node, its operands left out."""
+    """Return the structural key of a node, without its operands."""
     attributes = tuple((k, _frozen(v)) for k, v in sorted(node.attributes.items()))
     return node.op.name, attributes, tuple(str(v.type) for v in node.outputs)
 
@@ -149,10 +149,10 @@ def _frozen(value: Any) -> Hashable:
 
 
 def canonical_order(fusion: Fusion) -> tuple[Node, ...]:
-    """Return the nodes that the outputs need, in an order that follows from structure alone.
+    """Return the nodes that the outputs need, in an order that depends only on structure.
 
-    It is a depth-first walk from the outputs through the operands: neither names count nor the
-    order in which independent nodes were defined, and operands stay near their use.
+    It is a depth-first walk from the outputs through the operands: names and the order in which
+    independent nodes were defined do not matter, and operands stay near their use.
     """
     done: set[Value] = {i.value for i in fusion.inputs}
     ordered: list[Node] = []

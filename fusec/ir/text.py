@@ -19,7 +19,7 @@ _PLAIN_ITEM = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?"
 _MAX_PERMUTED_RANK = 7
 Contiguity = tuple[bool | None, ...]
 Divided = Mapping[str, Sequence[str]]
-"""How values are divided, by name, as clauses of their options."""
+"""How values are sharded, by name, as clauses of their options."""
 
 
 def to_text(fusion: Fusion, segments: Sequence[Pin] | None = None, *, types: bool = True) -> str:
@@ -159,7 +159,7 @@ def _natural(rank: int) -> tuple[int, ...]:
 
 
 def layout_of(entry: Input) -> tuple[Contiguity, tuple[int, ...]] | None:
-    """Return (contiguity, stride order) that give the input's strides, or None."""
+    """Return (contiguity, stride order) that yield the input's strides, or None."""
     rank = entry.value.rank
     natural = _natural(rank)
     flags = _contiguity(entry, natural)
@@ -220,7 +220,7 @@ def _arguments(node: Node) -> Iterator[str]:
             if rest:
                 yield prefix + _operand(rest.pop(0))
         else:
-            # After an attribute everything goes by keyword.
+            # After an attribute all arguments are passed by keyword.
             positional = False
             value = node.attributes.get(param.name)
             if value is None or (type(value) is type(param.default) and value == param.default):
@@ -263,7 +263,7 @@ def _number(value: complex | None) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    # 1e-05 is Python's way; people write 1e-5.
+    # 1e-05 is Python's form; people write 1e-5.
     return re.sub(r"e([-+]?)0+(?=\d)", r"e\1", repr(value)).replace("e+", "e")
 
 
@@ -290,7 +290,7 @@ def _outputs(outputs: Sequence[Output], divided: Divided) -> Iterator[str]:
 
 
 def _shardings(fusion: Fusion, divided: Divided) -> Iterator[str]:
-    """Yield how values are divided that are neither inputs nor outputs."""
+    """Yield the shardings of values that are neither inputs nor outputs."""
     ends = {e.value.name for e in (*fusion.inputs, *fusion.outputs)}
     for name, clauses in divided.items():
         if name not in ends:

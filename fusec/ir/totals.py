@@ -1,8 +1,8 @@
-"""Sums whose rounding stays small however alike the terms are: few are added one after the other.
+"""Sums with small rounding errors even for equal terms: blocked summation of few terms at a time.
 
-In a row, equal terms (an expanded dim) are rounded the same way each time: n doubles may be off by
-n / 4 units in the last place, more than a kernel that adds them in parallel. Sums of eight, and of
-those again, are off by 2 units for each time.
+In sequential summation, equal terms (an expanded dim) are rounded the same way each time: n doubles
+may be off by n / 4 units in the last place, more than a kernel that adds them in parallel. Sums of
+eight, and of eight of those again, are off by 2 units per level.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def running(array: Any, axis: int) -> Any:
 
 
 def _running(array: Any) -> Any:
-    """Return the running sums along the first axis: those of pairs, and between them one more."""
+    """Return the running sums along the first axis, computed from those of pairs."""
     result = array.copy()
     if array.shape[0] > 1:
         result[1::2] = _running(array[:-1:2] + array[1::2])

@@ -1,4 +1,4 @@
-"""What a kernel asks of the addresses that it is given."""
+"""Alignment that a kernel requires of the addresses passed to it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from fusec.kernel.nodes import (
 )
 
 WIDEST = 16
-"""Bytes of the widest access; also what bulk copies ask."""
+"""Bytes of the widest access, and the alignment of bulk copies."""
 VECTOR = "fusec::Vec"
 
 
 def alignments(sizes: Mapping[str, int], nodes: Iterable[Node]) -> dict[str, int]:
     """Return by parameter the alignment in bytes that a kernel requires of each address.
 
-    sizes: of the elements of each pointer among the parameters, in bytes. An element requires its
-    own size, a vector that of one access; any other use requires 16 bytes.
+    sizes: element sizes of the pointers among the parameters, in bytes. An element access requires
+    alignment to the element, a vector access to the vector; any other use requires 16 bytes.
     """
     roots = tuple(nodes)
     found, known = dict(sizes), _Widths(roots)
@@ -49,7 +49,7 @@ def access_bytes(size: int) -> int:
 
 
 class _Widths:
-    """The elements of vectors, by the constants and the variables of a kernel.
+    """The numbers of elements of vectors, by the constants and the variables of a kernel.
 
     A name that is declared twice with different widths has none.
     """
@@ -66,17 +66,17 @@ class _Widths:
                 _once(self._vectors, node.name, self.number(node.type.arguments[1]))
 
     def constant(self, name: str) -> int | None:
-        """Return the number that a constant of a name has."""
+        """Return the value of a named constant."""
         return self._constants.get(name)
 
     def number(self, value: Expression) -> int | None:
-        """Return the number that an expression is."""
+        """Return the value of an expression."""
         if isinstance(value, Integer):
             return value.value
         return self._constants.get(value.name) if isinstance(value, Name) else None
 
     def of(self, stored: Expression) -> int | None:
-        """Return the elements of a vector that is stored."""
+        """Return the number of elements of a stored vector."""
         if isinstance(stored, Braced) and stored.type is not None:
             return self.number(stored.type.arguments[1]) if stored.type.name == VECTOR else None
         return self._vectors.get(stored.name) if isinstance(stored, Name) else None
@@ -87,7 +87,7 @@ def _once(known: dict[str, int | None], name: str, number: int | None) -> None:
 
 
 def _uses(node: Node, known: _Widths) -> Iterator[tuple[str, int | None]]:
-    """Yield each use of a name, with the elements of the access; None where that is not known."""
+    """Yield each use of a name, with the elements of the access; None if these are unknown."""
     if isinstance(node, Name):
         yield node.name, None
     elif isinstance(node, Element):
@@ -123,7 +123,7 @@ def _used(pointer: Node, elements: int | None, known: _Widths) -> Iterator[tuple
 
 
 def _elements(call: Call, access: Access, known: _Widths) -> int | None:
-    """Return the elements of a call's access to the memory that it is given."""
+    """Return the number of elements that a call accesses at its pointer argument."""
     if access is Access.ELEMENTS:
         return 1
     if access is Access.VECTOR:

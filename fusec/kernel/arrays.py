@@ -21,7 +21,7 @@ class RegisterArray:
 class SharedArray:
     """A staged array in shared memory: name, element type, the constant of its first byte.
 
-    vectors: whether it is one of vectors, not of elements.
+    vectors: whether its elements are vectors.
     """
 
     name: str
@@ -32,11 +32,11 @@ class SharedArray:
 
     @property
     def each(self) -> Type:
-        """Return the C type of what it is made of."""
+        """Return the C type of its elements."""
         return vector_of(self.type) if self.vectors else self.type
 
 
 def shared_array(names: Names, name: str, dtype: DType, offset: int) -> SharedArray:
-    """Return an array of vectors that begins `offset` bytes behind the first one."""
+    """Return an array of vectors that begins `offset` bytes after the first one."""
     place = names.fresh(f"k{camel(name)}", "offset")
     return SharedArray(name, storage_type(dtype), place, offset)

@@ -1,4 +1,4 @@
-"""What values, types, sizes and names are in a kernel: nodes of the kernel IR."""
+"""Values, types, sizes and names of a kernel as nodes of the kernel IR."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def storage_type(dtype: DType) -> Type:
 
 
 def compute_type(dtype: DType) -> Type:
-    """Return the C type of a register variable: float for half types."""
+    """Return the C type of a register variable: float for 16-bit and narrower floats."""
     return _STORAGE[dtype.compute.name]
 
 
@@ -65,13 +65,13 @@ def literal(value: bool | int | float, dtype: DType) -> Expression:
     number = float(value) if kind.name != "f32" else _to_f32(float(value))
     if not math.isfinite(number):
         text = NAN if math.isnan(number) else Unary("-", INFINITY) if number < 0 else INFINITY
-        # Those of C are floats, which templates tell from doubles.
+        # C literals need a suffix, which templates use to distinguish floats from doubles.
         return Call("double", (text,)) if kind.name == "f64" else text
     return Real(_digits(_shortest(number, kind)), "f" if kind.name == "f32" else "")
 
 
 def _integer(value: bool | int | float, kind: DType) -> Expression:
-    """Return an integer constant; what the type does not hold is an InternalError."""
+    """Return an integer constant; InternalError if it does not fit the type."""
     if not isinstance(value, int) or value not in kind.integers:
         raise InternalError(f"the constant {value} is not a {kind} value")
     suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(kind.name, "")
@@ -89,7 +89,8 @@ def converted(value: bool | int | float, to: DType) -> bool | int | float:
         return bool(value)
     if not to.is_integer or (isinstance(value, int) and value in to.integers):
         return value
-    # NumPy takes longer to load than a small fusion to plan, and few constants are converted so.
+    # NumPy takes longer to load than a small fusion to plan, and few constants need this
+    # conversion.
     import numpy as np
 
     from fusec.ir.evaluate import convert
@@ -100,7 +101,7 @@ def converted(value: bool | int | float, to: DType) -> bool | int | float:
 def is_reciprocal(value: float, size: int, dtype: DType) -> bool:
     """Return whether a constant is 1 / size as a kernel computes it, of the rounded size.
 
-    A quotient of two f32 is the nearest one also where it is rounded twice, by way of f64.
+    A quotient of two f32 is correctly rounded even if it is rounded twice, via f64.
     """
     if dtype.compute.name == "f64":
         return value == 1.0 / size
@@ -108,13 +109,13 @@ def is_reciprocal(value: float, size: int, dtype: DType) -> bool:
 
 
 def _digits(number: float) -> str:
-    """Return the digits of a number as C has them, with a point or an exponent: `1e-5`."""
+    """Return the digits of a number in C syntax, with a point or an exponent: `1e-5`."""
     mantissa, has_exponent, exponent = repr(number).partition("e")
     return f"{mantissa}e{int(exponent)}" if has_exponent else mantissa
 
 
 def _shortest(number: float, kind: DType) -> float:
-    """Return the number of the fewest digits that a type rounds to a number of its own."""
+    """Return the number with the fewest digits that rounds to the same value of a type."""
     if kind.name != "f32":
         return number
     for digits in range(1, 10):
@@ -125,7 +126,7 @@ def _shortest(number: float, kind: DType) -> float:
 
 
 def _to_f32(number: float) -> float:
-    """Return the nearest f32; NumPy would be a third of a second to load."""
+    """Return the nearest f32; importing NumPy would take a third of a second."""
     try:
         return struct.unpack("f", struct.pack("f", number))[0]
     except OverflowError:
@@ -133,7 +134,7 @@ def _to_f32(number: float) -> float:
 
 
 def dim_text(value: Dim, *, wide: bool = False) -> Expression:
-    """Return a Dim as C, its symbols kernel parameters; `wide` adds 64-bit suffixes to literals."""
+    """Return a Dim in C, symbols as kernel parameters; `wide` adds 64-bit suffixes to literals."""
     if value.is_const:
         number = value.value
         return Integer(number, "ll" if wide and abs(number) >= 2**31 else "")
@@ -206,7 +207,7 @@ C_NAMES = frozenset([
 def identifier(name: str) -> str:
     """Return a name as a C identifier: `x.stride0` becomes `x_stride0`, and `row` `row_`.
 
-    Two names never become one: what could be meant for another name gets an underscore more.
+    Distinct names stay distinct: a name that collides with another form gets an extra underscore.
     """
     text = word(name)
     plain = text == name  # a name with a dot is fusec's own
@@ -216,13 +217,13 @@ def identifier(name: str) -> str:
 
 
 def _is_of_stride(name: str) -> bool:
-    """Return whether a name is what the identifier of a stride may be: `x_stride0`."""
+    """Return whether a name has the form of a stride's identifier: `x_stride0`."""
     stem = name.rstrip(DIGITS)
     return stem != name and stem.endswith("_stride")
 
 
 def word(name: str) -> str:
-    """Return a name with what no C identifier may contain replaced."""
+    """Return a name with characters replaced that are invalid in C identifiers."""
     return "".join(c if c.isalnum() else "_" for c in name)
 
 

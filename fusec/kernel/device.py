@@ -1,6 +1,6 @@
 """The device functions, types and constants that kernels use: their headers and their accesses.
 
-They are declared here, not read off the headers; a test holds both together.
+They are declared here rather than parsed from the headers; a test compares both.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ DECLARED: Mapping[str, str] = {
     "wgmma_tf32.cuh": "Tf32",
     "wrap.cuh": "wrapping_abs wrapping_add wrapping_mul wrapping_neg wrapping_sub",
 }
-"""What kernels use of each header of templates/device."""
+"""The names that kernels use from each header of templates/device."""
 
 HEADERS: Mapping[str, str] = {
     name: header for header, names in DECLARED.items() for name in names.split()
@@ -130,7 +130,7 @@ HEADERS: Mapping[str, str] = {
 
 
 CONSTANTS: Mapping[str, int] = {f"{NAMESPACE}kComputed": 8, f"{NAMESPACE}kDigits": 256}
-"""The constants of headers that say how often something is done."""
+"""The constants of headers that are iteration counts."""
 
 
 _PURE_HEADERS = (
@@ -138,11 +138,11 @@ _PURE_HEADERS = (
     "tf32.cuh", "types.cuh", "vector.cuh", "wrap.cuh",
 )  # fmt: skip
 PURE = frozenset(n for h in _PURE_HEADERS for n in DECLARED[h].split()) - {"store"}
-"""The functions that do no more than compute, or load, what they return."""
+"""The functions without side effects: they only compute, or load, their result."""
 
 
 def device_name(name: str) -> str:
-    """Return the name of fusec's own that a qualified one begins with; empty for one of C.
+    """Return fusec's own name at the start of a qualified one; empty for a name of C.
 
     `convert` for `fusec::convert`, and `SortedTile` for `fusec::SortedTile::first`.
     """
@@ -161,18 +161,18 @@ def header_of(name: str) -> str:
 
 
 def is_function(name: str) -> bool:
-    """Return whether a name that a header declares is a function's, not of a type or a constant."""
+    """Return whether a name that a header declares is a function, not a type or a constant."""
     is_constant = name[0] == "k" and name[1].isupper()
     return not (name[0].isupper() or is_constant or header_of(name) == "storage.cuh")
 
 
 class Access(Enum):
-    """What a device function asks of the pointer that it is given.
+    """The alignment that a device function requires of a pointer argument.
 
-    VECTOR: a multiple of a vector of as many elements as its first template argument says; STORED:
-    of the vector that it stores; ELEMENTS: of one element, it looks where vectors begin; TILE: of
-    the vectors that threads take out of the tile, `kVec` elements; LAST: of as many elements as its
-    last template argument says.
+    VECTOR: of a vector with as many elements as its first template argument; STORED: of the vector
+    that it stores; ELEMENTS: of one element, since it handles unaligned vectors; TILE: of the
+    vectors of `kVec` elements that threads read from the tile; LAST: of a vector with as many
+    elements as its last template argument.
     """
 
     VECTOR = "vector"
@@ -196,4 +196,4 @@ ACCESSES: Mapping[str, Access] = {
     "shift_of": Access.TILE,
     "load_tile_transposed": Access.LAST,
 }
-"""What functions ask of pointers to memory; of any other use the widest access is assumed."""
+"""The requirements of functions on pointers to memory; other uses require the widest access."""

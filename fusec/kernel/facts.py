@@ -20,14 +20,14 @@ def calls(nodes: Iterable[Node], function: str) -> bool:
 
 
 def is_indexed_by(nodes: Iterable[Node], name: str) -> bool:
-    """Return whether a variable is the index of an array or a vector of the thread's own."""
+    """Return whether a variable indexes an array or a vector in the thread's registers."""
     items = (node for node in walk(nodes) if isinstance(node, Item))
     return any(isinstance(item.index, Name) and item.index.name == name for item in items)
 
 
 @dataclass(frozen=True)
 class Uses:
-    """What nodes use, by name.
+    """The names that nodes use.
 
     names: variables and parameters; device: fusec's own functions, types and constants, without
     their namespace.
@@ -38,7 +38,7 @@ class Uses:
 
 
 def uses(nodes: Iterable[Node]) -> Uses:
-    """Return what nodes use."""
+    """Return the names that nodes use."""
     names: set[str] = set()
     device: set[str] = set()
     for node in walk(nodes):

@@ -1,6 +1,6 @@
-"""Folding: what nodes compute is said in fewer words, and no result changes, of floats to the bit.
+"""Constant folding and simplification of nodes; results are unchanged, for floats bitwise.
 
-Bits of a NaN are kept where a value that a type in memory holds was widened and rounded again.
+Bits of a NaN are kept where a stored value was widened and rounded again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 
 def folded(record: T, names: Collection[str] = ()) -> T:
-    """Return a record that holds nodes, or some nodes, folded: itself if nothing of it is.
+    """Return a record that contains nodes, or some nodes, folded; itself if nothing changes.
 
-    names: of constants that nothing but the record uses; they go where folding leaves them unused.
-    A name that several lists of statements declare is one of each.
+    names: of constants that only the record uses; they are removed if folding leaves them unused. A
+    name that several lists of statements declare is a separate one in each.
     """
     old: list[Part] = []
 
@@ -57,7 +57,7 @@ def folded(record: T, names: Collection[str] = ()) -> T:
 
 
 def _folded(part: Part) -> Part:
-    """Return a part folded: itself if nothing of it is."""
+    """Return a part folded; itself if nothing changes."""
     if not isinstance(part, tuple):
         return mapped(part, lambda node: _fold(node, False))
     new = _spliced(tuple(cast("Statement", _fold(line, False)) for line in part))
@@ -65,7 +65,7 @@ def _folded(part: Part) -> Part:
 
 
 def _spliced(lines: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Return statements, those under a test that always holds without it."""
+    """Return statements, replacing those under a test that always holds by their bodies."""
     if not any(isinstance(line, If) and line.test in (TRUE, FALSE) for line in lines):
         return lines
     found: list[Statement] = []
@@ -78,9 +78,9 @@ def _spliced(lines: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
 
 def _fold(node: Node, is_integer: bool) -> Node:
-    """Return a node with its parts folded, and then itself.
+    """Return a node after folding its parts, and then itself.
 
-    is_integer: whether its type is that of an integer: a float may be -0, and `x + 0` is not.
+    is_integer: whether it has an integer type: a float may be -0, so `x + 0` differs from x.
     """
     parts = node.children
     if not parts:
@@ -123,4 +123,4 @@ _INTEGERS: dict[type[Node], Callable[[Any, int, bool], bool]] = {
     Item: _index, Element: _index, Pointer: _index, Select: _arm, Binary: _side, Let: _value,
     Sum: _own, Grouped: _own,
 }  # fmt: skip
-"""Whether the part at a place of a node has the type of an integer, if the node has."""
+"""Whether the part at an index of a node has an integer type, if the node has."""

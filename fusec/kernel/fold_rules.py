@@ -1,4 +1,4 @@
-"""Rules by which a node with folded parts is said in fewer words."""
+"""Rules that simplify a node after its parts have been folded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _EXTREMES: dict[str, Callable[[float, float], bool]] = {
 
 
 def has_effects(node: Node) -> bool:
-    """Return whether it may matter that, or how often, an expression is evaluated."""
+    """Return whether evaluating an expression has side effects."""
     return any(_has_effect(each) for each in walk([node]))
 
 
@@ -73,7 +73,7 @@ def _binary(node: Binary, is_integer: bool) -> Expression:
         return _comparison(node)
     if not is_integer:
         return node
-    # Literals without a suffix: any other might make the result wider.
+    # Literals without a suffix: any other might widen the result.
     if operator in ("+", "-") and right == ZERO:
         return left
     if operator == "+" and left == ZERO:
@@ -84,7 +84,7 @@ def _binary(node: Binary, is_integer: bool) -> Expression:
 
 
 def _logical(node: Binary) -> Expression:
-    # The operand that decides by itself, and the one that the other decides beside.
+    # The operand that determines the result, and the one that leaves it to the other operand.
     decides, passes = (FALSE, TRUE) if node.operator == "&&" else (TRUE, FALSE)
     left, right = node.left, node.right
     if left == decides or (right == decides and not has_effects(left)):
@@ -95,7 +95,7 @@ def _logical(node: Binary) -> Expression:
 
 
 def _is_test(node: Expression) -> bool:
-    """Return whether an expression's type is bool for sure."""
+    """Return whether an expression's type is certainly bool."""
     node = _bare(node)
     if isinstance(node, Binary):
         return node.operator in ("&&", "||", *_COMPARED)
@@ -112,7 +112,7 @@ def _comparison(node: Binary) -> Expression:
 
 
 def _number(node: Expression) -> tuple[float, str] | None:
-    """Return the number that a literal is, and what its type is told by; None if not exact."""
+    """Return the number of a literal, and the suffix of its type; None if it is not exact."""
     if isinstance(node, Integer):
         return (float(node.value), node.suffix) if abs(node.value) < 2**53 else None
     return (node.value, f".{node.suffix}") if isinstance(node, Real) else None
@@ -142,7 +142,7 @@ def _call(node: Call, is_integer: bool) -> Expression:
 
 
 def _conversion(node: Call) -> Expression:
-    """Fold a conversion to the type that a value has in memory."""
+    """Fold a conversion to the type that a value already has in memory."""
     (kind,), (value,) = node.template, node.arguments
     held = _held(value, kind)
     if held is None:
@@ -151,7 +151,7 @@ def _conversion(node: Call) -> Expression:
 
 
 def _held(value: Expression, kind: Expression) -> Expression | None:
-    """Return the value in memory of a type that was widened; None where it is another one."""
+    """Return the stored value that was widened; None if it has another type."""
     if isinstance(value, Widened):
         return value.arguments[0] if value.stored == kind else None
     if isinstance(value, Grouped):
@@ -166,7 +166,7 @@ def _held(value: Expression, kind: Expression) -> Expression | None:
 def _extreme(node: Call) -> Expression:
     """Fold the extremum of a literal and of an extremum of a literal.
 
-    NaN passes both, and of -0 and 0 there is no smaller one.
+    Both propagate NaN, and neither of -0 and 0 counts as smaller.
     """
     for place, other in ((1, 0), (0, 1)):
         inner = node.arguments[other]
@@ -191,4 +191,4 @@ def _extreme(node: Call) -> Expression:
 RULES: dict[type[Node], Callable[[Any, bool], Expression]] = {
     Select: _select, Binary: _binary, Unary: _unary, Sum: _sum, Grouped: _grouped, Call: _call,
 }  # fmt: skip
-"""What is done to a node of each kind, told whether its type is that of an integer."""
+"""The rule for each kind of node; the flag says whether its type is an integer."""

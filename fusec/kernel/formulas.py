@@ -35,7 +35,7 @@ _NUMBER = r"(?P<digits>\d+(?P<real>\.\d*(?:e-?\d+)?|e-?\d+)?)(?P<suffix>[a-z]*)"
 
 @dataclass(frozen=True)
 class Hole(Expression):
-    """Where an operand is put in."""
+    """The placeholder of an operand."""
 
     operand: str
 
@@ -44,7 +44,7 @@ class Hole(Expression):
 
 
 def fill(formula: str, operands: Mapping[str, Expression]) -> Expression:
-    """Return an operation's expression with its operands put in."""
+    """Return an operation's expression with its operands substituted."""
 
     def filled(node: Node) -> Node:
         return operands[node.operand] if isinstance(node, Hole) else node.mapped(filled)
@@ -71,7 +71,7 @@ def _number(word: str) -> Literal:
 
 
 class _Reader:
-    """Reads a formula by precedence."""
+    """A precedence parser of formulas."""
 
     def __init__(self, formula: str) -> None:
         self.formula, self.position = formula, 0
@@ -129,7 +129,7 @@ class _Reader:
         if kind != "name" or word.endswith("_cast"):
             raise InternalError(f"no formula: `{self.formula}` at `{word}`")
         template: tuple[Expression, ...] = ()
-        if self.word == "<" and "::" in word:  # of fusec's own functions; C's have none
+        if self.word == "<" and "::" in word:  # template of a fusec function; C has none
             self._next()
             template = self._list(">")
         if self.word != "(":

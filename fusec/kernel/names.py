@@ -12,11 +12,11 @@ from fusec.kernel.ctext import word as c_word
 from fusec.ops import names as ops
 
 KEYWORDS = ops.KEYWORDS | {"INFINITY", "NAN"}
-"""What no name may be: words of C++ and CUDA, which no user's name is either, and macros."""
+"""Forbidden names: words of C++ and CUDA, which are forbidden for users, too, and macros."""
 
 
 def camel(name: str) -> str:
-    """Return a name as types are called: `sum_1` as `Sum1`."""
+    """Return a name in the form of a type's: `sum_1` as `Sum1`."""
     return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
 
 
@@ -25,7 +25,7 @@ _MADE: ContextVar[set[str] | None] = ContextVar("made", default=None)
 
 @contextmanager
 def names_made() -> Generator[set[str]]:
-    """Collect the names that are handed out inside: those that follow from names of a fusion."""
+    """Collect the names allocated inside the block: those derived from names of a fusion."""
     made: set[str] = set()
     token = _MADE.set(made)
     try:
@@ -35,9 +35,9 @@ def names_made() -> Generator[set[str]]:
 
 
 class Names:
-    """Hands out C identifiers, each once in a block and in the blocks around it.
+    """Allocates C identifiers, each unique in a block and in its enclosing blocks.
 
-    A block is a loop body: names of one are free again in the next. No name hides another.
+    A block is a loop body: its names are available again in the next one. No name shadows another.
     """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -46,9 +46,9 @@ class Names:
         self._inside: dict[int, set[str]] = {}
 
     def fresh(self, base: str, word: str = "value", block: int | None = None) -> str:
-        """Return `base`, or `base_word`, or `base_word2` ..., whichever is free first.
+        """Return `base`, or `base_word`, or `base_word2` ..., whichever is available first.
 
-        block: the number of the loop body that alone sees the name; without one the kernel does.
+        block: the number of the loop body that is the name's scope; without one it is the kernel.
         """
         root = c_word(base)
         if root[0].isdigit():

@@ -1,4 +1,4 @@
-"""Nodes whose names are numbers: what kernels share that differ in names alone."""
+"""Nodes with numbers for names, equal for kernels that differ only in names."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NAMED: dict[type[Node], str] = {
     Loop: "variable", Name: "name", Parameter: "name", Type: "name", Using: "name",
     Widened: "function",
 }  # fmt: skip
-"""The field of a node that is a name which it declares or uses; members keep theirs."""
+"""The field of a node with a name that it declares or uses; members keep their names."""
 
 
 class Numbering:
-    """Numbers for names, in the order in which they are met."""
+    """Numbers for names, in the order of their first occurrence."""
 
     def __init__(self, names: Collection[str]) -> None:
         """Number some names, and keep all others."""
@@ -36,13 +36,13 @@ class Numbering:
         self._numbers: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """Return what stands for a name."""
+        """Return the replacement of a name."""
         if name not in self._names:
             return name
         return self._numbers.setdefault(name, f"%{len(self._numbers)}")
 
     def node(self, node: Node) -> Node:
-        """Return a node with numbers for names; they are met in the order of the fields."""
+        """Return a node with numbers for names, assigned in the order of its fields."""
         own = NAMED.get(type(node))
         numbered = {} if own is None else {own: self.of(getattr(node, own))}
         return node.mapped(self.node, **numbered)

@@ -1,4 +1,4 @@
-"""Records that hold nodes, such as views: their parts, and the record with other parts."""
+"""Records that contain nodes, such as views: their parts, and the record with other parts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fusec.kernel.nodes import (
 )
 
 Part = str | Node | tuple[Statement, ...]
-"""A list of statements, an expression or another node of a record, or a name that it holds."""
+"""A list of statements, an expression or another node of a record, or a name that it contains."""
 
 
 def each_part(value: object, change: Callable[[Part], Part]) -> object:
-    """Return a record with others in the place of its parts, itself if none changes."""
+    """Return a record with its parts replaced, itself if none changes."""
     if isinstance(value, str | Node) or _are_statements(value):
         return change(value)
     if isinstance(value, tuple):
@@ -56,7 +56,7 @@ def mapped(part: Part, change: Callable[[Node], Node]) -> Part:
 
 
 def walk_parts(parts: Iterable[Part]) -> Iterator[Node]:
-    """Yield the nodes of parts, and all that they are made of."""
+    """Yield the nodes of parts, and all of their descendants."""
     for part in parts:
         yield from walk((Name(part),) if isinstance(part, str) else _nodes(part))
 

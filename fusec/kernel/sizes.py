@@ -1,4 +1,4 @@
-"""Sizes that a kernel spells by name: numbers where it is planned, formulas where it is printed."""
+"""Sizes that a kernel spells by name: numbers during planning, formulas in its source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Size:
-    """A number, and the formula of named constants by which a kernel says it."""
+    """A number, and the formula of named constants that spells it in a kernel."""
 
     value: int
     formula: Expression
@@ -44,7 +44,7 @@ Quantity = int | Size
 
 
 def _nodes() -> ModuleType:
-    """Return the module of nodes, which plans do without: they are a tenth of a second to load."""
+    """Return the module of nodes, not needed for planning: it takes 0.1 s to load."""
     from fusec.kernel import nodes
 
     return nodes
@@ -55,14 +55,14 @@ Constants = tuple[tuple[str, Quantity, str], ...]
 
 
 def size(value: Quantity) -> Size:
-    """Return a number as a size, by its digits."""
+    """Return a number as a size, spelled with its digits."""
     return value if isinstance(value, Size) else Size(value, _nodes().Integer(value))
 
 
 class Listing:
-    """Constants under construction, each of those before it and of others that the kernel has.
+    """Constants under construction; each may use earlier ones and other constants of the kernel.
 
-    spelled: whether their formulas are wanted; a plan needs their values alone.
+    spelled: whether their formulas are needed; a plan only needs their values.
     """
 
     def __init__(self, *, spelled: bool) -> None:
@@ -77,7 +77,7 @@ class Listing:
 
     @property
     def values(self) -> tuple[tuple[str, int, str], ...]:
-        """Return them with their values alone."""
+        """Return the constants with only their values."""
         return tuple((name, int(value), meaning) for name, value, meaning in self._listed)
 
     def named(self, name: str, value: int) -> Quantity:

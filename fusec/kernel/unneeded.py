@@ -1,4 +1,4 @@
-"""Constants that nothing needs once nodes are folded: unused ones, and widened copies."""
+"""Constants that are not needed after nodes are folded: unused ones, and widened copies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DECLARING = (Closure, Constexpr, Declare, Let, Loop, Parameter, Using)
 def without_needless(
     old: Sequence[Part], new: Sequence[Part], names: frozenset[str]
 ) -> Sequence[Part]:
-    """Return parts without the constants that nothing needs: of one part, and of all."""
+    """Return parts without the constants that are not needed, in one part and in all."""
     nodes = [list(walk_parts((part,))) for part in new]
     declared = [_declared(each) for each in nodes]
     once = names & {n for n, count in sum(declared, Counter[str]()).items() if count == 1}
@@ -47,7 +47,7 @@ def without_needless(
 
 
 def has_copies(parts: Iterable[Part]) -> bool:
-    """Return whether some constant may be a copy of what memory holds."""
+    """Return whether some constant may be a widened copy of a stored value."""
     widened, back = set[str](), set[str]()
     for node in walk_parts(parts):
         if isinstance(node, Let) and isinstance(node.value, Widened):
@@ -71,10 +71,10 @@ def _declared(nodes: Iterable[Node]) -> Counter[str]:
 def _simplified(
     parts: Sequence[Part], names: Collection[str], old: Sequence[Part]
 ) -> Sequence[Part]:
-    """Return parts without constants that nothing needs.
+    """Return parts without unneeded constants.
 
-    names: of those that are declared once, and used in these parts alone; old: the parts when they
-    were not folded.
+    names: of those that are declared once, and used only in these parts; old: the parts before
+    folding.
     """
     nodes = list(walk_parts(parts)) if names else []
     lets = {n.name: n for n in nodes if isinstance(n, Let) and n.name in names}
@@ -108,7 +108,7 @@ def _only_converted(
 
 
 def _as_stored(let: Let) -> Callable[[Node], Node]:
-    """Return what makes of a constant one of the type in memory."""
+    """Return a function that gives a constant the type of its stored value."""
     value = cast("Widened", let.value)
     back = Call(CONVERT, (Name(let.name),), (value.stored,))
     kept = Let(value.stored, let.name, value.arguments[0])
@@ -122,7 +122,7 @@ def _as_stored(let: Let) -> Callable[[Node], Node]:
 
 
 def _without(part: Part, names: Collection[str]) -> Part:
-    """Return a part without the statements that declare constants of some names."""
+    """Return a part without the declarations of some constants."""
     if not isinstance(part, tuple):
         return part
     return tuple(

@@ -1,4 +1,4 @@
-"""Numbers that expressions have at known sizes: how often loops run, how wide accesses are."""
+"""Values of expressions at known sizes: trip counts of loops, widths of accesses."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _CEILING = frozenset(NAMESPACE + name for name in ("tile_count", "ceil_divide"))
 
 @dataclass
 class Values:
-    """The numbers of sizes, by parameter, and of constants, as they are declared."""
+    """The values of sizes, by parameter, and of constants, as they are declared."""
 
     sizes: Mapping[str, int]
     _declared: dict[str, Expression] = field(default_factory=dict[str, Expression])
 
     def declare(self, node: Constexpr | Let) -> None:
-        """Note the value of a constant; a later one of the same name takes its place."""
+        """Record the value of a constant; a later one of the same name replaces it."""
         if node.value is not None:
             self._declared[node.name] = node.value
             if isinstance(node, Constexpr) and node.is_member:
                 self._declared[CONFIG + node.name] = node.value
 
     def number(self, value: Expression, *, whole: bool = False) -> float | None:
-        """Return the number that an expression has; None where only data tells it.
+        """Return the value of an expression; None if it depends on data.
 
-        whole: whether `/` is the quotient of integers, not an average.
+        whole: whether `/` is an integer division rather than an average.
         """
         if isinstance(value, Integer):
             return value.value
@@ -88,7 +88,7 @@ class Values:
 
 
 def _result(value: Expression, numbers: list[float], whole: bool) -> float | None:
-    """Return what an operator or a function makes of the numbers of its operands."""
+    """Return the result of an operator or a function on the values of its operands."""
     if isinstance(value, Sum):
         return sum(numbers)
     if isinstance(value, Unary):

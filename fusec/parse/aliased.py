@@ -1,4 +1,4 @@
-"""Outputs that are written to an input of another dtype: the cast to write."""
+"""Outputs that are written to an input of another dtype: suggest the cast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusec.parse.syntax.trees import Argument, CallTree, Name, OpLine
 def with_cast(
     error: FusecError, lines: Sequence[OpLine], name: str, types: tuple[Type, Type]
 ) -> FusecError:
-    """Return the error of an alias with the line that casts the output, where only dtypes differ.
+    """Return the error of an alias with a line that casts the output, if only dtypes differ.
 
     types: of the output `name` and of the input. A line whose result others read is kept.
     """

@@ -1,4 +1,4 @@
-"""What operators mean: an operation of the table, or a number where both operands are numbers."""
+"""The meaning of operators: an operation of the table, or a number if both operands are numbers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _OF_NUMBERS: Mapping[str, Callable[[Number, Number], Any]] = {
 
 
 def operation_of(sign: str, operands: Sequence[Operand]) -> str:
-    """Return the operation that an operator means.
+    """Return the operation of an operator.
 
-    `/` is PyTorch's true division, also of integers; of floats that is `div`.
+    `/` is PyTorch's true division, also for integers; for floats that is `div`.
     """
     if len(operands) == 1:
         return UNARY[sign]
@@ -37,7 +37,7 @@ def operation_of(sign: str, operands: Sequence[Operand]) -> str:
 
 
 def folded(sign: str, operands: Sequence[Operand], span: Span) -> Const | None:
-    """Return the number that an operator makes of numbers, as Python does; None for others."""
+    """Return the value of an operator on numbers, as in Python; None for other operands."""
     numbers = [
         o.value
         for o in operands

@@ -1,4 +1,4 @@
-"""Op lines bound to the op table and handed to the graph builder."""
+"""Op lines bound to the operation table and passed to the graph builder."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class Calls:
         self.words = OurWords(source, scope, self.inputs, lambda: builder.hints, self._type_of)
 
     def line(self, line: OpLine, labels: Callable[[], list[str]]) -> Sequence[Operand | Dim]:
-        """Return what an op line computes: results under the names of `labels`, sizes or numbers.
+        """Return the values of an op line: results under the names of `labels`, sizes or numbers.
 
-        labels: called where the line makes values, so that sizes and numbers take no names.
+        labels: called if the line computes values, so that sizes and numbers take no names.
         """
         tree = self.words.read(line)
         try:
@@ -126,7 +126,7 @@ class Calls:
         return [self._expression(tree, labels)]
 
     def says_nothing(self, line: OpLine) -> bool:
-        """Return whether a line names sizes by the names that they have."""
+        """Return whether a line only gives sizes the names that they already have."""
         trees = line.tree.items if isinstance(line.tree, Items) else (line.tree,)
         pairs = [*zip(line.names, trees, strict=False)]
         named = [(n, t) for n, t in pairs if n.text != UNUSED]
@@ -140,7 +140,7 @@ class Calls:
         )
 
     def _type_of(self, tree: Tree) -> Type | None:
-        """Return the type of an expression, which leaves nothing in the graph; None if wrong."""
+        """Return the type of an expression without adding it to the graph; None if it is wrong."""
         found: list[Type] = []
         self._builder.works(lambda: found.append(self._builder.resolve(self._value(tree)).type))
         return found[0] if found else None
@@ -166,7 +166,7 @@ class Calls:
             raise self.words.reordered(op, tree, error) from None
         if op.name in PAIRS and names is not None and len(names) == 2:
             raise self.words.of_pair(tree, op).at(span)
-        # What a composite gives is known when it has been expanded.
+        # The results of a composite are known after it is expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
             count = len(op.results)
             error = Miscounted(
@@ -210,7 +210,7 @@ class Calls:
         return operands, attributes
 
     def _missing(self, op: OpDef, param: Param, tree: CallTree) -> FusecError:
-        """Return the error for an argument that a call must have; a dim may be the last one."""
+        """Return the error for a missing argument; for a dim, the last one may be suggested."""
         error = FusecError(
             f"`{op.name}` needs `{param.name}`",
             span=self._span(tree),
@@ -228,7 +228,7 @@ class Calls:
         return self.words.with_part(tree, made, error, "for the last dim", signature(op))
 
     def _argument_span(self, op: OpDef, given: Mapping[str, Tree], about: str) -> Span | None:
-        """Return where the argument of a kind stands; None where the call has none or several."""
+        """Return the location of the argument of a kind; None if the call has none or several."""
         kinds = ("dims", "axis") if about == "axis" else (about,)
         found = [given[p.name] for p in op.params if p.kind in kinds and p.name in given]
         return self._span(found[0]) if len(found) == 1 else None
@@ -295,7 +295,7 @@ class Calls:
     def _operand(self, tree: Tree, op: OpDef, param: Param) -> Any:
         if param.kind == "operands":
             if isinstance(tree, Name):
-                self._named(tree)  # silent where its own line is wrong
+                self._named(tree)  # silent if its own line is wrong
             tree = self.words.results_of(tree) or tree
             if not isinstance(tree, Items):
                 several = isinstance(tree, CallTree) and tree.name.text in OF_LISTS
@@ -333,7 +333,7 @@ class Calls:
         return self._value(tree)
 
     def _value(self, tree: Tree) -> Operand:
-        """Return the tensor, scalar or number that an expression gives."""
+        """Return the tensor, scalar or number of an expression."""
         if isinstance(tree, Items):
             raise FusecError("expected a value, found a list", span=self._span(tree))
         if isinstance(tree, String):
@@ -408,7 +408,7 @@ class Calls:
     def _expression(
         self, tree: Infix | Prefix, labels: Callable[[], list[str]] | None = None
     ) -> Operand:
-        """Return what operators on values compute, the result of the last under `labels`."""
+        """Return the result of operators on values, that of the last one under `labels`."""
         operators: list[Infix | Prefix] = []
         leftmost: Tree = tree
         while isinstance(leftmost, (Infix, Prefix)) and not self.sizes.is_size(leftmost):
@@ -443,12 +443,12 @@ class Calls:
         return result
 
     def _with_dims(self, error: FusecError) -> FusecError:
-        """Return an error of extents that are equal at the default sizes with the line to write."""
+        """Return an error of extents that are equal at the default sizes, suggesting a line."""
         is_guess = error.guess is not None or not isinstance(error, Unequal)
         return error if is_guess else self.words.with_dims(error, self._builder.hints)
 
     def _one_of(self, tree: Subscript) -> Operand | None:
-        """Return the result that `topk(x, 2)[1]` selects; None of subscripts of values."""
+        """Return the result that `topk(x, 2)[1]` selects; None for subscripts of values."""
         if not isinstance(tree.base, CallTree) or len(tree.keys) != 1:
             return None
         place, count = integer_literal(tree.keys[0]), self.words.count_of(tree.base)
@@ -485,7 +485,7 @@ class Calls:
         return value
 
     def _divides(self, shape: Shape) -> Callable[[int, int], bool]:
-        """Return what says whether a dim of a shape is known to be a multiple of a number."""
+        """Return a function that tells whether a dim of a shape is a known multiple of a number."""
         known = self._builder.bindings
 
         def is_multiple(axis: int, step: int) -> bool:
@@ -496,7 +496,7 @@ class Calls:
     def _indexed(
         self, tree: Subscript, value: Operand, keys: Sequence[Any], error: FusecError
     ) -> FusecError:
-        """Return an error of a subscript with the call to write for a mask as index."""
+        """Return an error of a subscript, suggesting a call if a mask is used as index."""
         axes = [k for k, key in enumerate(keys) if key != slice(None)]
         index = keys[axes[0]] if len(axes) == 1 else None
         rank = len(value.type.shape or ())
@@ -521,7 +521,7 @@ class Calls:
         return error
 
     def _key(self, tree: Tree) -> Any:
-        """Return an entry of a subscript as Python has it: an integer, a slice, None or `...`."""
+        """Return an entry of a subscript in Python's form: an integer, a slice, None or `...`."""
         if isinstance(tree, Dots):
             return ...
         if isinstance(tree, Range):
@@ -583,7 +583,7 @@ class Calls:
         return self.sizes.of(tree)
 
     def _fractional(self, tree: Literal, op: OpDef, param: Param) -> FusecError:
-        """Return the error of a float where an integer is needed, with the integer if it is one."""
+        """Return the error of a float where an integer is required, suggesting an equal one."""
         error = FusecError(
             f"`{param.name}` of `{op.name}` must be an integer, got {tree.value}",
             span=self._span(tree),
@@ -627,9 +627,9 @@ def _divisors(tree: Tree) -> Sequence[Tree]:
 
 
 def _listed(op: OpDef, arguments: Sequence[Argument]) -> Sequence[Argument]:
-    """Return the arguments with the list that the last parameter takes, where it is spread out.
+    """Return the arguments with a list for the last parameter if it is passed separately.
 
-    `permute(x, 0, 2, 1)`, as PyTorch's method has it, is `permute(x, [0, 2, 1])`.
+    `permute(x, 0, 2, 1)`, the form of PyTorch's method, is `permute(x, [0, 2, 1])`.
     """
     last = len(op.params) - 1
     spread = arguments[last:]

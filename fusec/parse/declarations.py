@@ -56,12 +56,12 @@ _OTHER_TYPES: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     (r"(Float|Int|Bool)\w*\[[\w.]+, *['\"]([^'\"]+)['\"]\]",
      lambda m: f"{_OF_JAXTYPING[m[1]]}[{', '.join(m[2].split())}]"),
 )  # fmt: skip
-"""Types of MLIR and of jaxtyping, and what files have for them."""
+"""Types of MLIR and jaxtyping, and the equivalents in files."""
 _OF_JAXTYPING = {"Float": "f32", "Int": "i64", "Bool": "bool"}
 
 
 _ANY_SIZE = frozenset({"dynamic", "any", "auto", "none", "variable", "unknown", "symbolic", "?"})
-"""What other formats have for a size that varies."""
+"""Words for a dynamic size in other formats."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Declarations:
     divided: shardings.Shardings
     hints: dict[str, int] = field(default_factory=dict[str, int])
     uses: dict[str, MappingOf[str, None]] = field(default_factory=dict[str, MappingOf[str, None]])
-    """The names that the size of each dim is computed from."""
+    """The names from which the size of each dim is computed."""
     settable: list[str] = field(default_factory=list[str])
 
     def dims(self, node: Mapping) -> None:
@@ -89,14 +89,14 @@ class Declarations:
             meant = name.partition("=")[0].strip()
             with self.problems.collect(span, lambda n=meant, s=span: self.scope.poison(n, s)):
                 if ".stride" in name:
-                    # The size that a run-time stride is planned for, as fusec itself prints it.
+                    # The planned size of a run-time stride, in the form that fusec prints.
                     self.hints[name] = integer(entry.value, f"the stride `{name}`")
                     continue
                 self.scope.check_new(name, "dim", span)
                 self.scope.define(name, self._dim(name, entry), span)
 
     def _is_size(self, text: str) -> bool:
-        """Return whether quoted text may be a size: no word but the name of a dim."""
+        """Return whether quoted text may be a size: any word in it must be the name of a dim."""
         return not text.isidentifier() or text in self.scope.later
 
     def _dim(self, name: str, entry: Entry) -> Dim:
@@ -182,7 +182,7 @@ class Declarations:
         around = circle(name, self.uses)
         for other in around or ():
             if other != name and self.scope.knows(other):
-                self.scope.find(other, node.span)  # silent where that one has been reported
+                self.scope.find(other, node.span)  # silent if that one was reported
         if around is not None:
             raise FusecError(
                 circle_text(around),
@@ -215,7 +215,7 @@ class Declarations:
                 )
 
     def entries(self, node: Mapping) -> None:
-        """Declare every input; sizes may be scalar inputs that come later."""
+        """Declare every input; sizes may be scalar inputs that are declared later."""
         names = (e.key.text for e in node.entries if _is_integer(e.value))
         self.scope.coming = {name: symbol(name, extent=False) for name in names}
         for entry in node.entries:
@@ -235,7 +235,7 @@ class Declarations:
         self.scope.coming = {}
 
     def _poison(self, name: str, span: Span) -> None:
-        """Keep uses of a wrongly declared input silent, and of the words of a wrong name."""
+        """Suppress errors about a wrongly declared input, and about the words of a wrong name."""
         words = re.findall(r"[A-Za-z_]\w*", name)
         for word in {name, *(words if "," in name else words[:1])}:
             if word == name or not self.scope.knows(word):
@@ -313,7 +313,7 @@ class Declarations:
         given: dict[str, YamlNode],
         span: Span,
     ) -> Value:
-        """Declare what the program's random generator gives: its seed or its offset."""
+        """Declare an input from the program's random generator: its seed or its offset."""
         node = given["generator"]
         if not isinstance(node, Scalar) or node.value not in PARTS:
             raise wrong(node, "`seed` or `offset`")
@@ -485,7 +485,7 @@ _ENDS = r"[(\[]?\s*(-?[\d.]*\d)\s*(?:\.{2,3}|to|[-:;~]|,)\s*(-?[\d.]*\d)\s*[)\]]
 
 
 def _range_help(node: YamlNode) -> str | None:
-    """Return the range that a text such as `0..9` is; None of others."""
+    """Return the range for a text such as `0..9`; None for others."""
     found = re.fullmatch(_ENDS, node.text.strip()) if isinstance(node, Scalar) else None
     return None if found is None else f"write `range: [{found[1]}, {found[2]}]`"
 
@@ -550,7 +550,7 @@ def _check_override(name: str, value: int, multiple_of: int) -> None:
 
 
 def _names_used(node: YamlNode) -> MappingOf[str, None]:
-    """Return the names in the size of a dim, in their order; none of a number or a wrong size."""
+    """Return the names in the size of a dim, in order; empty for a number or a wrong size."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         return {}
     try:
@@ -578,13 +578,13 @@ def _check_shape_and_dtype(name: str, node: Mapping) -> None:
 
 
 def _bool_said(tree: Tree) -> str:
-    """Return the bool that a word is in YAML 1.1; true of others."""
+    """Return the bool that a word is in YAML 1.1; true for others."""
     word = tree.text.lower() if isinstance(tree, Name) else ""
     return "false" if word in ("no", "off", "n") else "true"
 
 
 def _refuse_percentage(name: str, dtype: DType, node: Scalar, start: int) -> None:
-    """Raise FusecError for a default that is a percentage, with the number that it is."""
+    """Raise FusecError for a default that is a percentage, suggesting the number."""
     found = re.match(r"(\d+(?:\.\d+)?) *%\s*\Z", node.source.text[start : node.body[1]])
     if found is not None:
         raise FusecError(

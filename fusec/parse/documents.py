@@ -1,4 +1,4 @@
-"""Files of other programs that hold a definition as formatted text: what they are is told."""
+"""Files of other programs that contain a definition as formatted text: report their format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEXTS = (
 
 
 def document_of(data: bytes) -> tuple[str, str] | None:
-    """Return what a file of formatted text is and what to do; None of all others."""
+    """Return the kind of a file of formatted text and what to do with it; None for all others."""
     for mark, what, help in _BINARY:
         if data.startswith(mark):
             return what, help

@@ -1,4 +1,4 @@
-"""Checked access to YAML nodes: what was found, what was expected, and where."""
+"""Checked access to YAML nodes; errors say what was found, what was expected, and where."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _OTHER_FIELDS = {
     "hint": "default", "max": "default", "divisible_by": "multiple_of", "align": "multiple_of",
     "layout": "strides",
 }  # fmt: skip
-"""What other formats call the fields of a file."""
+"""Names of a file's fields in other formats."""
 
 
 _FIELD_CUTOFF = 0.7
-"""How similar a field is to the one that it was meant to be, from 0 to 1."""
+"""Minimum similarity for suggesting a field, from 0 to 1."""
 
 
 class Problems:
@@ -42,7 +42,7 @@ class Problems:
     def collect(
         self, span: Span | None = None, then: Callable[[], None] | None = None
     ) -> Generator[None]:
-        """Keep an error raised inside, at `span` if it has no place, and go on after `then`."""
+        """Collect an error raised inside, at `span` if it has none, and continue after `then`."""
         try:
             yield
             return
@@ -57,11 +57,11 @@ class Problems:
 
     @property
     def spans(self) -> Sequence[Span]:
-        """Return the places of the errors that have one."""
+        """Return the spans of the errors that have one."""
         return [e.diagnostic.span for e in self._errors if e.diagnostic.span is not None]
 
     def check(self) -> None:
-        """Raise the errors collected so far, wrong input before what is not supported."""
+        """Raise the collected errors, invalid input before what is unsupported."""
         if not self._errors:
             return
         self._errors.sort(key=_line_of)
@@ -76,12 +76,12 @@ class Problems:
 
 
 def _line_of(error: FusecError) -> int:
-    """Return the line of an error, which the order of the file has; those of none come last."""
+    """Return the line of an error, to sort by file order; errors without a span come last."""
     return sys.maxsize if error.diagnostic.span is None else error.diagnostic.span.line
 
 
 def kind_of(node: YamlNode) -> str:
-    """Return what a node is, in words."""
+    """Return the kind of a node, in words."""
     if isinstance(node, Listing):
         return "a list"
     if isinstance(node, Mapping):
@@ -95,7 +95,7 @@ def kind_of(node: YamlNode) -> str:
 
 
 def wrong(node: YamlNode, expected: str, help: str | None = None) -> FusecError:
-    """Return the error for a node that is not what was expected."""
+    """Return the error for a node of an unexpected kind."""
     return FusecError(
         f"expected {expected}, found {kind_of(node)}", span=node.span, help=help, code=WRONG_NODE
     )
@@ -152,7 +152,7 @@ def boolean(node: YamlNode, what: str) -> bool:
 
 
 def did_you_mean(name: str, known: Sequence[str], cutoff: float = CUTOFF) -> str | None:
-    """Return a question that names the nearest of `known`, if one is near."""
+    """Return a question that suggests the nearest of `known`, if one is near."""
     nearest = near(name, known, cutoff)
     return None if nearest is None else f"did you mean `{nearest}`?"
 
@@ -163,7 +163,7 @@ def is_empty(node: YamlNode) -> bool:
 
 
 def _not_indented(node: Mapping, known: Sequence[str], sections: Sequence[str]) -> None:
-    """Raise FusecError for entries that stand below an empty section instead of in it."""
+    """Raise FusecError for entries that are below an empty section instead of inside it."""
     for place, entry in enumerate(node.entries):
         if entry.key.text not in sections or not is_empty(entry.value):
             continue

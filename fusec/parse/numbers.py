@@ -1,4 +1,4 @@
-"""Numbers checked against element types."""
+"""Numbers, checked for whether their element type can represent them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.parse.syntax.trees import Infix, Literal, Prefix, Tree
 def typed_number(
     value: bool | int | float, dtype: DType, span: Span
 ) -> bool | int | float | complex:
-    """Return `value` as a number of `dtype`; FusecError where it does not fit."""
+    """Return `value` as a number of `dtype`; FusecError if it does not fit."""
     if dtype.kind == "bool":
         if isinstance(value, bool):
             return value
@@ -30,7 +30,7 @@ def typed_number(
 
 
 def complex_number(parts: Sequence[bool | int | float | None], dtype: DType, span: Span) -> complex:
-    """Return the complex number of one or two parts; FusecError where they are none."""
+    """Return the complex number of one or two parts; FusecError if they are not numbers."""
     if len(parts) not in (1, 2) or any(isinstance(p, bool) or p is None for p in parts):
         raise FusecError(
             f"expected the real and the imaginary part of a {dtype}",
@@ -41,7 +41,7 @@ def complex_number(parts: Sequence[bool | int | float | None], dtype: DType, spa
 
 
 def number_in(tree: Tree) -> int | float | None:
-    """Return the number that an expression of numbers is; None of others."""
+    """Return the value of an expression of numbers; None for others."""
     if isinstance(tree, Literal) and isinstance(tree.value, (int, float)):
         return tree.value
     if isinstance(tree, Prefix) and tree.operator == "-":

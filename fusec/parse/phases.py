@@ -1,4 +1,4 @@
-"""The `phases:` of a file: which outputs each part of a joint graph makes, in order."""
+"""The `phases:` of a file: the outputs of each part of a joint graph, in order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def phases_of(node: YamlNode, fusion: Fusion) -> tuple[Phase, ...]:
 def _names(
     node: YamlNode, phase: str, kind: str, known: Iterable[str], taken: dict[str, tuple[str, Span]]
 ) -> list[str]:
-    """Return listed names, each an input or output of the fusion that no phase has yet."""
+    """Return listed names, each an input or output of the fusion that is in no earlier phase."""
     names: list[str] = []
     alone = isinstance(node, Scalar) and node.text in known
     help = f"write `[{node.text}]`" if isinstance(node, Scalar) and alone else _HELP

@@ -60,9 +60,9 @@ FIELDS = (
     "boundaries", "schedules",
 )  # fmt: skip
 _WITH_ENTRIES = ("mesh", "dims", "inputs", "shardings", "segments", "phases", "schedules")
-"""The fields that hold names of the file."""
+"""The fields that contain names of the file."""
 _MOST_GUESSES = 4
-"""How many parts of a line are mended one after another, for a line to write."""
+"""Maximum number of parts of a line that are corrected in turn for its suggestion."""
 _NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
 
 
@@ -82,10 +82,10 @@ def read_text(
 
 @dataclass(frozen=True)
 class _GoneOn:
-    """Whether it is known what a wrong line is meant to define.
+    """Whether the intended meaning of a wrong line is known.
 
-    count: how many results the line to write has, 0 where it has as many as are named. error: what
-    is wrong with the line to write.
+    count: how many results the suggested line has, 0 if it has as many as are named. error: the
+    error of the suggested line, if any.
     """
 
     known: bool
@@ -183,7 +183,7 @@ class _Reader:
         return GraphBuilder(name, doc=doc, source=self.source.file)
 
     def _mesh(self, node: YamlNode | None, dims: YamlNode | None) -> None:
-        """Read the mesh; sizes that are given for its axes are not for dims, unless these are."""
+        """Read the mesh; a size given for an axis resizes it unless a dim has that name."""
         if node is not None:
             self.divided.known = False
             with self.problems.collect():
@@ -223,7 +223,7 @@ class _Reader:
                 self._op(line, builder, calls, read)
 
     def _read_below(self, lines: Sequence[OpLine | None]) -> Sequence[frozenset[str]]:
-        """Return the names that are read below each line, by other lines and by outputs."""
+        """Return the names that are read after each line, by other lines and by outputs."""
         read, found = self.read_last, list[frozenset[str]]()
         for line in reversed(lines):
             found.append(read)
@@ -269,7 +269,7 @@ class _Reader:
         return None
 
     def _line_with_colon(self, item: Mapping) -> OpLine:
-        """Return the op line of which YAML makes a mapping, as one that says how to write it."""
+        """Return the op line that YAML parsed as a mapping, with an error that corrects it."""
         error = became_mapping(item)
         try:
             line = OpLineParser(item.source, item.start, item.end).op_line()
@@ -280,7 +280,7 @@ class _Reader:
         return replace(line, wrong=line.wrong or error)
 
     def _poison(self, item: YamlNode) -> None:
-        """Keep uses of what an unreadable line was meant to define silent."""
+        """Suppress errors about names that an unreadable line was meant to define."""
         for entry in item.entries if isinstance(item, Mapping) else ():
             for found in re.finditer(r"[A-Za-z_]\w*", entry.key.text.partition("=")[0]):
                 self.scope.poison(found[0], item.span)
@@ -337,7 +337,7 @@ class _Reader:
                     self.scope.define(name.text, result, span)
 
     def _other_names(self, line: OpLine) -> None:
-        """Report each undefined name of a wrong line once, so that one run has all of a file."""
+        """Report each undefined name of a wrong line once, so that one run reports them all."""
         known = {(s.line, s.column) for s in self.problems.spans}
         for name in names_of_values(line.tree):
             span = self.source.span(name.start, name.end)
@@ -349,7 +349,7 @@ class _Reader:
             self.scope.poison(name.text, span)
 
     def _names_given_again(self, line: OpLine, spans: Sequence[Span]) -> MappingOf[str, FusecError]:
-        """Return the errors of names that have a value already; other wrong names are raised."""
+        """Return the errors of names that already have a value; raise others."""
         twice: dict[str, FusecError] = {}
         for name, span in zip(line.names, spans, strict=True):
             if name.text == UNUSED:
@@ -367,7 +367,7 @@ class _Reader:
     ) -> FusecError:
         """Return the error of a line with a name for each result, so that its help has them too.
 
-        count: how many the line to write has, 0 where it has as many as are named.
+        count: how many the suggested line has, 0 if it has as many as are named.
         """
         if count <= len(line.names):
             return error
@@ -392,9 +392,9 @@ class _Reader:
         builder: GraphBuilder,
         calls: Calls,
     ) -> tuple[FusecError, _GoneOn]:
-        """Define what a wrong line is meant to, and return its error with the line to write.
+        """Define the intended results of a wrong line, and return its error with a suggested line.
 
-        A line that is a guess is tried; what is wrong with it is mended too, a few times.
+        A suggested line is tried; its own errors are corrected too, a few times.
         """
         gone = _GoneOn(False)
         for _ in range(_MOST_GUESSES):
@@ -426,7 +426,7 @@ class _Reader:
     def _go_on(
         self, line: OpLine, made: OpLine | None, builder: GraphBuilder, calls: Calls
     ) -> _GoneOn:
-        """Define what a wrong line is meant to, and return whether it is known: others read it."""
+        """Define the intended results of a wrong line, and return whether they are known."""
         try:
             ours = made or calls.words.line_in_ours(line)
             results = calls.line(ours, lambda: self._labels(ours, builder))
@@ -448,7 +448,7 @@ class _Reader:
         return _GoneOn(True)
 
     def _labels(self, line: OpLine, builder: GraphBuilder) -> list[str]:
-        """Return the names of the results, one of its own for each `_`."""
+        """Return the names of the results, with a separate one for each `_`."""
         labels: list[str] = []
         for position, name in enumerate(line.names):
             label = label_of(name.text, position)
@@ -516,7 +516,7 @@ class _Reader:
         fields.text(node, "the name of an input")
         assert isinstance(node, Scalar)
         own = next((v for v in self.inputs if v.name == node.text), None)
-        value = own or self._value(node, "an alias")  # lines below may have another value of a name
+        value = own or self._value(node, "an alias")  # lines below may give a name another value
         if not isinstance(value, Value) or value not in self.inputs:
             raise FusecError(
                 f"`{node.text}` is not an input",
@@ -527,7 +527,7 @@ class _Reader:
         return value
 
     def _unread(self) -> str | None:
-        """Return the one result that no op line and no output reads; None of several."""
+        """Return the only result that no op line and no output reads; None if there are several."""
         used = {name for read in self.scope.uses.values() for name in read} | {*self.read_last}
         names = [n.text for line in self.lines for n in line.names]
         unread = [name for name in names if name != UNUSED and name not in used]
@@ -564,7 +564,7 @@ class _Reader:
 
 
 def _with_next_error(error: FusecError, again: FusecError, line: OpLine) -> FusecError:
-    """Return the error of a line whose line to write is wrong, too, with what is wrong with it."""
+    """Return the error of a line whose suggested line is wrong, too, with that line's error."""
     wrong, also = error.diagnostic, again.diagnostic
     if wrong.help is None or line_text(line) not in wrong.help or again.code is UNDEFINED_NAME:
         return error

@@ -1,4 +1,4 @@
-"""Fields of a file that a later version will have."""
+"""Fields reserved for later versions of the file format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESERVED = {
     "order": "sums are added in the order of their kernel's schedule, the same in every run; "
     "`fusec explain --json` prints it"
 }
-"""The fields, each with what applies until then."""
+"""The fields, each with the behaviour until then."""
 
 
 def refuse_reserved(root: Mapping, problems: Problems) -> None:

@@ -1,4 +1,4 @@
-"""The `schedules:` of a file, or of one of their own: fields that segments' kernels are to have."""
+"""The `schedules:` of a file, or of a separate file: required fields of segments' kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HELP = "write `y: {threads_x: 128}`; `fusec dump --schedule-space` lists the fi
 
 
 def overrides_of(node: YamlNode, fusion: Fusion) -> tuple[Override, ...]:
-    """Return what `schedules:` sets, in order."""
+    """Return the overrides in `schedules:`, in order."""
     found: list[Override] = []
     for entry in fields.mapping(node, "schedules (a mapping)", _HELP).entries:
         of, what = entry.key, f"the fields of `{entry.key.text}`"
@@ -29,7 +29,7 @@ def overrides_of(node: YamlNode, fusion: Fusion) -> tuple[Override, ...]:
 
 
 def with_schedules(fusion: Fusion, path: str) -> Fusion:
-    """Return the fusion with the overrides of a file; they replace its own of the same fields."""
+    """Return the fusion with the overrides of a file; they replace its own for the same fields."""
     root = fields.mapping(
         parse_yaml(source_of_file(path)), "a schedule file (a mapping)", "begin with `schedules:`"
     )

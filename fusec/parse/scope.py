@@ -28,7 +28,7 @@ _NUMBERS = {
     "delta": "f32 = 1.0", "step": "i64 = 1", "margin": "f32 = 1.0", "pad_id": "i64 = 0",
     "ignore_index": "i64 = -100", "decay": "f32 = 0.99",
 }  # fmt: skip
-"""Names that programs give to numbers, with the scalar input that holds each."""
+"""Typical names of numbers in programs, with a scalar input for each."""
 
 
 _CONSTANTS = {
@@ -41,7 +41,7 @@ _CONSTANTS = {
 def near(name: str, known: Iterable[str], cutoff: float = CUTOFF) -> str | None:
     """Return the name of `known` that `name` was probably meant to be.
 
-    cutoff: the least similarity, from 0 to 1.
+    cutoff: the minimum similarity, from 0 to 1.
     """
     names = list(known)
     same = [k for k in names if k.lower() == name.lower()]
@@ -56,13 +56,13 @@ def _declared_number(name: str) -> str | None:
 
 
 def number_called(name: str) -> str | None:
-    """Return the number that programs usually call so; None for other names."""
+    """Return the usual value of a number with a typical name; None for other names."""
     declared = _declared_number(name)
     return None if declared is None else declared.partition("= ")[2]
 
 
 def circle(name: str, uses: Mapping[str, Iterable[str]]) -> list[str] | None:
-    """Return the names from `name` back to itself, each computed from the next one."""
+    """Return the names of a cycle from `name` to itself, each computed from the next one."""
     paths, seen = [[name]], set[str]()
     while paths:
         path = paths.pop()
@@ -76,7 +76,7 @@ def circle(name: str, uses: Mapping[str, Iterable[str]]) -> list[str] | None:
 
 
 def circle_text(names: Iterable[str]) -> str:
-    """Return what is wrong with names that are computed from each other."""
+    """Return the message for names that are computed from each other."""
     first, *others = (f"`{n}`" for n in names)
     if not others:
         return f"{first} is computed from itself"
@@ -84,7 +84,7 @@ def circle_text(names: Iterable[str]) -> str:
 
 
 class Skip(Exception):
-    """A use of a name whose definition was wrong: reported there already."""
+    """A use of a name whose definition was wrong, which was already reported."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ Meaning = Operand | Dim | Poison
 
 
 class Scope:
-    """What names mean so far, and where they were defined."""
+    """The meanings of names so far, and where they were defined."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -104,11 +104,11 @@ class Scope:
         self._spans: dict[str, Span] = {}
         self.later: Mapping[str, Span] = {}
         self.uses: Mapping[str, Iterable[str]] = {}
-        """The names that each name of an op line is computed from."""
+        """The names from which each name of an op line is computed."""
         self.incomplete = False
         """Whether a section of declarations could not be read: names may be declared there."""
         self.coming: Mapping[str, Dim] = {}
-        """The sizes that scalar inputs hold which are declared further down."""
+        """The sizes of scalar inputs that are declared further down."""
 
     def check_new(self, name: str, what: str, span: Span) -> None:
         """Raise FusecError unless `name` may be defined at `span`."""
@@ -128,11 +128,11 @@ class Scope:
         self._spans[name] = span
 
     def poison(self, name: str, span: Span) -> None:
-        """Keep uses of a wrongly defined name silent."""
+        """Suppress errors about uses of a wrongly defined name."""
         self.define(name, Poison(), self._spans.get(name, span))
 
     def set_incomplete(self) -> None:
-        """Keep uses of unknown names silent."""
+        """Suppress errors about uses of unknown names."""
         self.incomplete = True
 
     def knows(self, name: str) -> bool:
@@ -140,11 +140,11 @@ class Scope:
         return name in self._meanings
 
     def meaning(self, name: str) -> Meaning | None:
-        """Return what a name means so far; None where it means nothing."""
+        """Return the meaning of a name so far; None if it has none."""
         return self._meanings.get(name)
 
     def is_undefined(self, name: str) -> bool:
-        """Return whether nothing in the file may define a name."""
+        """Return whether nothing in the file can define a name."""
         known = name in self._meanings or name in self.later or name in self.coming
         return not known and not self.incomplete
 
@@ -162,7 +162,7 @@ class Scope:
         return self._spans.get(name)
 
     def find(self, name: str, span: Span, otherwise: str | None = None) -> Operand | Dim:
-        """Return the meaning of `name` as used at `span`; `otherwise` helps where it has none."""
+        """Return the meaning of `name` as used at `span`; `otherwise`: the help if it has none."""
         meaning = self._meanings.get(name)
         if isinstance(meaning, Poison):
             raise Skip
@@ -175,7 +175,7 @@ class Scope:
         return meaning
 
     def _abbreviated(self, name: str) -> str | None:
-        """Return the one value that no line uses and of which a name is the long or short form."""
+        """Return the only unused value whose name is a longer or shorter form of `name`."""
         used = {n for names in self.uses.values() for n in names}
         unused = [n for n, m in self._meanings.items() if isinstance(m, Value) and n not in used]
         alike = [n for n in unused if name.startswith(n) or n.startswith(name)]

@@ -1,4 +1,4 @@
-"""Errors of the layout of a file: nested fusions, Python, sections and lines that YAML joined."""
+"""Errors in the layout of a file: nested fusions, Python, sections and lines that YAML merged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusec.parse.source import Source
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
 RESULTS = r"(?:\A|[;\n])[ ]*(?:- )?([^=;\n]*)="
-"""What is defined in an op line, or in each of several that are written as one."""
+"""The names defined in an op line, or in each of several on one line."""
 
 _JOINED = re.compile(r"\n[ ]*(- *\w+(?: *, *\w+)* *=(?!=)[^\n]*)|(;) *([^\n]*)")
 
@@ -71,7 +71,7 @@ def refuse_nested(root: Mapping) -> None:
 
 
 _SECTIONS_OF_LINES = ("dims", "inputs", "ops", "outputs", "mesh")
-"""Sections that no other section has an entry of the name of."""
+"""Sections whose names occur as entries of no other section."""
 
 
 def refuse_python(source: Source) -> None:
@@ -87,7 +87,7 @@ def refuse_python(source: Source) -> None:
 
 
 def _python_help(text: str) -> str:
-    """Return what to do with a Python script in a file of another name."""
+    """Return what to do with a Python script in a file with another extension."""
     from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
 
     if "FusionDefinition" in text:
@@ -113,7 +113,7 @@ SECTIONS = {
 
 
 def of_names(section: str, node: YamlNode) -> str | None:
-    """Return the section as it is written with the names of a list; None of other nodes."""
+    """Return the section written with the names of a list; None for other nodes."""
     pairs = re.findall(r"(\w+) *= *([\w*+/ -]+)", node.text) if isinstance(node, Scalar) else []
     if pairs and section == "dims":
         return f"write `dims: {{{', '.join(f'{name}: {size.strip()}' for name, size in pairs)}}}`"
@@ -131,7 +131,7 @@ def is_cut(item: Scalar) -> bool:
 
 
 def became_mapping(item: Mapping) -> FusecError:
-    """Return the error for an op line that YAML reads as a mapping, since it has a `: `."""
+    """Return the error for an op line that YAML parses as a mapping because it contains `: `."""
     from fusec.parse.traps import colon_help
 
     first = item.entries[0] if item.entries else None
@@ -156,7 +156,7 @@ def became_mapping(item: Mapping) -> FusecError:
         if first is not None and named and isinstance(body, Scalar) and body.text:
             line = f"{first.key.text} = {body.text}"
         return fields.wrong(item, "an op line", f"write `- {line}`")
-    # The colon stands after the key, perhaps after blanks.
+    # The colon follows the key, perhaps after spaces.
     start = item.source.text.find(":", first.key.end)
     return FusecError(
         "`: ` inside an op line makes it a YAML mapping",

@@ -1,4 +1,4 @@
-"""The `segments:` of a file: values pinned together, with everything their op lines made."""
+"""The `segments:` of a file: values pinned together, with all nodes of their op lines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
         for item in items:
             fields.text(item, "the name of a value")
             assert isinstance(item, Scalar)
-            # The results of one line come together: `var, mean` lists them both.
+            # The results of one line belong together: `var, mean` lists them both.
             group = _group(item, fusion, made, items, entry)
             first = next((owner[v] for v in group if v in owner), None)
             if first is not None and (first[0] != name or item.text in listed_names):
@@ -71,7 +71,7 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
 
 
 def boundaries_of(node: YamlNode) -> str:
-    """Return where the file lets segments end."""
+    """Return the file's setting for where segments may end."""
     kind = fields.text(node, "`free` or `explicit`")
     if kind not in BOUNDARIES:
         raise FusecError(
@@ -83,7 +83,7 @@ def boundaries_of(node: YamlNode) -> str:
 
 
 def _open(options: Mapping) -> bool:
-    """Return whether a segment may hold more than what is listed."""
+    """Return whether a segment may contain more than the listed values."""
     node, scheduler = options.get("open"), options.get("scheduler")
     if node is None:
         return False
@@ -100,7 +100,7 @@ def _open(options: Mapping) -> bool:
 
 
 def _without_inputs(items: Sequence[YamlNode], fusion: Fusion, entry: Entry) -> str | None:
-    """Return the list of a segment without its inputs; None where nothing is left."""
+    """Return the list of a segment without its inputs; None if nothing remains."""
     inputs = {i.value.name for i in fusion.inputs}
     left = [i.text for i in items if isinstance(i, Scalar) and i.text not in inputs]
     if not left:
@@ -139,7 +139,7 @@ def _group(
 
 
 def _made_by_line(fusion: Fusion, lines: Sequence[OpLine]) -> dict[str, tuple[str, ...]]:
-    """Return, for each name of an op line, all values that the line made, nested calls' too."""
+    """Return, for each name of an op line, all values of the line, including nested calls."""
     line_of = {n.text: k for k, line in enumerate(lines) for n in line.names}
     made: list[list[str]] = [[] for _ in lines]
     pending: list[str] = []
@@ -167,9 +167,9 @@ def _scheduler(node: YamlNode | None) -> str | None:
 
 
 def _near_schedulers(name: str) -> str:
-    """Return a question with the nearest schedulers: all that end in one word, or all there are.
+    """Return a question with the nearest schedulers: all with the same last word, or all there are.
 
-    Which of them support the segment is not known before it is planned.
+    Which of them support the segment is unknown before it is planned.
     """
     nearest = near(name, SCHEDULERS)
     if nearest is None:

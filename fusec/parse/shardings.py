@@ -1,4 +1,4 @@
-"""How a file divides its values: `mesh:`, `shard:`, `stream:` and `shardings:`."""
+"""Shardings of a file's values: `mesh:`, `shard:`, `stream:` and `shardings:`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
 FIELDS = ("shard", "stream", "ranks")
 WHOLE = "whole"
-"""What a factor of a dim is called that is not divided."""
+"""The name of a factor of a dim that is not divided."""
 _MESH_HELP = "write `mesh: [4]`, `mesh: [2, 4]` (axes mesh_y, mesh_x), or `mesh: {dp: 2, tp: 4}`"
 _SHARD_HELP = "write `shard: {0: mesh}`, or `{0: [dp, tp]}` for dp outermost"
 _STREAM_HELP = "write `stream: {0: 4}`, or `stream: 0` for as many slices as dim 0 has elements"
@@ -30,7 +30,7 @@ _SAID_HELP = "write `h: {shard: {1: mesh}}` or `h: {stream: {0: 4}}`"
 
 
 def mesh_of(node: YamlNode) -> Mesh:
-    """Return the mesh that a file names: ranks from 0 on, row-major."""
+    """Return the mesh of a file: ranks from 0 on, row-major."""
     if isinstance(node, Mapping):
         axes: list[tuple[str, int]] = []
         for entry in node.entries:
@@ -60,10 +60,10 @@ def _ranks(node: YamlNode) -> tuple[int, ...]:
 
 @dataclass
 class Shardings:
-    """Reads how values are divided; they are named when all names are known.
+    """Reads the shardings of values; they are resolved when all names are known.
 
-    resolve: returns a value as the builder has it now. known: whether the mesh is right, so that
-    uses of its axes can be judged.
+    resolve: returns the builder's current version of a value. known: whether the mesh is valid, so
+    that uses of its axes can be checked.
     """
 
     size_of: Callable[[Tree], Dim]
@@ -73,7 +73,7 @@ class Shardings:
     _said: list[tuple[Value, Sharding]] = field(default_factory=list[tuple[Value, Sharding]])
 
     def read(self, name: str, value: Operand, given: Mapping, span: Span) -> None:
-        """Take note of `shard`, `stream` and `ranks` in the options of a value."""
+        """Record `shard`, `stream` and `ranks` in the options of a value."""
         shard, stream, ranks = (given.get(key) for key in FIELDS)
         if shard is None and stream is None and ranks is None:
             return
@@ -120,7 +120,7 @@ class Shardings:
 
     @property
     def named(self) -> dict[str, Sharding]:
-        """Return what is said, by the names that values have now."""
+        """Return the shardings by the current names of values."""
         return {self._now(value).name: sharding for value, sharding in self._said}
 
     def _now(self, value: Value) -> Value:

@@ -27,7 +27,7 @@ _DIVIDES = ("//", "%", "ceildiv", "floordiv", "mod")
 
 
 def check_terms(sizes: Iterable[Dim], span: Span) -> None:
-    """Raise FusecError for sizes that grow out of hand: each square doubles the degree."""
+    """Raise FusecError for sizes that grow out of bounds: each square doubles the degree."""
     help = "declare a dim of its own for a part of it under `dims:`"
     for size in sizes:
         if len(size.terms) > MAX_TERMS or size.count > MAX_ATOMS:
@@ -38,7 +38,7 @@ def check_terms(sizes: Iterable[Dim], span: Span) -> None:
 
 
 class NotASize(FusecError):
-    """An operand of arithmetic, or an argument, that is no size."""
+    """An operand of arithmetic, or an argument, is not a size."""
 
 
 class Sizes:

@@ -19,7 +19,7 @@ MAX_CHARACTERS = 16 * 1024 * 1024
 MAX_SHOWN_LINE = 400
 _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _YAML_BREAKS = re.compile("[\x85\u2028\u2029]")
-"""What ends a line for YAML and for nothing else: a comment would go on as text."""
+"""Line breaks in YAML only: a comment would continue as text."""
 _MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"),
@@ -49,7 +49,7 @@ class Source:
         return self._starts[line - 1]
 
     def line_text(self, line: int) -> str:
-        """Return a line by number, tabs as single blanks so that carets stand right."""
+        """Return a line by number, with tabs replaced by single spaces to align carets."""
         if not 1 <= line <= len(self._starts):
             return ""
         start = self._starts[line - 1]
@@ -57,13 +57,13 @@ class Source:
         return self.text[start : len(self.text) if end < 0 else end].replace("\t", " ")
 
     def span(self, start: int, end: int | None = None) -> Span:
-        """Return the span from `start` to `end`, cut at the end of its first line."""
+        """Return the span from `start` to `end`, truncated to its first line."""
         start = min(start, len(self.text))
         line = self.line_of(start)
         text = self.line_text(line)
         column = start - self._starts[line - 1] + 1
         width = 1 if end is None else min(end - start, len(text) - column + 1)
-        # A generated line of a megabyte helps nobody: the place alone is shown.
+        # A generated line of a megabyte is not useful: only the location is shown.
         shown = text if len(text) <= MAX_SHOWN_LINE else ""
         return Span(self.file, line, column, max(1, width), shown)
 

@@ -19,12 +19,12 @@ def steps_of(
     what: str,
     is_multiple: Callable[[int, int], bool] = lambda axis, step: False,
 ) -> list[Step]:
-    """Return the operations that `tensor[key]` is, to be called one after another.
+    """Return the operations equivalent to `tensor[key]`, to be called in order.
 
-    Integers, sizes and scalars take one element of a dim, None adds a dim, a slice cuts at the
-    ends of its dim. extent: the size of a dim. is_multiple: returns whether a dim that is no
-    constant is a multiple of a step: `x[1::2]` is then element 1 of pairs, of extent D // 2
-    exactly. What else other libraries take is Unsupported.
+    Integers, sizes and scalars take one element of a dim, None adds a dim, a slice is clamped to
+    its dim. extent: the size of a dim. is_multiple: returns whether a dim that is not a constant is
+    a multiple of a step: `x[1::2]` is then element 1 of pairs, of extent D // 2 exactly. Other keys
+    that other libraries accept are Unsupported.
     """
     entries = _entries(key, ndim, what)
     axes = dict(enumerate(entry for entry in entries if entry is not None))
@@ -46,7 +46,7 @@ def steps_of(
 
 
 def _is_residue(entry: Any) -> bool:
-    """Return whether a slice takes every element that has one remainder by its step."""
+    """Return whether a slice takes every element with the same remainder by its step."""
     if not isinstance(entry, slice):
         return False
     start, stop, step = _parts(entry)
@@ -62,7 +62,7 @@ def _parts(entry: Any) -> tuple[Any, Any, Any]:
 
 
 def _entries(key: Sequence[Any], ndim: int, what: str) -> list[Any]:
-    """Return an entry for each dim and each new one, `...` and what is left out written out."""
+    """Return an entry for each dim and each new one, expanding `...` and omitted dims."""
     for entry in key:
         _check(entry)
     used = sum(entry is not None and entry is not ... for entry in key)
@@ -96,7 +96,7 @@ def _has_dims(entry: Any) -> bool:
 
 
 def _check(entry: Any) -> None:
-    """Raise for what is no index: Unsupported where other libraries take it."""
+    """Raise FusecError for an invalid index, Unsupported if other libraries accept it."""
     if isinstance(entry, bool):
         raise Unsupported("indexing with a bool", help="t[None] adds a dim")
     if _is_list(entry) or _has_dims(entry):

@@ -20,16 +20,16 @@ from fusec.parse.syntax.trees import (
 )
 
 Sizes = Callable[[Sequence[Dim], Tree], Items]
-"""Returns the list of sizes as it is written, at the place of an expression."""
+"""Returns the list of sizes in written form, located at an expression."""
 _COUNTING = ("arange", "range", "iota")
 
 
 def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -> Tree | None:
-    """Return what a subscript is in fusec's words: `x[arange(B), i]` or `x[:, [0, 2]]`.
+    """Return a subscript as a call for fusec: `x[arange(B), i]` or `x[:, [0, 2]]`.
 
-    keys: the entries as Python has them. Integers and slices are taken first, as PyTorch does
+    keys: the entries in Python's form. Integers and slices are applied first, as in PyTorch
     (https://pytorch.org/docs/stable/tensor_view.html), and one tensor of integers, or one list,
-    is then an index of the dim that is left in its place. None of other subscripts.
+    then indexes the remaining dim in its position. None for other subscripts.
     """
     reversed_dims = [k for k, key in enumerate(tree.keys) if _is_reversal(key)]
     if reversed_dims:
@@ -66,7 +66,7 @@ def as_calls(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -
 def _reversed(
     tree: Subscript, reversed_dims: Sequence[int], keys: Sequence[Any], rank: int
 ) -> Tree:
-    """Return `x[::-1, 1:]`: the dims reversed, then the other entries."""
+    """Return `x[::-1, 1:]`: reverse the dims, then apply the other entries."""
     whole = Range(None, None, None, tree.start, tree.start)
     axes = [_axis_of(k, tree.keys, keys, rank) for k in reversed_dims]
     rest = tuple(whole if k in reversed_dims else key for k, key in enumerate(tree.keys))
@@ -78,12 +78,12 @@ def _reversed(
 
 
 def is_counted(tree: Tree) -> bool:
-    """Return whether an entry counts the rows: it is not read as a value."""
+    """Return whether an entry enumerates the rows; it is not read as a value."""
     return is_counting(tree) or _counted_column(tree) is not None
 
 
 def is_counting(tree: Tree) -> bool:
-    """Return whether an expression is `arange` of one argument."""
+    """Return whether an expression is `arange` with one argument."""
     if not isinstance(tree, CallTree) or tree.name.text.rpartition(".")[2] not in _COUNTING:
         return False
     return len([a for a in tree.arguments if a.keyword is None]) == 1
@@ -124,7 +124,7 @@ def _of_rows(tree: Subscript, shape: Shape, keys: Sequence[Any], sizes: Sizes) -
 
 
 def _counted_column(tree: Tree) -> Tree | None:
-    """Return the count of `arange(B)[:, none]` or `arange(B).unsqueeze(1)`; None of others."""
+    """Return the count of `arange(B)[:, none]` or `arange(B).unsqueeze(1)`; None for others."""
     call, rest = tree, list[Tree]()
     if isinstance(tree, Subscript):
         call, rest = tree.base, [*tree.keys]
@@ -161,7 +161,7 @@ def _of_columns(
 
 
 def _axis_of(place: int, trees: Sequence[Tree], keys: Sequence[Any], rank: int) -> int:
-    """Return the dim that an entry of a subscript indexes once the integers are taken."""
+    """Return the dim that an entry of a subscript indexes after integers are applied."""
     axis = 0
     for tree, key in zip(trees[:place], keys, strict=False):
         if isinstance(tree, Dots):
@@ -172,7 +172,7 @@ def _axis_of(place: int, trees: Sequence[Tree], keys: Sequence[Any], rank: int) 
 
 
 def _of_list(base: Tree, axis: int, listed: Tree, at: Tree) -> Tree | None:
-    """Return a slice for a list of one number, and a stack of the elements of a longer one."""
+    """Return a slice for a list of one number, and a stack of the elements for a longer one."""
     numbers = [integer_literal(i) for i in listed.items] if isinstance(listed, Items) else []
     if not numbers or None in numbers:
         return None

@@ -1,4 +1,4 @@
-"""What to do with a class of PyTorch's modules in a place where a fusion is expected."""
+"""Suggestions for a class of PyTorch modules where a fusion is expected."""
 
 from __future__ import annotations
 

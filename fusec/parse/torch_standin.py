@@ -1,4 +1,4 @@
-"""A stand-in for the few `torch` calls with which scripts make inputs, backed by NumPy."""
+"""A stand-in for the few `torch` calls with which scripts create inputs, backed by NumPy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHUNK = 1 << 20
 
 
 class StandIn(ModuleType):
-    """A module that refuses by name what it does not have."""
+    """A module that rejects, by name, attributes that it does not have."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -38,10 +38,10 @@ class StandIn(ModuleType):
 
 
 class Missing:
-    """What a submodule does not have: refused by name where it is called, not where imported."""
+    """A missing attribute of a submodule: rejected by name when it is called, not when imported."""
 
     def __init__(self, name: str) -> None:
-        """Stand for `name`."""
+        """Represent `name`."""
         self._name = name
 
     def __getattr__(self, name: str) -> Missing:
@@ -50,12 +50,12 @@ class Missing:
         return Missing(f"{self._name}.{name}")
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Refuse the call."""
+        """Reject the call."""
         raise refuse(self._name)
 
 
 class Submodule(ModuleType):
-    """A module of PyTorch of which the stand-in has nothing."""
+    """A module of PyTorch without any contents in the stand-in."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -64,17 +64,17 @@ class Submodule(ModuleType):
 
 
 class Module:
-    """`torch.nn.Module`: called, it gives what its `forward` does."""
+    """`torch.nn.Module`: calling it calls its `forward`."""
 
     forward: Callable[..., Any]
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Return what `forward` gives."""
+        """Return the result of `forward`."""
         return self.forward(*args, **options)
 
 
 class Generator:
-    """The random state: every tensor gets a seed of its own when it is asked for."""
+    """The random state: every tensor gets a separate seed when it is created."""
 
     def __init__(self) -> None:
         """Start at seed 0."""
@@ -85,7 +85,7 @@ class Generator:
         self._seeds = np.random.SeedSequence(abs(int(seed)))
 
     def spawn(self) -> np.random.Generator:
-        """Return a source for one tensor, so that the order of reading does not matter."""
+        """Return a generator for one tensor, so that the order of reading does not matter."""
         return np.random.Generator(np.random.SFC64(self._seeds.spawn(1)[0]))
 
 
@@ -107,7 +107,7 @@ def _dtype(options: dict[str, Any], default: DType) -> DType:
 def _filled(
     shape: tuple[int, ...], dtype: DType, fill: Callable[[np.random.Generator, int], Any]
 ) -> Tensor:
-    """Return a tensor whose elements are made in chunks when they are first read."""
+    """Return a tensor whose elements are computed in chunks when they are first read."""
     source, length = _STATE.spawn(), int(np.prod(shape, dtype=np.int64))
 
     def make() -> Any:
@@ -125,7 +125,7 @@ def _wide(dtype: DType) -> Any:
 
 
 def _numbers(draw: Callable[..., Any], count: int, dtype: DType, scale: float) -> Any:
-    """Return drawn floats; of a complex type both parts are drawn, and scaled."""
+    """Return random floats; for a complex type both parts are random, and scaled."""
     if not dtype.is_complex:
         return draw(count, dtype=_wide(dtype))
     parts = draw(2 * count, dtype=_wide(dtype)) * _wide(dtype)(scale)
@@ -164,8 +164,9 @@ def randint(low: int, high: Any = None, size: Any = None, **options: Any) -> Ten
 def make_tensor(*shape: Any, low: Any = None, high: Any = None, **options: Any) -> Tensor:
     """Return random numbers of a type from [low, high), as `torch.testing.make_tensor`.
 
-    Without bounds floats and complex numbers lie in [-9, 9), integers in [-9, 10), unsigned ones in
-    [0, 10). exclude_zero: the least number of the type in place of 0; other options are ignored.
+    Without bounds floats and complex numbers are in [-9, 9), integers in [-9, 10), unsigned ones in
+    [0, 10). exclude_zero: 0 is replaced by the smallest number of the type; other options are
+    ignored.
     """
     sizes, dtype = _sizes(shape, options), _dtype(options, dtypes.F32)
     nonzero = bool(options.get("exclude_zero"))
@@ -268,7 +269,7 @@ def assert_close(
     actual: Any, expected: Any, *, rtol: float | None = None, atol: float | None = None,
     equal_nan: bool = False, check_dtype: bool = True, **_: Any,
 ) -> None:  # fmt: skip
-    """Fail where two tensors differ in type, shape or by more than a tolerance."""
+    """Raise an error if two tensors differ in type, shape or by more than a tolerance."""
     if is_list(actual):
         for a, b in zip(actual, expected, strict=True):
             assert_close(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype)
@@ -293,12 +294,12 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
 
 def device(name: Any = "cuda", index: int = 0) -> str:
-    """Return a device's name; one memory stands for all devices."""
+    """Return a device's name; one memory represents all devices."""
     return name if isinstance(name, str) else f"cuda:{index}"
 
 
 def _manual_seed(seed: int) -> None:
-    """Seed the tensors that are made from now on, and the draws of fusions."""
+    """Seed the tensors that are created from now on, and the random numbers of fusions."""
     _STATE.reset(seed)
     manual_seed(seed)
 
@@ -315,7 +316,7 @@ _SUBMODULES = (
     "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.special", "torch.linalg",
     "torch.optim", "torch.utils", "torch.utils.data",
 )  # fmt: skip
-"""Modules that scripts import before they use anything of them."""
+"""Modules that scripts import before they use their contents."""
 
 
 def make_modules() -> dict[str, ModuleType]:
@@ -361,7 +362,7 @@ def make_modules() -> dict[str, ModuleType]:
 
 
 def need_known(name: str, modules: dict[str, ModuleType]) -> ModuleType:
-    """Return a module of the stand-in, or refuse by name."""
+    """Return a module of the stand-in, or reject it by name."""
     if name not in modules:
         raise refuse(name)
     return modules[name]

@@ -1,4 +1,4 @@
-"""The stand-in's tensors: NumPy memory made when it is first read, seen through any strides."""
+"""The stand-in's tensors: NumPy memory created on first read, viewed with any strides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Storage:
     """A run of elements; `make` fills it when it is first read."""
 
     def __init__(self, length: int, dtype: DType, make: Callable[[], Any]) -> None:
-        """Remember how to make `length` elements."""
+        """Take the function that creates `length` elements."""
         self.length, self.dtype, self._make = length, dtype, make
         self._array: Any = None
 
@@ -39,7 +39,7 @@ class Dtype:
     """A `torch.float32` of the stand-in."""
 
     def __init__(self, dtype: DType) -> None:
-        """Stand for an element type."""
+        """Represent an element type."""
         self.fusec_dtype = dtype
 
     @property
@@ -60,7 +60,7 @@ DTYPES = {d.long: Dtype(d) for d in dtypes.ALL}
 
 
 def of_dtype(dtype: DType) -> Dtype:
-    """Return the stand-in's name of an element type; always the same object."""
+    """Return the stand-in's dtype of an element type; always the same object."""
     return DTYPES[dtype.long]
 
 
@@ -75,7 +75,7 @@ class Size(tuple[int, ...]):
 
 
 def refuse(name: str) -> Unsupported:
-    """Return the refusal of something that the stand-in lacks."""
+    """Return the error for a part of PyTorch that the stand-in lacks."""
     place = here()
     written = written_call(None if place is None else place.span)
     entry = find_dotted(name)
@@ -94,13 +94,13 @@ def refuse(name: str) -> Unsupported:
 
 
 class Tensor:
-    """A view of a storage with a shape, strides counted in elements, and an offset."""
+    """A view of a storage with a shape, strides in elements, and an offset."""
 
     def __init__(
         self, storage: Storage, shape: Sequence[int], strides: Sequence[int] | None = None,
         offset: int = 0,
     ) -> None:  # fmt: skip
-        """View `storage`; no strides mean row-major order."""
+        """View `storage`; without strides in row-major order."""
         self._storage, self._offset = storage, offset
         self._shape = Size(int(operator.index(n)) for n in shape)
         self._strides = contiguous_strides(self._shape) if strides is None else tuple(strides)
@@ -163,7 +163,7 @@ class Tensor:
         return self._strides if dim is None else self._strides[dim]
 
     def storage_offset(self) -> int:
-        """Return where the first element lies."""
+        """Return the offset of the first element."""
         return self._offset
 
     def dim(self) -> int:
@@ -226,14 +226,14 @@ class Tensor:
         return self._with(shape, strides)
 
     def is_contiguous(self) -> bool:
-        """Return whether the elements lie in row-major order without gaps."""
+        """Return whether the elements are contiguous in row-major order."""
         wanted = contiguous_strides(self._shape)
         return all(
             n == 1 or a == b for n, a, b in zip(self._shape, self._strides, wanted, strict=True)
         )
 
     def contiguous(self) -> Tensor:
-        """Return the tensor in row-major order, copied only where needed."""
+        """Return the tensor in row-major order, copied only if needed."""
         return self if self.is_contiguous() else self.clone()
 
     def clone(self) -> Tensor:
@@ -241,7 +241,7 @@ class Tensor:
         return self._lazily(self._storage.dtype)
 
     def reshape(self, *sizes: Any) -> Tensor:
-        """Return the elements in another shape, copied only where needed."""
+        """Return the elements in another shape, copied only if needed."""
         wanted = list(_listed(sizes))
         if -1 in wanted:
             rest = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
@@ -258,7 +258,7 @@ class Tensor:
         return self.reshape(-1)
 
     def to(self, *args: Any, **options: Any) -> Tensor:
-        """Return the tensor as another element type; devices do not matter here."""
+        """Return the tensor converted to another element type; devices are ignored."""
         for value in (*args, options.get("dtype")):
             if isinstance(value, Dtype):
                 same = value.fusec_dtype == self._storage.dtype
@@ -276,7 +276,7 @@ class Tensor:
         return self
 
     def same(self, *_: Any, **__: Any) -> Tensor:
-        """Return the tensor: one device stands for all."""
+        """Return the tensor: one device represents all."""
         return self
 
     cpu = cuda = requires_grad_ = same
@@ -312,7 +312,7 @@ class Tensor:
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of row-major order, as PyTorch counts them."""
+    """Return the strides of row-major order, in PyTorch's convention."""
     strides, step = list[int](), 1
     for size in reversed(shape):
         strides.append(step)
@@ -321,7 +321,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def of_array(array: Any, order: tuple[int, ...] | None = None) -> Tensor:
-    """Return a tensor on a NumPy array; memory is shared where the array lies in this order."""
+    """Return a tensor on a NumPy array; memory is shared if the array is in this order."""
     made: Any = np.asarray(array)
     axes = sorted(range(made.ndim), key=lambda axis: -order[axis] if order else axis)
     flat = np.ascontiguousarray(made.transpose(axes)).reshape(-1)

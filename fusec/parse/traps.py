@@ -1,4 +1,4 @@
-"""YAML's own traps, told with the mend."""
+"""Common YAML mistakes, reported with their fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENTRY = re.compile(_KEY.pattern + r" +[^\s#]")  # with its value in the line
 _NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
 _OP_LINE = re.compile(r"[ ]*([A-Za-z_][\w, ]*=[^=].*?)[ ]*")
 _BULLET = re.compile(r"\A(?:[*+–—•]|\d+[.)])\s*")
-"""What begins the entries of lists elsewhere."""
+"""List markers in other formats."""
 _ASSIGNED_NUMBER = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([-+]?[0-9.][0-9.eE+-]*)[ ]*")
 _ASSIGNED_SCALAR = re.compile(
     r"[ ]*([A-Za-z_]\w*)[ ]*=[ ]*([a-z]\w*)[ ]+([-+]?[0-9.][0-9.eE+-]*)[ ]*"
@@ -59,7 +59,7 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
 
 
 def _by_line(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:
-    """Return the error for a line of a known form near to where YAML sees it."""
+    """Return the error for a line of a known form near the location that YAML reports."""
     last = source.line_of(offset)
     while last > 1 and not source.line_text(last).strip():
         last -= 1  # YAML reports the end of the file for its last line
@@ -141,13 +141,13 @@ _FORMS: Sequence[tuple[re.Pattern[str], Callable[..., Advice]]] = (
     (_SIGILED, _sigiled), (_LISTED_ENTRY, _listed_entry), (_ASSIGNED_NUMBER, _number),
     (_ASSIGNED_SCALAR, _scalar), (_SIZED_ENTRY, _sized_entry),
 )  # fmt: skip
-"""Lines that YAML does not read, and what is said of each."""
+"""Lines that YAML does not parse, and the advice for each."""
 
 
 def without_dash(source: Source, start: int, entry: str = "") -> FusecError:
     """Return the error for an op line that begins there, without its `- `.
 
-    entry: the key of the section, which has a line of its own.
+    entry: the key of the section, which is on a line of its own.
     """
     first = source.text[start:].partition("\n")[0].rstrip()
     span = source.span(start, start + len(first))
@@ -229,9 +229,9 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
 
 
 def _without_comma(source: Source, offset: int, opened: int) -> int | None:
-    """Return the line before an entry of JSON that lacks its `,`; None of what is not closed.
+    """Return the line before an entry of JSON that lacks its `,`; None if brackets are not closed.
 
-    opened: the line of the bracket; its entries stand to the right of the first word of that line.
+    opened: the line of the bracket; its entries are to the right of the first word of that line.
     """
     number = source.line_of(offset)
     line, outer = source.line_text(number), source.line_text(opened)

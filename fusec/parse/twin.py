@@ -49,7 +49,7 @@ def _docstring(text: str) -> str:
 
 
 class _Writer:
-    """Writes lines of one script; keeps which helpers it must import."""
+    """Writes the lines of one script, and records which helpers it must import."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
@@ -260,7 +260,7 @@ class _Writer:
 
 
 def _call(head: str, arguments: Sequence[str]) -> str:
-    """Return a call on one line, or with its arguments broken where it would be too long."""
+    """Return a call on one line, or with its arguments on several lines if it is too long."""
     line = f"{head}({', '.join(arguments)})"
     if len(line) + 4 <= _WIDTH:
         return line
@@ -268,7 +268,7 @@ def _call(head: str, arguments: Sequence[str]) -> str:
 
 
 def _wrapped(argument: str) -> str:
-    """Return an argument on a line of its own; a long list goes on below its first element."""
+    """Return an argument on a line of its own; a long list continues below its first element."""
     inner = " " * (4 + argument.find("[") + 1)
     short = len(argument) <= _WIDTH - 8
     return f"    {argument}" if short else textwrap.fill(
@@ -298,7 +298,7 @@ def _number(value: Any) -> str:
     if isinstance(value, complex):
         parts = value.real, value.imag
         if any(not math.isfinite(p) or str(p) == "-0.0" for p in parts):
-            # What `repr` writes would be read as a sum.
+            # The output of `repr` would be parsed as a sum.
             return f"complex({', '.join(map(_number, parts))})"
     return repr(value)
 
@@ -309,10 +309,10 @@ def _flag(entry: Input, axis: int) -> bool | None:
 
 
 def _orders(entry: Input) -> Iterable[list[int]]:
-    """Yield stride orders worth trying: row-major, then the one that the strides suggest."""
+    """Yield stride orders to try: row-major, then the one suggested by the strides."""
     rank = entry.value.rank
     yield list(range(rank - 1, -1, -1))
-    # From the fastest: a unit or unknown stride first, then whichever stride is the product so far.
+    # From the fastest: a unit or unknown stride first, then the stride that is the product so far.
     left, found = list(range(rank)), list[int]()
     dense: Dim | int = 1
     while left:

@@ -1,4 +1,4 @@
-"""Draws that a script may write without a seed, because the front end would give them the same."""
+"""Random operations that a script may write without a seed: the front end adds the same."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 
 @dataclass(frozen=True)
 class Draws:
-    """The draws without a seed, and the nodes that only add their numbers to the offset."""
+    """Random operations without a seed, and the nodes that only add their numbers to the offset."""
 
     nodes: frozenset[Node] = frozenset()
     numbers: frozenset[Node] = frozenset()
 
 
 def unseeded_draws(fusion: Fusion) -> Draws:
-    """Return the draws of a fusion that reads the generator as the front end lets it; else none.
+    """Return the random operations if seeds and offsets are those of the front end; else none.
 
-    That is: the n-th draw adds n to the offset, and nothing else reads seed or offset.
+    That is: the n-th random operation adds n to the offset, and no other node reads seed or offset.
     """
     state = {i.generator: i.value for i in fusion.inputs if i.generator}
     if set(state) != set(PARTS):
@@ -46,7 +46,7 @@ def unseeded_draws(fusion: Fusion) -> Draws:
 
 
 def _adding(fusion: Fusion, value: Operand, offset: Value, number: int) -> Node | None:
-    """Return the node that adds a draw's number to the offset for that draw alone."""
+    """Return the node that adds a random operation's number to the offset for it alone."""
     node = fusion.producer.get(value) if isinstance(value, Value) else None
     if node is None or node.op.name != "add" or node.operands[0] is not offset:
         return None

@@ -12,10 +12,10 @@ from fusec.ir.op import OpDef
 
 
 def check_weight(op: OpDef, operands: Sequence[Any]) -> None:
-    """Raise FusecError for a `linear` with a batch of weights, with the matmul to write.
+    """Raise FusecError for a `linear` with a batch of weights, suggesting the matmul.
 
     In nvFuser's scripts the leading dims of such a weight come first in the result (decision 153);
-    in a file that would be a silent other meaning than that of a matmul of the batch.
+    in a file its meaning would silently differ from that of a batched matmul.
     """
     if op.name != "linear":
         return

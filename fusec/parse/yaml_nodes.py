@@ -1,4 +1,4 @@
-"""YAML as nodes with places: 1.2 scalars, no tags or duplicate keys, bounded aliases and depth."""
+"""YAML as nodes with spans: 1.2 scalars, no tags or duplicate keys, bounded aliases and depth."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORDS: dict[str, bool | float | None] = {
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar: its text after YAML's unquoting, and where it stands in the source."""
+    """A scalar: its text after YAML's unquoting, and its position in the source."""
 
     source: Source = field(repr=False)
     text: str
@@ -40,12 +40,12 @@ class Scalar:
 
     @property
     def span(self) -> Span:
-        """Return the place of the scalar, quotes included."""
+        """Return the span of the scalar, quotes included."""
         return self.source.span(self.start, self.end)
 
     @property
     def body(self) -> tuple[int, int]:
-        """Return where the text stands in the source, without quotes and block headers."""
+        """Return the position of the text in the source, without quotes and block headers."""
         first = self.source.text[self.start : self.start + 1]
         if not self.plain and first in ("'", '"'):
             return self.start + 1, self.end - 1
@@ -61,7 +61,7 @@ class Scalar:
             return self.text
         if self.text in _WORDS:
             return _WORDS[self.text]
-        # Very long digits are left to the checks of the reader: int() refuses above 4300 of them.
+        # The reader checks very long digits: int() rejects more than 4300 of them.
         if _INT.fullmatch(self.text) and len(self.text) <= 4000:
             return int(self.text, 0) if self.text[:2] in ("0o", "0x") else int(self.text)
         return float(self.text) if re.fullmatch(_FLOAT, self.text) else self.text
@@ -80,7 +80,7 @@ class Listing:
 
     @property
     def span(self) -> Span:
-        """Return the place of the first line."""
+        """Return the span of the first line."""
         return self.source.span(self.start, self.end)
 
 
@@ -105,7 +105,7 @@ class Mapping:
 
     @property
     def span(self) -> Span:
-        """Return the place of the first line."""
+        """Return the span of the first line."""
         return self.source.span(self.start, self.end)
 
     def get(self, key: str) -> YamlNode | None:
@@ -123,7 +123,7 @@ class _Open:
 
 
 def parse_yaml(source: Source) -> YamlNode:
-    """Return the one document of `source`; FusecError on bad YAML tells how to mend it."""
+    """Return the only document of `source`; FusecError on bad YAML describes how to fix it."""
     try:
         return _build(source)
     except yaml.MarkedYAMLError as problem:

@@ -1,1 +1,1 @@
-"""Segmentation: which nodes share a kernel."""
+"""Segmentation: decides which nodes share a kernel."""

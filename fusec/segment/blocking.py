@@ -1,4 +1,4 @@
-"""Which copies keep a segment from being accepted: those of one operand, or all."""
+"""Find the copied nodes that keep a segment from being accepted: those of one operand, or all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fusec.segment.segmented import extract, tensor_bytes
 
 
 def blocking_copies(merges: Merges, piece: Piece) -> frozenset[Node]:
-    """Return the copies without which somebody takes a piece, or all that it has.
+    """Return the copies to remove so that a scheduler accepts a piece, or all copies in it.
 
-    Where reading one operand from memory is enough, the others are still computed by their reader:
-    a GEMM that cannot compute its activations reads its weights through a permutation as before.
-    Of several such operands it is the smallest.
+    If it suffices to read one operand from memory, the reader still computes the others: a GEMM
+    that cannot compute its activations still reads its weights through a permutation. If several
+    operands qualify, the smallest is chosen.
     """
     graph = merges.groups.graph
     copies = {n for n in piece.members - piece.nodes if not all(v.is_scalar for v in n.outputs)}
@@ -30,7 +30,7 @@ def blocking_copies(merges: Merges, piece: Piece) -> frozenset[Node]:
 def _is_accepted_reading(
     merges: Merges, piece: Piece, copies: Collection[Node], value: Value
 ) -> bool:
-    """Return whether some scheduler takes a piece that reads one of its copies from memory."""
+    """Return whether some scheduler accepts a piece that reads one of its copies from memory."""
     graph = merges.groups.graph
     others = [v for n in piece.nodes for v in n.inputs if v is not value]
     kept = _made_of(merges, copies, others, value)
@@ -48,7 +48,7 @@ def _made_of(
     values: Collection[Value],
     without: Value | None = None,
 ) -> set[Node]:
-    """Return the copies that values are made of, not looking behind `without`."""
+    """Return the copies from which values are computed, stopping at `without`."""
     producer = merges.groups.graph.fusion.producer
     found, left = set[Node](), list(values)
     while left:

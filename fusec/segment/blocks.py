@@ -1,9 +1,9 @@
-"""Equal blocks of a graph, as the layers of a model: each reads what the one before it makes.
+"""Equal blocks of a graph, such as the layers of a model: each reads results of the previous one.
 
-A row is a node with its counterparts in the other blocks. Rows are found by walking along operands
-and users from nodes that look alike, in all blocks at once: every operand is the counterpart in the
-same block or in the one before, an input or a scalar of each block's own, or a value that all
-blocks read. The first and the last block may differ from the others.
+A row consists of a node and its counterparts in the other blocks. Rows are found by walking along
+operands and users in all blocks at once, starting from nodes that look alike. Every operand must be
+the counterpart in the same or the previous block, an input or scalar of the block, or a value that
+all blocks read. The first and the last block may differ from the others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from fusec.ir.structure import constant_kind, input_kind
 from fusec.properties import cached_property
 
 LEAST_BLOCKS = 5
-"""Blocks that are worth it: the first, the last, and one between them are searched."""
+"""Minimum number of blocks that pays off: the first, the last, and one between them are
+searched."""
 LEAST_ROWS = 8
-"""Nodes of a block."""
+"""Minimum number of nodes per block."""
 ROUNDS = 4
-"""Nodes around one, along a path, that look alike wherever it is a counterpart."""
+"""Radius, in edges, of the neighbourhood that must look alike for nodes to be counterparts."""
 MOST_STARTS = 12
-"""Sets of nodes from which rows are looked for."""
+"""Maximum number of sets of nodes from which rows are grown."""
 
 Row = tuple[Node | None, ...]
 """The counterparts of a node, by block; None in the first or last one where there is none."""
@@ -30,7 +31,7 @@ Row = tuple[Node | None, ...]
 
 @dataclass(frozen=True)
 class Blocks:
-    """Equal blocks: their nodes, and the inputs and scalars that each has of its own, by block."""
+    """Equal blocks: their nodes, and each block's own inputs and scalars, by block."""
 
     rows: tuple[Row, ...]
     inputs: tuple[tuple[Value | None, ...], ...]
@@ -61,7 +62,7 @@ def find_blocks(fusion: Fusion) -> Blocks | None:
 
 
 def _labels(fusion: Fusion) -> dict[Node, int]:
-    """Return a number for what each node is by itself."""
+    """Return a number for each node that identifies its kind, constants and result types."""
     numbers: dict[object, int] = {}
     return {
         node: numbers.setdefault(
@@ -77,7 +78,7 @@ def _labels(fusion: Fusion) -> dict[Node, int]:
 
 
 def _surroundings(fusion: Fusion, labels: Mapping[Node, int]) -> Mapping[Node, int]:
-    """Return a number for what each node is together with the nodes around it."""
+    """Return a number for each node that identifies it together with its neighbourhood."""
     around: Mapping[Node, int] = labels
     producer = fusion.producer
     for _ in range(ROUNDS):
@@ -104,7 +105,7 @@ def _starts(fusion: Fusion, around: Mapping[Node, int]) -> list[list[Node]]:
 
 
 class _Rows:
-    """Rows on their way, with the place of each node that stands in one."""
+    """Rows under construction, with the row and block of each node that belongs to one."""
 
     def __init__(
         self, fusion: Fusion, labels: Mapping[Node, int], around: Mapping[Node, int]
@@ -117,7 +118,7 @@ class _Rows:
         self.inputs: dict[tuple[Value | None, ...], None] = {}
 
     def grown(self, start: Sequence[Node]) -> Blocks | None:
-        """Return the blocks around nodes of which each is to stand in one; None if they differ."""
+        """Return the blocks grown from one node per block; None if they differ."""
         self._add(tuple(start))
         at = 0
         while at < len(self.rows):
@@ -174,7 +175,7 @@ class _Rows:
         return True
 
     def _given(self, value: Value) -> object:
-        """Return what counts of an input, or of a scalar outside of blocks; None for others."""
+        """Return the key of an input, or of a scalar outside of blocks; None for others."""
         entry = self.fusion.input_of.get(value)
         if entry is not None:
             return input_kind(entry)

@@ -1,4 +1,4 @@
-"""One order of nodes for all fusions of the same structure."""
+"""A canonical order of nodes, equal for all fusions of the same structure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fusec.ir.graph import Fusion, Node
 
 
 def sizes_of_inputs(fusion: Fusion) -> Fusion:
-    """Return the fusion with every `size` asking an input, where one has that extent.
+    """Return the fusion with every `size` reading an input with that extent, if there is one.
 
     A size of an intermediate tensor would otherwise make that tensor cross between segments.
     """
@@ -42,7 +42,7 @@ def as_defined(fusion: Fusion, original: Fusion) -> Fusion:
         if name in maker and maker[name].op is node.op:
             own = position[name]
         else:
-            # A copy has taken the name of what it copies, which was made in its place.
+            # A copy has the name of the value it copies, which was renamed.
             users = fusion.users.get(node.output, ())
             copies = [u.output.name for u in users if u.op.copies and not u.op.ends_segment]
             own = min((position.get(n, last) for n in copies if name not in maker), default=last)
@@ -51,5 +51,5 @@ def as_defined(fusion: Fusion, original: Fusion) -> Fusion:
 
 
 def canonical(fusion: Fusion) -> Fusion:
-    """Return the fusion with the nodes that its outputs need, ordered by structure alone."""
+    """Return the fusion with the nodes that its outputs need, ordered only by structure."""
     return fusion.with_nodes(fusion.canonical_order)

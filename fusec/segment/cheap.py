@@ -1,9 +1,10 @@
-"""Nodes that are computed again where they are needed, instead of crossing between segments.
+"""Nodes that each reading segment recomputes, so that their results never cross segments.
 
-Scalars always are. A tensor is, if it follows from one other tensor that lies in memory anyway by
-a chain of casts, movements and arithmetic with scalars, and reading that tensor moves no more
-bytes. So an upcast or a broadcast never crosses. Cutting deeper trades arithmetic for bytes: that
-is rematerialisation, decided between accepted segments. What ranks exchange crosses, too.
+Scalars always are. A tensor is if a chain of casts, movements and arithmetic with scalars computes
+it from a single tensor that is in memory anyway, and reading that tensor moves no more bytes. So an
+upcast or a broadcast never crosses. Longer chains trade arithmetic for bytes; that is
+rematerialisation, decided between accepted segments. Operands and results of collectives always
+cross.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from fusec.segment.traffic import elements
 MAX_FLOPS = 2
 """Operations per element up to which a pointwise node is cheaper to repeat than to read."""
 FLAT = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random"})
-"""Families of operations that compute each element by itself."""
+"""Families of operations that compute each element independently."""
 
 
 def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]:
-    """Return the nodes to compute anew wherever they are needed; `kept` values always cross."""
+    """Return the nodes to recompute in each segment that reads them; `kept` values always cross."""
     apart = [n for n in fusion.nodes if stands_alone(n)]
     crossing = {v for n in apart for v in (*n.inputs, *n.outputs)}
     stored = {i.value for i in fusion.inputs} | {o.value for o in fusion.outputs} | crossing
@@ -63,7 +64,7 @@ def _repeatable(node: Node) -> bool:
 
 
 def _reading(fusion: Fusion, source: Value, node: Node, cost: dict[Value, int]) -> int:
-    """Return the bytes to read in order to have the operand of `node`; a slice reads less."""
+    """Return the bytes to read for the operand of `node`; a slice reads less than all of it."""
     whole = cost.get(source)
     if whole is None:
         entry = fusion.input_of.get(source)

@@ -1,4 +1,4 @@
-"""Pinned segments that no scheduler takes: which of their values one does take."""
+"""Pinned segments that no scheduler accepts: find which of their values one does accept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_TRIALS = 12
 
 
 class RefusedPin(Unsupported):
-    """A pinned segment that no scheduler supports; `pin` is None where only its scheduler is."""
+    """A pinned segment that no scheduler supports; `pin` is None if only its scheduler does not."""
 
     pin: Pin | None = None
 
@@ -62,6 +62,6 @@ def _lines_of(pin: Pin) -> list[list[str]]:
 
 
 def _left_out(count: int) -> Iterator[Sequence[int]]:
-    """Yield the places of the names to leave out: fewest first, the last of a list first."""
+    """Yield the indices of the names to omit: the fewest first, and the last of a list first."""
     for fewer in range(1, count):
         yield from combinations(reversed(range(count)), fewer)

@@ -1,9 +1,9 @@
-"""Compulsory traffic: what no segmentation of a fusion can save.
+"""Compulsory traffic: the lower bound on the traffic of every segmentation of a fusion.
 
-Every element of an input that some output depends on is read once, every output is written once.
-An output that is a view costs no more than what it is a view of. Where it is hard to say which
-elements are needed, fewer are counted: the floor holds for every segmentation that the schedulers'
-estimates price at `traffic` of each segment or above.
+Every element of an input that some output depends on is read once, every output is written once. An
+output that is a view costs no more than its base. Where it is hard to tell which elements are
+needed, fewer are counted. The bound holds for every segmentation if the schedulers' estimates are
+at least `traffic` for each segment.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from fusec.segment.views import may_be_view, view_of
 
 
 def floor_bytes(fusion: Fusion) -> int:
-    """Return the bytes that every segmentation moves at least, at hint sizes."""
+    """Return a lower bound on the bytes that any segmentation moves, at hint sizes."""
     return Floor(fusion).bytes
 
 
 class Floor:
-    """What a fusion needs of each value, and what its outputs cost at least."""
+    """The needed elements of each value, and a lower bound on the bytes of the outputs."""
 
     def __init__(self, fusion: Fusion) -> None:
-        """Take the fusion; everything else is found when it is asked for."""
+        """Take the fusion; everything else is computed lazily."""
         self.fusion = fusion
 
     @property
@@ -39,7 +39,7 @@ class Floor:
 
     @cached_property
     def demand(self) -> Demand:
-        """Return what is needed of each value for outputs that are no views of inputs."""
+        """Return the elements of each value needed for the outputs that are not views of inputs."""
         inputs = self.fusion.input_of.keys()
         results = [o.value for o in self.fusion.outputs]
         moved = [v for v in results if inputs.isdisjoint(self.bases.get(v, ()))]
@@ -55,7 +55,7 @@ class Floor:
 
     @cached_property
     def bases(self) -> Mapping[Value, tuple[Value, ...]]:
-        """Return of each output that may be a view the values that it may be a view of."""
+        """Return, for each output that may be a view, the values that may be its base."""
         found: dict[Value, tuple[Value, ...]] = {}
         for output in self.fusion.effects.fresh:
             chain = tuple(self._chain(output.value))
@@ -74,7 +74,7 @@ class Floor:
 
     @cached_property
     def written(self) -> Mapping[Value, int]:
-        """Return the bytes that are written for sure, by the value that causes them."""
+        """Return the bytes that are certainly written, by the value that causes them."""
         roots: dict[Value, int] = {}
         for output in self.fusion.outputs:
             value = output.value
@@ -93,7 +93,7 @@ class Floor:
         return prod(e.evaluate(self.fusion.hints) for e in shape)
 
     def input_bytes(self, entry: Input) -> int:
-        """Return the bytes of one input that are read for sure."""
+        """Return the bytes of one input that are certainly read."""
         needed = self.demand.of(entry.value)
         strides = tuple(s.evaluate(self.fusion.hints) for s in entry.strides)
         repeats = prod(e for e, s in zip(needed.shape, strides, strict=True) if not s)
@@ -105,6 +105,6 @@ class Floor:
 
 
 def _distinct(box: Box, strides: tuple[int, ...]) -> Box:
-    """Return a box of an input with one element along dims that are expanded."""
+    """Return the box of distinct elements of an input: one element along each expanded dim."""
     pairs = zip(box, strides, strict=True)
     return tuple((0, 1, 1) if not stride and r[1] > r[0] else r for r, stride in pairs)

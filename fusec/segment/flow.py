@@ -12,7 +12,7 @@ class Unbounded(Exception):
 
 
 class Flow:
-    """A directed graph with capacities, whose maximum flow is found once.
+    """A directed graph with capacities, whose maximum flow is computed once.
 
     Dinic (1970): level graphs by breadth-first search, a blocking flow in each by depth-first
     search.
@@ -39,8 +39,8 @@ class Flow:
     def minimum_cut(self, source: Hashable, sink: Hashable) -> tuple[int, frozenset[Hashable]]:
         """Return the capacity of the minimum cut and its source side.
 
-        Of several such cuts, the one with most nodes on the source side: those from which no rest
-        of capacity leads to the sink. Unbounded where every cut is unlimited.
+        Of several minimum cuts, the one with most nodes on the source side: those without residual
+        capacity to the sink. Raise Unbounded if every cut is unlimited.
         """
         start, end = self._of(source), self._of(sink)
         total = 0
@@ -60,7 +60,7 @@ class Flow:
         return number
 
     def _levels(self, start: int, end: int) -> list[int]:
-        """Return the distance of each node from the source, -1 where no capacity leads to it."""
+        """Return the distance of each node from the source, -1 if it is unreachable."""
         level = [-1] * len(self._edges)
         level[start] = 0
         front = deque([start])
@@ -74,9 +74,9 @@ class Flow:
         return level
 
     def _push(self, start: int, end: int, level: list[int], later: list[int]) -> int:
-        """Push along one path of the level graph and return how much; 0 where none is left.
+        """Push flow along one path of the level graph and return how much; 0 if no path is left.
 
-        later: of each node the place of the first edge that may still lead on.
+        later: for each node the index of the first edge that may still have capacity.
         """
         path: list[int] = []
         node = start
@@ -104,7 +104,7 @@ class Flow:
         return int(most)
 
     def _reaching(self, end: int) -> set[int]:
-        """Return the nodes from which a rest of capacity leads to the sink."""
+        """Return the nodes with residual capacity to the sink."""
         found, stack = {end}, [end]
         while stack:
             for edge in self._edges[stack.pop()]:

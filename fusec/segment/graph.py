@@ -1,4 +1,4 @@
-"""What stays fixed while nodes are grouped: the fusion, and which nodes every group copies."""
+"""The part of a search that is fixed while nodes are grouped: the fusion, and its copied nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Group = frozenset[Node]
 
 
 class Graph:
-    """A fusion in canonical order, and the nodes that every group computes for itself."""
+    """A fusion in canonical order, and the nodes that every group recomputes."""
 
     def __init__(self, fusion: Fusion, copied: Collection[Node]) -> None:
         """Take the fusion and the nodes to copy."""
@@ -22,7 +22,7 @@ class Graph:
 
     @cached_property
     def owned(self) -> tuple[Node, ...]:
-        """Return the nodes that must stand in some group: all but copies that are no output."""
+        """Return the nodes that must belong to a group: all except copies that are not outputs."""
         return tuple(
             n
             for n in self.fusion.nodes
@@ -45,5 +45,5 @@ class Graph:
         return members, leaves
 
     def first(self, group: Iterable[Node]) -> int:
-        """Return the position of a group's first node: its rank wherever groups are compared."""
+        """Return the position of a group's first node, which orders groups in comparisons."""
         return min(self.position[n] for n in group)

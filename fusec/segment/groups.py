@@ -15,7 +15,7 @@ from fusec.segment.ranks import MAX_BETWEEN, closure, make_room
 from fusec.segment.segmented import extract
 
 MOST_FUSIONS = 64
-"""Fusions of pieces that are kept, the last ones."""
+"""Number of the most recently built fusions of pieces that are kept."""
 
 
 class Groups:
@@ -24,7 +24,7 @@ class Groups:
     def __init__(
         self, graph: Graph, groups: Iterable[Group], fixed: Collection[Group] = ()
     ) -> None:
-        """Take disjoint groups that together hold every owned node; `fixed` stay as they are."""
+        """Take disjoint groups that cover all owned nodes; `fixed` ones are never merged."""
         self.graph = graph
         self.pieces: dict[Piece, None] = {}
         self.readers: dict[Value, dict[Piece, None]] = {}
@@ -51,7 +51,7 @@ class Groups:
             self.readers.setdefault(value, {})[piece] = None
 
     def _connect(self, piece: Piece) -> None:
-        """Add the edges into a piece, and list what it makes for others."""
+        """Add the edges into a piece, and list its results that others read."""
         for value in piece.leaves:
             maker = self.maker(value)
             if maker is not None and maker is not piece:
@@ -79,11 +79,11 @@ class Groups:
         return piece
 
     def is_owned(self, node: Node) -> bool:
-        """Return whether a node stands in some piece; copies do only where they are outputs."""
+        """Return whether a node belongs to some piece; copies do only if they are outputs."""
         return node in self._holder
 
     def maker(self, value: Value) -> Piece | None:
-        """Return the piece that makes a value; None for an input."""
+        """Return the piece that computes a value; None for an input."""
         node = self.graph.fusion.producer.get(value)
         return None if node is None else self.owner(node)
 
@@ -93,12 +93,12 @@ class Groups:
         return sorted({p: None for p in found if p is not None and p is not piece})
 
     def consumers(self, piece: Piece) -> list[Piece]:
-        """Return the pieces that read what `piece` makes, in order."""
+        """Return the pieces that read results of `piece`, in order."""
         readers = (r for v in piece.made for r in self.readers.get(v, ()))
         return sorted({r: None for r in readers if r is not piece})
 
     def readers_before(self, piece: Piece) -> list[Piece]:
-        """Return the pieces that read an input which `piece` writes into: they must run first."""
+        """Return the pieces that read an input that `piece` writes: they must run first."""
         writers = self.graph.fusion.effects.writers
         written = dict.fromkeys(v for node, v in writers.items() if node in piece.nodes)
         readers = (r for v in written for r in self.readers.get(v, ()))
@@ -128,18 +128,18 @@ class Groups:
         return done if len(done) == len(self.pieces) else None
 
     def closure(self, chosen: Iterable[Piece], limit: int = MAX_BETWEEN) -> Chosen | None:
-        """Return the pieces with all on paths between them: what a merge must hold.
+        """Return the pieces and all others on paths between them, which a merge must include.
 
-        None where more than `limit` pieces would have to be looked at.
+        None if more than `limit` pieces would have to be visited.
         """
         return closure(frozenset(chosen), limit)
 
     def cycles(self, piece: Piece) -> Chosen:
-        """Return a piece with all on paths out of it and back: what it must hold, too."""
+        """Return a piece and all others on paths from it back to it, which it must include."""
         return _reached(piece, forward=True) & _reached(piece, forward=False)
 
     def merge(self, chosen: Chosen) -> Piece:
-        """Make one piece of some that are closed; those die."""
+        """Merge a closed set of pieces into one; the merged pieces die."""
         make_room(chosen)
         parts = sorted(chosen)
         piece = _largest(parts)
@@ -178,7 +178,7 @@ class Groups:
                 merged.after[other] = None
 
     def _reread(self, value: Value, parts: Iterable[Piece], merged: Piece | None) -> None:
-        """Make `merged` a reader of a value in the place of some pieces."""
+        """Make `merged` a reader of a value instead of some pieces."""
         readers = self.readers.get(value)
         if readers is None:
             return
@@ -190,10 +190,10 @@ class Groups:
             del self.readers[value]
 
     def refresh(self, piece: Piece) -> list[Value]:
-        """Look again at what a piece makes, needs and reads, since others read something else.
+        """Recompute the results, members and leaves of a piece after its readers changed.
 
-        Return the values that it reads now and did not read, or did read and does not now. A piece
-        of which nobody needs anything leaves the groups, and comes back when somebody does.
+        Return the values that it started or stopped reading. A piece without any needed result is
+        removed from the groups, and returns when one of its results is needed again.
         """
         graph, producer = self.graph, self.graph.fusion.producer
         place = graph.position.__getitem__
@@ -228,7 +228,7 @@ class Groups:
         return [v for v in (*old, *piece.leaves) if (v in old) != (v in piece.leaves)]
 
     def _reorder(self, piece: Piece) -> None:
-        """Find again what must run before a piece."""
+        """Recompute the pieces that must run before a piece."""
         for other in piece.before:
             other.after.pop(piece, None)
         piece.before = {}
@@ -237,7 +237,7 @@ class Groups:
             other.after[piece] = None
 
     def hand_on(self, nodes: frozenset[Node], source: Piece, target: Piece) -> list[Piece]:
-        """Give nodes of one piece to another; return the pieces to look at again, these first."""
+        """Move nodes from one piece to another; return the pieces to refresh, these two first."""
         readers = [r for n in nodes for v in n.outputs for r in self.readers.get(v, ())]
         source.owned = source.owned - nodes
         target.owned = target.owned | nodes
@@ -246,7 +246,7 @@ class Groups:
         return list(dict.fromkeys((target, source, *readers)))
 
     def split(self, piece: Piece, fragments: Iterable[Fragment]) -> list[Piece]:
-        """Replace a piece by fragments; return the pieces to look at again, these first."""
+        """Replace a piece by fragments; return the pieces to refresh, the fragments first."""
         later = list(piece.after)
         self._leave(piece)
         found: list[Piece] = []
@@ -259,7 +259,7 @@ class Groups:
         return [*found, *later]
 
     def rejoin(self, parts: Iterable[Piece], piece: Piece) -> list[Piece]:
-        """Put back a piece that was split; return the pieces to look at again, this one first."""
+        """Undo the split of a piece; return the pieces to refresh, this one first."""
         later = dict[Piece, None]()
         for part in parts:
             later.update(part.after)
@@ -268,7 +268,7 @@ class Groups:
         return [piece, *(p for p in later if p in self.pieces)]
 
     def _leave(self, piece: Piece) -> None:
-        """Take a piece and its edges out of the groups."""
+        """Remove a piece and its edges from the groups."""
         for value in piece.leaves:
             self._reread(value, (piece,), None)
         for other in piece.before:
@@ -279,20 +279,20 @@ class Groups:
         self.pieces.pop(piece, None)
 
     def _hold(self, piece: Piece) -> None:
-        """Make a piece the owner of its nodes; what it reads and makes is still to be found."""
+        """Make a piece the owner of its nodes; its leaves and results are computed later."""
         self.pieces[piece] = None
         for node in piece.owned:
             self._holder[node] = piece
 
     def rank(self) -> None:
-        """Give every piece a rank again, after pieces came that have none."""
+        """Rank all pieces again, after pieces without a rank were added."""
         for rank, piece in enumerate(self.order() or ()):
             piece.rank = rank
 
-    # -- what some pieces are together
+    # -- unions of pieces
 
     def is_result(self, value: Value, chosen: Collection[Piece]) -> bool:
-        """Return whether a value that some of the pieces make is read outside, or an output."""
+        """Return whether a result of the pieces is an output or is read by other pieces."""
         return value in self.graph.final or self.is_read(value, chosen)
 
     def is_read(self, value: Value, chosen: Collection[Piece]) -> bool:
@@ -300,7 +300,7 @@ class Groups:
         return any(r not in chosen for r in self.readers.get(value, ()))
 
     def results(self, chosen: Collection[Piece]) -> list[Value]:
-        """Return the values that the pieces together put out."""
+        """Return the values that the pieces together produce for others."""
         place, producer = self.graph.position, self.graph.fusion.producer
         found = [v for p in chosen for v in p.made if self.is_result(v, chosen)]
         return sorted(found, key=lambda v: (place[producer[v]], producer[v].outputs.index(v)))
@@ -315,9 +315,9 @@ class Groups:
         return sorted(nodes, key=self.graph.position.__getitem__)
 
     def fusion_of(self, chosen: Collection[Piece], name: str) -> Fusion:
-        """Return the pieces as one fusion of its own, the same one as lately of the same nodes.
+        """Return the pieces as one fusion, the same object as before for recently used nodes.
 
-        What schedulers have found of it, they need not find again.
+        Schedulers need not repeat their analysis of it.
         """
         nodes, results = self.members(chosen), frozenset(self.results(chosen))
         key = name, results, *nodes
@@ -329,7 +329,7 @@ class Groups:
         return known
 
     def crosses_boundary(self, chosen: Collection[Piece]) -> bool:
-        """Return whether a `segment_set` and a user of it stand in the pieces."""
+        """Return whether the pieces contain both a `segment_set` and a user of it."""
         if not any(p.sets for p in chosen):
             return False
         members = set[Node]().union(*(p.members for p in chosen))
@@ -342,9 +342,10 @@ class Groups:
         )
 
     def depths(self, breaks: Collection[Piece]) -> dict[Piece, int]:
-        """Return how many of `breaks` lie before each piece on a longest path.
+        """Return, for each piece, the number of `breaks` before it on a longest path.
 
-        A `segment_set` is a break too, and an alias edge: a writer lies deeper than every reader.
+        A `segment_set` also counts as a break, and so does an alias edge: a writer is deeper than
+        every reader.
         """
         producer, depth = self.graph.fusion.producer, dict[Piece, int]()
         for piece in self.order() or ():
@@ -369,7 +370,7 @@ def _largest(parts: list[Piece]) -> Piece:
 
 
 def _reached(piece: Piece, *, forward: bool) -> Chosen:
-    """Return a piece with all that lies after (or before) it, in groups with cycles."""
+    """Return a piece with all pieces after (or before) it, in groups with cycles."""
     seen, left = {piece}, [piece]
     while left:
         current = left.pop()

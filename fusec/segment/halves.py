@@ -1,4 +1,4 @@
-"""Where a region is parted that is too long for one kernel: where the fewest bytes cross."""
+"""Splitting a region that is too long for one kernel where the least traffic would cross."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fusec.segment.piece import Piece
 from fusec.segment.segmented import tensor_bytes
 
 LEAST_PART = 4
-"""Neither half has fewer than one in so many of the pieces."""
+"""Each half has at least this fraction (1/4) of the pieces."""
 
 
 def find_waist(groups: Groups, pieces: Sequence[Piece]) -> int:
-    """Return how many pieces the first half has: of the places near the middle the narrowest.
+    """Return how many pieces the first half has: the narrowest split point near the middle.
 
-    pieces: in topological order. What others read, too, is written in any case.
+    pieces: in topological order. Values that others read, too, are written in any case.
     """
     fusion, final = groups.graph.fusion, groups.graph.final
     place = {piece: k for k, piece in enumerate(pieces)}

@@ -1,7 +1,7 @@
-"""The least time that one kernel for some groups takes, found before a scheduler is asked.
+"""A lower bound on the time of one kernel for some groups, known before any scheduler is called.
 
-It is that of the bytes which the kernel moves for sure: all of its results, and of what it reads as
-many elements as these need, counted backwards node by node without their places.
+It is the time of the bytes that the kernel moves at least: all of its results, and the elements of
+its operands that these need, counted backwards node by node without regard to their positions.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ VIEWED = frozenset({"movement", "factory", "scalar"})
 
 @dataclass(frozen=True)
 class _Operand:
-    """What a node reads: the elements that all of its results need, and elements of these.
+    """An operand of a node: the elements that all of its results need, and the elements of these.
 
-    in_part: whether a part of a result needs as large a part of the operand.
+    in_part: whether a part of a result needs a proportional part of the operand.
     """
 
     value: Value
@@ -36,10 +36,10 @@ class _Operand:
 
 
 class LeastSeconds:
-    """Bounds from below what any scheduler predicts for groups of a fusion's nodes."""
+    """Computes lower bounds on any scheduler's predicted time for groups of a fusion's nodes."""
 
     def __init__(self, fusion: Fusion, target: Target) -> None:
-        """Take the fusion; nodes are looked at when they are asked for."""
+        """Take the fusion; nodes are analysed lazily."""
         self.fusion = fusion
         self.target = target
         self._operands: dict[Node, Sequence[_Operand]] = {}
@@ -47,10 +47,10 @@ class LeastSeconds:
         self._changing = {update.node for update in fusion.effects.changes.values()}
 
     def of(self, groups: Groups, chosen: Collection[Piece]) -> float:
-        """Return seconds below which no one kernel for some groups is predicted.
+        """Return a lower bound on the predicted seconds of one kernel for some groups.
 
-        The bytes are moved at the highest part of the bandwidth that any family reaches, by blocks
-        on all SMs, in one launch. 0 where all results may be views or are empty.
+        The bytes are moved at the highest fraction of the bandwidth that any family reaches, by
+        blocks on all SMs, in one launch. 0 if all results may be views or are empty.
         """
         results = groups.results(chosen)
         if not any(self._is_computed(v) for v in results):
@@ -66,7 +66,7 @@ class LeastSeconds:
         return least.seconds(self.target)
 
     def _read_bytes(self, nodes: Sequence[Node], results: Sequence[Value]) -> int:
-        """Return the bytes that some nodes, in order, read at least for some of their results."""
+        """Return a lower bound on the bytes that nodes, in order, read for their results."""
         needed = {v: self._size(v) for v in results}
         for node in reversed(nodes):
             count = max((needed.pop(v, 0) for v in node.outputs), default=0)
@@ -110,12 +110,12 @@ class LeastSeconds:
         return prod(e.evaluate(self.fusion.hints) for e in update.written)
 
     def _bytes_of(self, value: Value, count: int) -> int:
-        """Return the bytes in memory of so many elements of a value at least."""
+        """Return a lower bound on the bytes in memory of so many elements of a value."""
         entry, size = self.fusion.input_of.get(value), self._size(value)
         if entry is None or not size:
             return count * value.dtype.size
         return count * distinct_bytes(self.fusion, entry) // size
 
     def _is_computed(self, value: Value) -> bool:
-        """Return whether a result has elements, and is no view."""
+        """Return whether a result has elements and is not a view."""
         return bool(self._size(value)) and self.fusion.producer[value].op.family not in VIEWED

@@ -1,6 +1,6 @@
-"""The least that NVRTC takes for a kernel, by its operations alone.
+"""A lower bound on NVRTC's compile time of a kernel, by its operations alone.
 
-Groups that are too long for a kernel of any family are found so without asking one.
+It rejects groups that are too long for a kernel of any family without calling a scheduler.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fusec.segment.limits import MOST_AGAIN, MOST_ARMS, MOST_LENGTH
 from fusec.target.costs import BuildCost
 
 FLAT_ELEMENTS = 8
-"""Elements that a thread of a pointwise kernel mostly computes; of no kernel of such operations
-without a reduction are there fewer."""
+"""Elements that a thread of a pointwise kernel usually computes; a kernel of pointwise operations
+without a reduction computes no fewer."""
 ELEMENTWISE = ("pointwise", "random")
 
 
@@ -25,21 +25,21 @@ def statements_of(operation: Cost, cost: BuildCost) -> float:
 
 
 def statement_seconds(elements: int, cost: BuildCost) -> float:
-    """Return the seconds of an operation in a loop over so many elements, which is unrolled."""
+    """Return the compile seconds of an operation in an unrolled loop over so many elements."""
     return cost.statement_seconds * elements**cost.unrolled_exponent
 
 
 def is_too_long(nodes: Collection[Node], sizes: Mapping[str, int], cost: BuildCost) -> bool:
-    """Return whether no kernel of some nodes is within the limits of `limits`, whatever its family.
+    """Return whether no kernel of any family for some nodes is within the limits of `limits`.
 
-    Of elementwise operations, each is computed once at least. Reductions over the same dims of
-    tensors of the same shape are all in one phase or more, which has so many at least.
+    Each elementwise operation is computed at least once. Reductions over the same dims of tensors
+    of the same shape are in one or more phases, each with at least their number of statements.
     """
     reductions = [n for n in nodes if n.op.family == "reduction"]
     if any(not is_injective(n) for n in nodes if n.op.family != "reduction"):
         return False
     if any(len(n.operands) > MOST_ARMS for n in nodes):
-        return False  # several kernels put tensors beside one another
+        return False  # several kernels concatenate tensors
     if reductions:
         if len({(n.inputs[0].shape, n.attributes["dims"]) for n in reductions}) > 1:
             return False

@@ -1,4 +1,4 @@
-"""The host level of a segmentation: groups that a caller's predicate makes, no scheduler asked."""
+"""The host level of a segmentation: groups formed by the caller's predicate, without schedulers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import Segment, SegmentedFusion
 
 ShouldMerge = Callable[[Fusion, Fusion], bool]
-"""Whether two groups, given as fusions of their own, should be one."""
+"""Returns whether two groups, given as separate fusions, should be merged."""
 
 
 def merge_by(groups: Groups, should_merge: ShouldMerge | None) -> list[Piece]:
-    """Merge neighbours as the predicate says, and return the groups in execution order.
+    """Merge neighbours by the predicate, and return the groups in execution order.
 
-    None merges all that no `segment_set` parts. Fixed groups stay as they are, and those of a host
-    number are merged with others of that alone.
+    None merges all groups that no `segment_set` separates. Fixed groups are unchanged, and groups
+    with a host number are only merged with others of the same number.
     """
     refused: set[Chosen] = set()
     for start in groups.order() or ():
@@ -31,12 +31,12 @@ def merge_by(groups: Groups, should_merge: ShouldMerge | None) -> list[Piece]:
 def _grown(
     groups: Groups, piece: Piece, should_merge: ShouldMerge | None, refused: set[Chosen]
 ) -> Piece | None:
-    """Return a piece merged with the first neighbour that it should be merged with, or None."""
+    """Return a piece merged with the first neighbour that the predicate accepts, or None."""
     for other in _neighbours(groups, piece):
         pair = frozenset({piece, other})
         chosen = None if pair in refused else groups.closure(pair)
         if chosen is None or (should_merge is not None and chosen != pair):
-            continue  # what lies between comes first
+            continue  # groups between them come first
         apart = any(p.fixed for p in chosen) or len({p.host for p in chosen}) > 1
         crosses = apart or groups.crosses_boundary(chosen)
         if not crosses and (should_merge is None or _asked(groups, piece, other, should_merge)):

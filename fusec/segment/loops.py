@@ -1,4 +1,4 @@
-"""Which nodes run in loops over slices, and how often."""
+"""Loops over slices: which nodes run in them, and how often."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from fusec.ops.communication import LEAVE, slices_begun
 def loops(fusion: Fusion) -> Mapping[Node, Dim]:
     """Return the number of iterations of each node that runs once per slice of a loop.
 
-    A loop begins where slices are taken or received; what stacks or sends them is its last node,
-    whose result is there after it. InternalError where slices of different numbers meet.
+    A loop begins where slices are taken or received and ends with the node that stacks or sends
+    them; its result is available after the loop. InternalError if slices of different counts are
+    combined.
     """
     found: dict[Node, Dim] = {}
     varying: dict[Value, Dim] = {}

@@ -1,4 +1,4 @@
-"""Merges by price: pairs, siblings, a producer with all its consumers, from a priority queue."""
+"""Merges selected by the cost model: pairs, siblings, a producer with all its consumers."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from fusec.segment.segmented import Decision
 from fusec.segment.structures import Structures
 
 MayMerge = Callable[[Fusion], bool | str]
-"""Says whether nodes may be one segment: yes, no, or why not."""
+"""Decides whether nodes may be one segment: True, False, or the reason against it."""
 MARGIN = 1e-12
-"""Seconds below which prices count as equal."""
+"""Seconds below which predicted times count as equal."""
 MANY = 12
-"""Neighbours up to which they are also tried all at once; of more, only the nearest are tried."""
+"""Number of neighbours up to which all are also tried together; of more, only the nearest are
+tried."""
 
 MOST_SEGMENTS = 64
-"""Segments that were offered and are kept, the last ones."""
+"""Number of the most recently offered segments that are kept."""
 
 Entry = tuple[float, tuple[int, ...], int, Chosen, bool]
-"""A merge by its negative gain: that it has, or that it does not exceed; whether it has it."""
+"""A merge by its negative gain, exact or an upper bound on the gain; the last field tells which."""
 
 
 class Merges:
-    """Groups on their way: merged step by step, every step kept as a decision."""
+    """Groups under construction: merged step by step, with every step logged as a decision."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Merges:
     ) -> None:
         """Start from some groups; fixed ones stay as they are.
 
-        whole: first results of nodes that may not all be in one group, none where all may.
+        whole: first results of nodes that must not all be in one group; empty if they may.
         """
         self.whole = whole
         self.groups = groups
@@ -61,7 +62,7 @@ class Merges:
         self._of_piece: dict[Piece, Offer] = {}
 
     def offer(self, chosen: Chosen) -> Offer:
-        """Return the offer for some groups together; in its reasons others of that structure speak.
+        """Return the offer for the union of groups; its reasons may name values of a similar one.
 
         `named_offer` returns it with their own names.
         """
@@ -79,11 +80,11 @@ class Merges:
         return offer
 
     def remember(self, piece: Piece, offer: Offer) -> None:
-        """Keep the offer for a piece that is again as it was."""
+        """Keep the offer for a piece that was restored."""
         self._of_piece[piece] = offer
 
     def forget(self, piece: Piece) -> None:
-        """Drop what is known of a piece that has changed."""
+        """Drop the cached results of a piece that has changed."""
         self._of_piece.pop(piece, None)
         piece.structure = None
 
@@ -93,7 +94,7 @@ class Merges:
         return self.offers.of(self._fusion_of(chosen), surroundings(self.groups, chosen))
 
     def named_offer(self, chosen: Chosen) -> Offer:
-        """Return the offer for some groups together, with their own names in its reasons."""
+        """Return the offer for the union of some groups, with their own names in its reasons."""
         offer, asked, own = self._ask(chosen)
         if asked == own:
             return offer
@@ -115,9 +116,9 @@ class Merges:
         return (*known, values)
 
     def segment_like(self, piece: Piece) -> Fusion:
-        """Return a fusion of the structure of a group, the one that was offered if one was.
+        """Return a fusion with the structure of a group, the one that was already offered if any.
 
-        What was found of it, such as the elements that it needs, need not be found again.
+        Cached analyses of it, such as the elements that it needs, are reused.
         """
         chosen = frozenset({piece})
         whole, _ = self.structures.whole(chosen)
@@ -127,7 +128,7 @@ class Merges:
         return self.groups.fusion_of(chosen, self.groups.graph.fusion.name)
 
     def forbidden(self, chosen: Chosen) -> str | None:
-        """Return why some groups may not be merged, whatever the price, or None."""
+        """Return why some groups may not be merged regardless of predicted time, or None."""
         if any(p.fixed for p in chosen):
             return self._fixed(chosen)
         if len({p.host for p in chosen}) > 1:
@@ -159,7 +160,7 @@ class Merges:
         return "they are separate groups at the host level"
 
     def gain(self, chosen: Chosen) -> float | None:
-        """Return the seconds that a merge saves; None where it may not be."""
+        """Return the seconds that a merge saves; None if it is not allowed."""
         if len(chosen) < 2 or self.forbidden(chosen) is not None or self.is_too_long(chosen):
             return None
         offer = self.offer(chosen)
@@ -168,9 +169,9 @@ class Merges:
         return sum(self.of_piece(p).seconds for p in sorted(chosen)) - offer.seconds
 
     def most_gain(self, chosen: Chosen) -> float | None:
-        """Return seconds that a merge does not exceed in what it saves; None where it may not be.
+        """Return an upper bound on the seconds that a merge saves; None if it is not allowed.
 
-        Where an offer is known, they are what it saves.
+        If the offer is already known, the bound is exact.
         """
         number = self.structures.together(chosen)
         if (number, None) in self._known:
@@ -190,7 +191,7 @@ class Merges:
         return self.offers.is_too_long(nodes, self.groups.graph.fusion.hints)
 
     def apply(self, chosen: Chosen, action: str, gain: float) -> Piece:
-        """Merge some groups and keep why."""
+        """Merge some groups and log the reason."""
         offer = self.offer(chosen)
         names = tuple(v.name for v in self.groups.results(chosen))
         unpriced = any(not self.of_piece(p).accepted for p in chosen)
@@ -204,7 +205,7 @@ class Merges:
         refined = any(p.again or len(p.owned) > len(p.nodes) for p in chosen)
         merged = self.structures.merge(chosen)
         if refined:
-            # What one part computes again another may make, or have read.
+            # Values that one part recomputes may be computed, or were read, by another.
             merged.owned = {n for p in chosen for n in p.owned}
             merged.again = frozenset(n for p in chosen for n in p.again) - merged.owned
             self.settle([merged])
@@ -213,9 +214,10 @@ class Merges:
     def settle(
         self, moved: Iterable[Piece], before: dict[Piece, Offer] | None = None
     ) -> list[Piece]:
-        """Look again at groups that were changed, and return all that changes with them.
+        """Refresh groups that were changed, and return all groups that change as a consequence.
 
-        `before` takes the old offers, which are known: half changed, a group has no price.
+        `before` receives the old offers, which must be cached: a half-changed group has no
+        estimate.
         """
         changed = dict.fromkeys(moved)
         touched: dict[Piece, None] = {}
@@ -232,7 +234,7 @@ class Merges:
         return list(touched)
 
     def take(self, regions: Iterable[Iterable[Piece]]) -> None:
-        """Merge the given regions, the largest gain first, as far as they are still apart."""
+        """Merge the given regions, largest gain first, if their groups are still separate."""
         halved: list[Chosen] = []
         parts = (part for region in regions for part in self._halved(region, halved))
         self._drain(parts, grow=False)
@@ -240,10 +242,10 @@ class Merges:
     def _halved(
         self, region: Iterable[Piece], halved: list[Chosen] | None = None
     ) -> Iterable[Iterable[Piece]]:
-        """Yield a region; where NVRTC would take too long for it, halves of it that it does not.
+        """Yield a region or, if NVRTC would take too long for it, halves that compile in time.
 
-        halved: regions of which halves were yielded; what lies inside of one, and is still too
-        long, is not halved another way, since pieces of one half would be taken by another.
+        halved: regions that were halved. A subset of one that is still too long is not halved
+        differently, since its pieces could be merged across the halves.
         """
         parts = sorted(region)
         chosen = self.groups.closure(parts)
@@ -263,8 +265,8 @@ class Merges:
     def run(self, around: Iterable[Piece] | None = None) -> list[Piece]:
         """Merge neighbours and siblings, the largest gain first, until no merge gains.
 
-        `around`: only merges that hold one of these groups, or share a value with it. Return what
-        was merged.
+        `around`: only merges that include one of these groups, or share a value with it. Return the
+        merged groups.
         """
         return self._drain(candidates(self.groups, around or self.groups), grow=True)
 
@@ -278,7 +280,7 @@ class Merges:
             if not all(p in self.groups.pieces for p in chosen):
                 continue
             if not is_known:
-                # Most merges are overtaken by others before a scheduler is asked for them.
+                # Most merges are superseded by others before a scheduler is called for them.
                 gain = self.gain(chosen)
                 if gain is not None and gain >= -MARGIN:
                     heappush(queue, (-gain, order, number, chosen, True))
@@ -292,7 +294,7 @@ class Merges:
                 continue
             gain = self.gain(chosen)
             if gain is None or gain < -negative - MARGIN:
-                # A merge of groups that computed values again changed what these must make.
+                # A merge of groups that recomputed values changed what these must compute.
                 if gain is not None and gain >= -MARGIN:
                     heappush(queue, (-gain, order, number, chosen, True))
                 continue
@@ -320,19 +322,19 @@ class Merges:
             return None
         tried.add(chosen)
         gain = self.most_gain(chosen)
-        # At equal price fewer segments are better; the margin is for the rounding of the sum.
+        # At equal predicted time fewer segments are better; the margin covers rounding of the sum.
         if gain is None or gain < -MARGIN:
             return None
         return (-gain - MARGIN, tuple(sorted(p.first for p in chosen)), len(tried), chosen, False)
 
 
 def _only(chosen: Chosen) -> str | None:
-    """Return the scheduler of a pin, which is the only one to ask."""
+    """Return the scheduler that a pin requires, the only one to call."""
     return next(iter(chosen)).only if len(chosen) == 1 else None
 
 
 def surroundings(groups: Groups, chosen: Chosen) -> Surroundings:
-    """Return what some groups' own fusion does not tell a scheduler."""
+    """Return what a scheduler needs to know about some groups beyond their own fusion."""
     pinned = any(p.pinned for p in chosen)
     return Surroundings(groups.graph.fusion.effects.overwritten, groups.crossing(chosen), pinned)
 

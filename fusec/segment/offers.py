@@ -1,4 +1,4 @@
-"""What schedulers offer for a segment, each structure asked once."""
+"""The schedulers' offers for segments: each scheduler is called once per structure."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from fusec.target import Target
 
 QUOTED = r"`(\w+)`"
 NVRTC = "nvrtc"
-"""The rule by which a kernel is refused that takes NVRTC too long."""
+"""The rule that rejects a kernel whose NVRTC compile time is too long."""
 HOST = (FAMILY, PLACEMENT)
-"""The schedulers of what the host does between kernels, each asked for its own alone."""
+"""The schedulers of host operations between kernels; each one handles only its own."""
 REFUSED_SECONDS = 1e6
-"""The price of a segment that nobody accepts: any accepted merge of it is a gain."""
+"""Predicted seconds of a segment that no scheduler accepts: any accepted merge of it is a gain."""
 
 
 Structure = tuple[Any, tuple[str, ...]]
@@ -43,7 +43,7 @@ Structure = tuple[Any, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Offer:
-    """The cheapest accepted proposal, if any, and what the other schedulers said."""
+    """The cheapest accepted proposal, if any, and the answers of the other schedulers."""
 
     scheduler: str | None
     estimate: Estimate | None
@@ -53,7 +53,7 @@ class Offer:
 
     @property
     def accepted(self) -> bool:
-        """Return whether some scheduler takes the segment."""
+        """Return whether some scheduler accepts the segment."""
         return self.scheduler is not None
 
     def reasons(self) -> str:
@@ -63,10 +63,10 @@ class Offer:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a segment's own fusion does not tell.
+    """Context of a segment that its own fusion does not contain.
 
     mutable: the names of the inputs that some segment writes into. crossing: the values that other
-    segments read, as dense tensors. pinned: whether a pin wants just this segment.
+    segments read, as dense tensors. pinned: whether a pin requires exactly this segment.
     """
 
     mutable: frozenset[str]
@@ -88,7 +88,7 @@ class Surroundings:
         for output in segment.outputs:
             value = output.value
             layout = view_of(segment, value, bases) if value in self.crossing else None
-            # Readers assume a buffer of its own: dense, and aligned for vector accesses.
+            # Readers assume a separate buffer: dense, and aligned for vector accesses.
             dense = layout is None or layout.strides == segment.effects.strides(value)
             if layout is not None and not (dense and layout.offset == 0):
                 because = f"`{value.name}` is read by another segment, but is not a dense view"
@@ -97,23 +97,23 @@ class Surroundings:
 
 
 class ByStructure:
-    """What is known of groups by their structure (`Structures`).
+    """Cached results for groups by their structure (`Structures`).
 
-    numbers: of nodes and values by what counts of them; asked: offers by all nodes of a group, with
+    numbers: of nodes and values by their properties; asked: offers by all nodes of a group, with
     its values.
     """
 
     def __init__(self) -> None:
-        """Start with nothing known."""
+        """Start with empty caches."""
         self.numbers: dict[Hashable, int] = {}
         self.asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
 
 
 class Offers:
-    """Asks schedulers and remembers by structure, so that a repeated layer is priced once."""
+    """Calls schedulers and caches offers by structure: a repeated layer is estimated once."""
 
     def __init__(self, schedulers: Sequence[Scheduler], target: Target) -> None:
-        """Remember whom to ask, in order of preference at equal price."""
+        """Take the schedulers to call, in order of preference at equal predicted time."""
         self.schedulers = tuple(schedulers)
         self.target = target
         self.asked = 0
@@ -125,20 +125,20 @@ class Offers:
         self._proposals: dict[Any, tuple[tuple[str, ...], Proposal]] = {}
 
     def is_too_long(self, nodes: Collection[Node], sizes: Mapping[str, int]) -> bool:
-        """Return whether all schedulers would refuse some nodes since NVRTC would take too long."""
+        """Return whether all schedulers would reject the nodes as too long for NVRTC."""
         return self._limited and is_too_long(nodes, sizes, self.target.cost.build)
 
     def by_structure(self, fusion: Fusion) -> ByStructure:
-        """Return what is known of groups of a fusion: all with the same sizes have it together."""
+        """Return the cached results for groups of a fusion, shared between equal sizes."""
         divided = tuple(sorted((name, s.dims) for name, s in fusion.shardings.items()))
         sizes = tuple((d.name, d.default, d.multiple_of) for d in fusion.dims)
         around = sizes, fusion.mesh, divided, tuple(sorted(fusion.as_defined))
         return self._by_structure.setdefault(around, ByStructure())
 
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
-        """Return the offer for a segment, asked now or before."""
+        """Return the offer for a segment, from the cache if its structure is known."""
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
-        # Families recognise some graphs by their constants, but none by which numbers are random.
+        # Families match some graphs by their constants, but none by its random number offsets.
         key = (segment.structure(offsets=False), around.written(segment), read, around.pinned, only)
         names = _names(segment)
         if key not in self._known:
@@ -152,7 +152,7 @@ class Offers:
         return taker.least_in_parts(segment, self.target) if is_bounded_in_parts(taker) else 0.0
 
     def ask(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
-        """Ask the schedulers, or the one called `only`."""
+        """Call all schedulers, or only the one called `only`."""
         structure = segment.structure(offsets=False), _names(segment)
         return self._asked(segment, around, only, structure)
 
@@ -188,7 +188,7 @@ class Offers:
         return Offer(best[1], best[2], best[0], tuple(refusals), dearer)
 
     def _proposal(self, scheduler: Scheduler, segment: Fusion, structure: Structure) -> Proposal:
-        """Return what a scheduler says of a structure, whatever is around it."""
+        """Return a scheduler's proposal for a structure, independent of its surroundings."""
         form, names = structure
         key = scheduler.name, form
         if key not in self._proposals:
@@ -207,7 +207,7 @@ def _names(segment: Fusion) -> tuple[str, ...]:
 
 
 def renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
-    """Return the offer for a segment of the same structure, with its own names in the reasons."""
+    """Return an offer with its reasons renamed for a segment of the same structure."""
     refusals = ((scheduler, _with_own_names(each, names)) for scheduler, each in offer.refusals)
     return replace(offer, refusals=tuple(refusals))
 
@@ -219,12 +219,12 @@ def _with_own_names(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
 
 
 def with_names(text: str, names: Mapping[str, str]) -> str:
-    """Return a reason about a segment with the names of another one of its structure."""
+    """Return a reason with the value names of another segment of the same structure."""
     return re.sub(QUOTED, lambda m: f"`{names.get(m.group(1), m.group(1))}`", text)
 
 
 def proposal_of(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal:
-    """Return what a scheduler says; something unsupported that it met is a refusal."""
+    """Return a scheduler's proposal; an Unsupported error becomes a refusal."""
     try:
         proposal = scheduler.propose(segment, target)
     except Unsupported as error:
@@ -233,7 +233,7 @@ def proposal_of(scheduler: Scheduler, segment: Fusion, target: Target) -> Propos
 
 
 def takes_long(proposal: Estimate) -> bool:
-    """Return whether NVRTC takes long for a kernel, or much longer than for it in parts."""
+    """Return whether NVRTC takes long for a kernel, or much longer than for its parts."""
     build = proposal.build
     return build.seconds > min(MOST_LENGTH, build.separate + MOST_AGAIN)
 
@@ -248,7 +248,7 @@ def _long(proposal: Estimate) -> Refusal:
 def in_place_hazard(segment: Fusion) -> Refusal | None:
     """Return why a kernel for the segment must not write into its input, or None.
 
-    It may where every element of the input is read for the element that overwrites it alone.
+    It may if every element of the input is read only for the element that overwrites it.
     """
     for output in segment.effects.unsafe():
         names = f"`{output.value.name}` is written to `{segment.effects.buffer(output.value)}`"

@@ -1,9 +1,9 @@
-"""Joint graphs: what the forward pass saves for the backward pass, chosen by a minimum cut.
+"""Joint graphs: a minimum cut selects what the forward pass saves for the backward pass.
 
-A value that a later phase needs is either saved, or computed again there from values that are. What
-saving costs: a write and a read, for inputs and outputs of the earlier phase the read alone, since
-they are in memory anyway. Reductions, products, scans and sorts are never computed again. Draws
-are: the later phase is given the seed and the offset that the earlier one read.
+A value that a later phase needs is either saved, or recomputed there from saved values. Saving
+costs a write and a read; inputs and outputs of the earlier phase cost only the read, since they are
+in memory anyway. Reductions, GEMMs, scans and sorts are never recomputed. Random numbers are: the
+later phase receives the seed and the offset that the earlier one read.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fusec.segment.segmented import extract, tensor_bytes
 
 @dataclass(frozen=True)
 class Phased:
-    """A joint graph in parts, in order; `saved` has the values that each part hands on."""
+    """A joint graph split into parts, in order; `saved` has the values that each part saves."""
 
     parts: tuple[Fusion, ...]
     saved: tuple[tuple[Value, ...], ...]
 
     def saved_bytes(self, sizes: dict[str, int]) -> int:
-        """Return the bytes of all values that a part hands on."""
+        """Return the total bytes of the values that the parts save."""
         return sum(tensor_bytes(v, sizes) for values in self.saved for v in values)
 
 
 def split(fusion: Fusion) -> Phased:
-    """Return the fusion in its phases, each a fusion of its own named after both.
+    """Return the fusion's phases, each a separate fusion named after both.
 
-    FusecError where a phase needs an input of a later one.
+    Raise FusecError if a phase needs an input of a later one.
     """
     check_overrides(fusion, fusion.schedules)
     parts: list[Fusion] = []
@@ -53,7 +53,7 @@ def split(fusion: Fusion) -> Phased:
 def _cut(
     fusion: Fusion, phase: Phase, later: tuple[Phase, ...]
 ) -> tuple[Fusion, Fusion, tuple[Value, ...]]:
-    """Return the part of a phase, the rest, and what the part saves for the rest."""
+    """Return the part of a phase, the rest, and the values that the part saves for the rest."""
     own = tuple(o.value for o in fusion.outputs if o.value.name in phase.outputs)
     needed = set(own)
     for node in needed_nodes(fusion.nodes, own):
@@ -103,7 +103,7 @@ def _cut(
 
 
 def _taken(entry: Input, first: Fusion) -> Input:
-    """Return an input of a later phase: it takes the state of the draws that the first one read."""
+    """Return an input of a later phase: random numbers use the state that the first phase read."""
     drawn = entry.generator and any(i.value is entry.value for i in first.inputs)
     return replace(entry, generator="") if drawn else entry
 
@@ -124,7 +124,7 @@ def _minimum_cut(
     late: Collection[Value],
     results: Collection[str],
 ) -> tuple[Value, ...]:
-    """Return the values to save: the cheapest that part earlier inputs from later results."""
+    """Return the values to save: the cheapest that separate earlier inputs from later results."""
     graph = Flow()
     in_memory = {i.value for i in fusion.inputs} | {
         o.value for o in fusion.outputs if o.value.name in phase.outputs
@@ -135,7 +135,7 @@ def _minimum_cut(
             graph.add_edge((value, "made"), "later")
             continue
         size = max(1, tensor_bytes(value, fusion.hints))
-        # Of two cuts that move as much, the one that keeps less memory.
+        # Of two cuts that move equally many bytes, choose the one that saves less memory.
         cost = (size if value in in_memory else 2 * size) * 1024 + min(size, 1023)
         must_cross = value.name in results or value in overwritten
         graph.add_edge((value, "made"), (value, "read"), None if must_cross else cost)

@@ -1,4 +1,4 @@
-"""A group of nodes in the midst of a search."""
+"""A group of nodes during a search."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from fusec.ir.graph import Node, Value
 
 @dataclass(frozen=True)
 class Fragment:
-    """Nodes that a piece is to hold: those that it owns, and those that it computes again."""
+    """Nodes for a new piece: the nodes that it owns, and the ones that it recomputes."""
 
     owned: frozenset[Node]
     again: frozenset[Node]
 
 
 class Piece:
-    """A group of nodes in the midst of a search; it dies when it is merged into another.
+    """A group of nodes during a search; it dies when it is merged into another.
 
     nodes: those that it owns. members: these, and the copies that it computes for itself. leaves:
-    the values that it reads. made: what its own nodes make that others read or that is an output.
-    first: the position of its first node, by which pieces are ordered. structure: a number that
-    pieces of the same structure share, and `boundary` the values by which it is tied to others.
-    owned: its nodes, with those that nobody needs any more; again: nodes of others that it computes
-    for itself although they are no copies of the graph. fixed: it is not merged; pinned: since a
-    pin fixes it; only: the one scheduler to ask, if any. host: its group at the host level.
+    the values that it reads. made: results of its own nodes that others read or that are outputs.
+    first: the position of its first node, which orders pieces. structure: a number that pieces of
+    the same structure share; `boundary`: the values that connect it to others. owned: its nodes,
+    including those without any needed result; again: nodes of others that it recomputes although
+    the graph does not copy them. fixed: it is not merged; pinned: because a pin fixes it; only: the
+    only scheduler to call, if any. host: its group at the host level.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Piece:
     )  # fmt: skip
 
     def __init__(self, nodes: set[Node], members: set[Node], leaves: dict[Value, None]) -> None:
-        """Take its nodes and what it reads; edges and ranks come later."""
+        """Take its nodes and the values that it reads; edges and ranks are set later."""
         self.nodes = nodes
         self.owned = nodes
         self.again: frozenset[Node] = frozenset()

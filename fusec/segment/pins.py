@@ -1,4 +1,4 @@
-"""Segments that the file fixes: the nodes of named values, and what only they use."""
+"""Segments that the file pins: the nodes of named values, and the nodes that only they use."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def fix(fusion: Fusion, schedulers: Sequence[str], gone: Iterable[str] = ()) -> 
 
 
 def _completed(graph: Graph, groups: list[tuple[Group, Pin]]) -> Iterable[tuple[Group, Pin]]:
-    """Yield the groups with what only they use and what lies on a path inside them."""
+    """Yield the groups with nodes that only they use or that lie on paths between their nodes."""
     taken = {node: pin for group, pin in groups for node in group}
     final = graph.final
     for group, pin in groups:
         grown = set(group)
-        # An open segment takes what pays; only what lies between its values it must hold.
+        # An open segment includes what pays; only nodes on paths between its values are required.
         for node in () if pin.open else reversed(graph.fusion.nodes):
             if node in taken or node not in graph.owned or not is_injective(node):
                 continue
@@ -113,7 +113,7 @@ def _completed(graph: Graph, groups: list[tuple[Group, Pin]]) -> Iterable[tuple[
 
 
 def _ends_in(graph: Graph, user: Node, group: set[Node]) -> bool:
-    """Return whether a user stands in the group, or is a copy of which only the group makes use."""
+    """Return whether a user belongs to the group, or is a copy that only the group uses."""
     if user in group:
         return True
     if user not in graph.copied or any(v in graph.final for v in user.outputs):

@@ -1,7 +1,7 @@
 """Alternative definitions that the plan of a segment uses while its fusion keeps the nodes.
 
-A scheduler costs them with its plans; each is compared with the plan that computes the nodes as
-they are defined, and undone where that is predicted to be faster (Fuser#1243).
+A scheduler estimates them as part of its plans; each is compared with the plan that computes the
+nodes as written, and undone if that is predicted to be faster (Fuser#1243).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fusec.segment.segmented import Decision, Segment, SegmentedFusion
 from fusec.target import Target
 
 LEAST_GAIN = 0.05
-"""The part of the time that another definition must save: predictions are no better than that."""
+"""Fraction of the time that another definition must save: the accuracy of predictions."""
 LEAST_UNDONE = 0.2
-"""The part of the time that the original definition must save.
+"""Fraction of the time that the original definition must save.
 
 Measured schedules and the fitted costs of row kernels are those of plans with these definitions.
 """
@@ -110,8 +110,8 @@ def with_cheaper_plan(
 ) -> Segment:
     """Return a segment without the definitions of its plan that cost time, and log both times.
 
-    schedulers: of kernels, its own among them, which alone is asked where it accepts the original
-    definition. is_scheduled: whether the user sets schedules, which are of plans with these
+    schedulers: of kernels, including its own, the only one called if it accepts the original
+    definition. is_scheduled: whether the user sets schedules, which are for plans with these
     definitions.
     """
     scheduler = next((s for s in schedulers if s.name == segment.scheduler), None)

@@ -1,4 +1,4 @@
-"""What the segmenter asks of a scheduler: a price, or a refusal with its rule."""
+"""The interface between segmenter and scheduler: an estimate, or a refusal with its rule."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ __all__ = [
 ]
 
 OVERLAP = 4
-"""How well kernels overlap what they wait for: 1 not at all, the more, the nearer to the slowest.
+"""Exponent of the overlap of resources: 1 is none; the larger, the closer to the slowest resource.
 
-By 129 segments timed on an H200, from 2 to 540 us, of which this leaves a median error of 4 %.
+Fitted to 129 segments timed on an H200, 2 to 540 us long: the median error is 4 %.
 """
 
 
 @dataclass(frozen=True)
 class BuildTime:
-    """Seconds of a core that NVRTC is predicted to take for a kernel.
+    """Predicted NVRTC compile time of a kernel, in seconds of one core.
 
-    separate: what it would take if every value of the kernel were computed once, beside no others.
+    separate: the sum if every value of the kernel were compiled once, in a kernel of its own.
     """
 
     seconds: float = 0.0
@@ -46,18 +46,17 @@ class BuildTime:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The price of a segment at hint sizes.
+    """The predicted cost of a segment at hint sizes.
 
-    bytes: global memory traffic of inputs and outputs; written: those of them that are written,
-    where it is known; workspace_bytes: of scratch buffers, of which half are written; l2_bytes: of
-    what is read again and found in L2; flops, sfu: ordinary and special-function
-    operations; tensor_flops: on tensor cores; seen: the part of the products that masks leave that
-    are known from positions; efficiency: the part of the memory bandwidth that the
-    family reaches (`Target.reach`); exchange: the kind of an exchange between ranks, in which each
-    sends `sent` bytes over its links, to so many `peers` at the same time; ctas: blocks in the
-    largest launch; kernels: launches, 0 where the outputs are only views or empty, or come from
-    others; waits: seconds in which blocks wait for others; build: what NVRTC takes, where that
-    grows faster than what is computed.
+    bytes: global memory traffic of inputs and outputs; written: the written part of it, if known;
+    workspace_bytes: traffic of scratch buffers, half of it writes; l2_bytes: repeated reads that
+    hit L2; flops, sfu: ordinary and special-function operations; tensor_flops: on tensor cores;
+    seen: the fraction of the GEMMs' work left by masks that are known from positions; efficiency:
+    the fraction of the memory bandwidth that the family reaches (`Target.reach`); `exchange`: the
+    kind of a collective, in which each rank sends `sent` bytes over its links, to so many `peers`
+    at the same time; ctas: blocks in the largest launch; kernels: launches, 0 if the outputs are
+    only views or empty, or come from others; waits: seconds in which blocks wait for others; build:
+    the compile time, where it grows superlinearly.
     """
 
     bytes: int
@@ -78,7 +77,7 @@ class Estimate:
     peers: int = 1
 
     def seconds(self, target: Target, dirty: int | None = None) -> float:
-        """Return the predicted time on `target`: of its resources together, plus launches.
+        """Return the predicted seconds on `target`: overlapping resources, plus launches.
 
         dirty: as for `parts`.
         """
@@ -86,37 +85,36 @@ class Estimate:
         return busy + self.kernels * target.launch + self.waits
 
     def latency(self, target: Target) -> float:
-        """Return the seconds that an exchange takes however little is sent; 0 of a kernel."""
+        """Return the latency of a collective in seconds if it sends nothing; 0 of a kernel."""
         return target.links[self.exchange].least(self.peers) if self.exchange else 0.0
 
     @property
     def moved(self) -> int:
-        """Return the bytes of global memory that are moved, scratch buffers among them."""
+        """Return the bytes of global memory traffic, including scratch buffers."""
         return self.bytes + self.workspace_bytes
 
     @property
     def stored(self) -> float:
-        """Return how many of the moved bytes are written."""
+        """Return how many bytes of the traffic are written."""
         written = self.bytes / 2 if self.written is None else self.written
         return written + self.workspace_bytes / 2
 
     def left_in_l2(self, target: Target, dirty: int) -> float:
-        """Return the bytes of its results that it leaves in L2, less those of others that leave it.
+        """Return the bytes of its results that stay in L2, less those of others that it evicts.
 
-        Memory sees so many bytes less than are moved, or more where that is negative. dirty: as for
-        `parts`.
+        DRAM traffic is lower by so many bytes, or higher if negative. dirty: as for `parts`.
         """
         return min(self.stored, target.write_back) - min(self.moved, dirty)
 
     def parts(self, target: Target, dirty: int | None = None) -> Mapping[str, float]:
-        """Return the seconds that each resource needs by itself.
+        """Return the seconds that each resource needs alone.
 
-        Blocks fill the GPU from one per SM on; of fewer, each draws more than its share of the
-        bandwidth. An operation that is no multiply-add takes as long
-        as one, of which `flops` counts two. The bandwidth is of copies: reading is cheaper than
-        writing. What is written last stays in L2, and whoever needs its place writes it back: where
-        it is known how many bytes of others are `dirty`, these are charged, and what it leaves is
-        not; else all that it writes is.
+        One block per SM suffices to fill the GPU; fewer blocks get more than their proportional
+        share of the bandwidth. An operation that is not a multiply-add takes as long as one, and
+        `flops` counts a multiply-add as two. The bandwidth is that of copies: reading is cheaper
+        than writing. The last writes stay in L2 until a later segment evicts them: if the number of
+        `dirty` bytes left by others is given, these are charged, and the segment's own remaining
+        bytes are not; otherwise all of its writes are charged.
         """
         fill = min(1.0, self.ctas / target.sms) if self.ctas else 1.0
         draw = min(1.0, fill * target.draw)
@@ -138,7 +136,7 @@ class Estimate:
         return parts
 
     def bound_by(self, target: Target, dirty: int | None = None) -> str:
-        """Return the resource that takes longest, or `launch` (or `latency`) where that does.
+        """Return the resource that takes longest, or `launch` (or `latency`) if that does.
 
         dirty: as for `parts`.
         """
@@ -150,10 +148,10 @@ class Estimate:
 
 
 def together(parts: Mapping[str, float]) -> float:
-    """Return the seconds that resources take which are used at the same time.
+    """Return the seconds that resources take when they are used at the same time.
 
-    The slowest decides, and the others hinder it: as the OVERLAP-th root of the sum of the powers.
-    Memory and L2 are one path, of which only the slower part counts.
+    The slowest dominates and the others slow it down: the OVERLAP-th root of the sum of the powers.
+    Memory and L2 are one path: only the slower of them counts.
     """
     path = max(parts["memory"], parts["L2"])
     others = [s for name, s in parts.items() if name not in ("memory", "L2")]
@@ -165,13 +163,13 @@ Proposal = Estimate | Refusal
 
 @dataclass(frozen=True)
 class Redefinition:
-    """Another definition of what a segment computes.
+    """An alternative definition of what a segment computes.
 
-    name: what is done; value: the result that is redefined; because: why it may pay; rule: what
-    does it to any fusion that holds the nodes, None where the segment's own plan does it unless
-    `Fusion.as_defined` has the name; meant: whether a segment is what it is offered for, None where
-    any segments will do. whole: whether it pays for segments that are not beside this one, so that
-    the whole fusion is segmented again. original: what the definition is called that it replaces.
+    name: what is done; value: the result that is redefined; because: why it may pay; rule: applies
+    it to any fusion that contains the nodes, None if the segment's own plan applies it unless
+    `Fusion.as_defined` has the name; meant: whether a segment is the one it is proposed for, None
+    if any segments will do. whole: whether it pays for segments that are not adjacent to this one,
+    so the whole fusion is segmented again. original: the name of the definition that it replaces.
     """
 
     name: str
@@ -184,33 +182,33 @@ class Redefinition:
 
 
 class Scheduler(Protocol):
-    """A kernel family's entry: proposals only read; plans are the affair of `fusec.schedule`."""
+    """Entry point of a kernel family: proposals are read-only; plans belong to `fusec.schedule`."""
 
     @property
     def name(self) -> str:
-        """Return the scheduler's name, as nvFuser calls it."""
+        """Return the scheduler's name, the one that nvFuser uses."""
         ...
 
     def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return the price of running `segment` as this scheduler's kernels, or a refusal."""
+        """Return the estimate for running `segment` as this scheduler's kernels, or a refusal."""
         ...
 
 
-# What a scheduler may state besides. `isinstance` of a protocol takes 20 us in Python 3.11.
+# Optional properties of a scheduler. `isinstance` of a protocol takes 20 us in Python 3.11.
 
 
 def has_limited_length(scheduler: Scheduler) -> bool:
-    """Return whether estimates have what NVRTC takes, which is at least what `length` says."""
+    """Return whether estimates include NVRTC's compile time, at least as long as `segment.length`."""
     return getattr(scheduler, "has_limited_length", False)
 
 
 def moves_compulsory_traffic(scheduler: Scheduler) -> bool:
-    """Return whether no estimate takes less than `least` says."""
+    """Return whether no estimate is lower than the bound of `segment.least`."""
     return getattr(scheduler, "moves_compulsory_traffic", False)
 
 
 class BoundedInParts(Scheduler, Protocol):
-    """A scheduler that knows what segments which it has accepted take at least in parts."""
+    """A scheduler with a lower bound on the time of an accepted segment in several kernels."""
 
     def least_in_parts(self, segment: Fusion, target: Target) -> float:
         """Return seconds below which no two or more kernels compute a segment; 0.0 if unknown."""
@@ -223,12 +221,12 @@ def is_bounded_in_parts(scheduler: object) -> TypeGuard[BoundedInParts]:
 
 
 class Redefining(Scheduler, Protocol):
-    """A scheduler that knows other definitions of what it has accepted."""
+    """A scheduler that offers alternative definitions of segments it has accepted."""
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> Sequence[Redefinition]:
-        """Return the definitions worth trying for a segment of `fusion`, dearest hope first."""
+        """Return the definitions worth trying for a segment of `fusion`, most promising first."""
         ...
 
 

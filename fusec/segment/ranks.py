@@ -1,8 +1,7 @@
-"""Ranks of groups: every group has one, and no edge leads to a smaller one.
+"""Ranks of groups: no edge leads from a group to one of smaller rank.
 
-What a merge must hold, or whether it would close a cycle, is therefore found between the ranks of
-its groups alone, and a merge gives new ranks only to the groups in between that lie before or after
-it.
+So the closure of a merge, and whether it would form a cycle, only depend on groups between the
+ranks of its groups, and a merge renumbers only those of them that come before or after it.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 from fusec.segment.piece import Chosen, Piece
 
 MAX_BETWEEN = 2048
-"""Groups looked at, between those of a merge, until it is given up as reaching too far."""
+"""Maximum number of groups visited between those of a merge before it is abandoned."""
 
 
 def closure(seeds: Chosen, limit: int) -> Chosen | None:
-    """Return the pieces with all on paths between them: what a merge must hold.
+    """Return the pieces and all others on paths between them, which a merge must include.
 
-    None where more than `limit` pieces would have to be looked at.
+    None if more than `limit` pieces would have to be visited.
     """
     later = _reach(seeds, forward=True, limit=limit)
     if later is None:
@@ -31,7 +30,7 @@ def closure(seeds: Chosen, limit: int) -> Chosen | None:
 
 
 def make_room(chosen: Chosen) -> None:
-    """Give ranks to the pieces between the chosen ones: first what must run before them."""
+    """Renumber the pieces between the chosen ones, first those that must run before them."""
     earlier = _reach(chosen, forward=False, limit=None) or ()
     later = _reach(chosen, forward=True, limit=None) or ()
     ranks = sorted(p.rank for p in (*chosen, *earlier, *later))
@@ -50,7 +49,7 @@ def _rank(piece: Piece) -> int:
 
 
 def _reach(seeds: Chosen, *, forward: bool, limit: int | None) -> set[Piece] | None:
-    """Return what lies after (or before) the seeds, among the ranks between them."""
+    """Return the pieces after (or before) the seeds, among those between their ranks."""
     ranks = [p.rank for p in seeds]
     low, high = min(ranks), max(ranks)
     seen: set[Piece] = set()

@@ -1,10 +1,9 @@
-"""What a segment reads and what it computes again: a minimum cut through what lies before it.
+"""The choice of what a segment reads and what it recomputes, by a minimum cut of preceding nodes.
 
-Each value before the segment can be needed, and if it is needed it is read or computed again.
-Reading an input costs its bytes, unless the segment reads it anyway. Reading what another segment
-makes costs its bytes too, and its writing where nobody else wants it in memory. Computing it again
-needs the operands. The cheapest choice is where a minimum cut parts what is computed again from
-what is read.
+Each value before the segment may be needed, and a needed value is either read or recomputed.
+Reading an input costs its bytes, unless the segment reads it anyway. Reading a value of another
+segment costs its bytes, and also its write if no other segment needs it in memory. Recomputing it
+requires its operands. The minimum cut separates what is recomputed from what is read.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from fusec.segment.segmented import tensor_bytes
 from fusec.segment.traffic import demanded_bytes
 
 REACH = 64
-"""Nodes before a segment that are looked at."""
+"""Number of nodes before a segment that are considered."""
 SCALE = 1 << 10
-"""Capacities per byte: of cuts with equal bytes, the one that computes fewer nodes again wins."""
+"""Capacity per byte: of cuts with equal bytes, the one that recomputes fewer nodes wins."""
 
 Sharers = Mapping[Value, int]
-"""Segments among which the writing of a value is shared: those that could do without it."""
+"""Number of segments that share the cost of writing a value: those that could recompute it."""
 
 
 def may_repeat(node: Node) -> bool:
     """Return whether a node may be computed in several segments.
 
-    A random value follows from its element's index.
+    A random value is a function of its element's index.
     """
     return is_injective(node) and not node.op.ends_segment and len(node.outputs) == 1
 
 
 @dataclass(frozen=True)
 class Before:
-    """What lies before a piece: its leaves, as if it computed nothing again, and the way to them.
+    """The nodes and leaves that precede a piece which recomputes nothing.
 
-    nodes: those that it could compute again, in order.
+    nodes: those that it could recompute, in order.
     """
 
     groups: Groups
@@ -55,7 +54,7 @@ class Before:
 
     @cached_property
     def owners(self) -> frozenset[Piece]:
-        """Return the pieces that own the nodes, or make what they read."""
+        """Return the pieces that own the nodes, or compute the values they read."""
         producer = self.groups.graph.fusion.producer
         around = {v for n in self.nodes for v in (*n.inputs, *n.outputs)} | set(self.leaves)
         makers = (producer[v] for v in around if v in producer)
@@ -63,13 +62,13 @@ class Before:
         return frozenset(self.groups.owner(n) for n in owned) - {self.piece}
 
     def could_repeat(self) -> bool:
-        """Return whether some value that is read could be computed again."""
+        """Return whether some value that is read could be recomputed."""
         producer, own = self.groups.graph.fusion.producer, frozenset(self.nodes)
         return any(producer.get(v) in own for v in self.leaves)
 
 
 def before(groups: Groups, piece: Piece) -> Before:
-    """Return what lies before a piece, in the pieces that it reads from."""
+    """Return the nodes that precede a piece, in the pieces that it reads from."""
     graph, producer = groups.graph, groups.graph.fusion.producer
     _, leaves = graph.expanded(piece.nodes)
     makers = {groups.maker(v) for v in (*leaves, *piece.leaves)}
@@ -88,7 +87,7 @@ def before(groups: Groups, piece: Piece) -> Before:
 
 
 def cheapest(seen: Before, sharers: Sharers, allowed: Collection[Value]) -> frozenset[Node]:
-    """Return the nodes that the piece had better compute again, for the `allowed` of its leaves."""
+    """Return the nodes that the piece should recompute, for the `allowed` of its leaves."""
     groups, fusion = seen.groups, seen.groups.graph.fusion
     repeatable = frozenset(seen.nodes)
     flow = Flow()
@@ -124,7 +123,7 @@ def cheapest(seen: Before, sharers: Sharers, allowed: Collection[Value]) -> froz
 
 
 def _reading(groups: Groups, piece: Piece, value: Value, sharers: Sharers) -> int | None:
-    """Return the bytes that having a value from memory costs; None where it cannot lie there."""
+    """Return the cost in bytes of reading a value from memory; None if that is impossible."""
     graph = groups.graph
     fusion = graph.fusion
     if value.is_scalar:
@@ -148,7 +147,7 @@ def _reading(groups: Groups, piece: Piece, value: Value, sharers: Sharers) -> in
 
 
 def _part_bytes(seen: Before, node: Node, operand: Value) -> int | None:
-    """Return the bytes of reading a part of something in memory; None where all of it is read."""
+    """Return the bytes of reading a part of a value in memory; None if all of it is read."""
     if node.op.access is None or operand in seen.leaves or operand.is_scalar:
         return None
     groups, fusion = seen.groups, seen.groups.graph.fusion
@@ -168,7 +167,7 @@ def _part_bytes(seen: Before, node: Node, operand: Value) -> int | None:
 
 
 def cone(fusion: Fusion, nodes: Collection[Node], value: Value) -> frozenset[Node]:
-    """Return those of the nodes that a value needs."""
+    """Return those of the nodes on which a value depends."""
     found: set[Node] = set()
     stack = [value]
     while stack:

@@ -1,4 +1,4 @@
-"""Redefinition: other definitions of segments, tried by segmenting again, kept where cheaper.
+"""Alternative definitions of segments: try each by segmenting again, keep it if that is cheaper.
 
 A scheduler offers them for a segment that it has accepted (`after`, the default), or for single
 nodes before there are segments (`before`). Both were proposed in Fuser#1243.
@@ -24,12 +24,12 @@ from fusec.target import Target
 MOST_TRIES = 64
 MOST_PAIRS = 8
 PAIR_LOSS = 0.1
-"""The part of the time up to which a definition may be slower alone to be tried in a pair."""
+"""Relative slowdown up to which a definition that is slower alone is still tried in a pair."""
 WHOLE = 8
-"""Segments up to which the whole fusion is segmented again; of more, the redefined one alone."""
+"""Number of segments up to which the whole fusion is segmented again; beyond it, only a part is."""
 
 Search = Callable[[Fusion, Resume | None], SegmentedFusion]
-"""Returns the segments of a fusion; where some are known, it starts from these."""
+"""Returns the segments of a fusion, starting from known ones if given."""
 
 
 def redefine(
@@ -41,12 +41,12 @@ def redefine(
     without: Collection[str] = (),
     plans: PlanDefinitions | None = None,
 ) -> SegmentedFusion:
-    """Return the segments of a fusion under the definitions that are cheapest.
+    """Return the segments of a fusion under the cheapest definitions.
 
-    when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Values
-    whose kernel has a schedule by their name stay as they are; a pinned segment stays one segment.
-    without: names of definitions that are not tried. plans: what compared definitions of plans for
-    other fusions, with the same schedulers and target.
+    when: `after` queries accepted segments, `before` single nodes, `never` neither. Values whose
+    kernel has a schedule by their name are not redefined; a pinned segment stays one segment.
+    without: names of definitions that are not tried. plans: cached comparisons of plan definitions
+    for other fusions, with the same schedulers and target.
     """
     kept = PLAN_DEFINITIONS if when == "never" else without
     fusion = replace(fusion, as_defined=frozenset(PLAN_DEFINITIONS).intersection(kept))
@@ -62,14 +62,14 @@ def redefine(
 
 
 def plan_definitions(schedulers: Sequence[Scheduler], target: Target) -> PlanDefinitions:
-    """Return what compares the definitions of plans, of those schedulers that make kernels."""
+    """Return the comparison of plan definitions for the schedulers that generate kernels."""
     kernels = [s for s in schedulers if s.name not in (*HOST, HOST_SCHEDULER)]
     return PlanDefinitions(kernels, target)
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A fusion under another definition, and its segments; saved: seconds, of all segments.
+    """A fusion under another definition, and its segments; saved: seconds, over all segments.
 
     others: the values that are defined in the same way elsewhere.
     """
@@ -87,7 +87,7 @@ class _Trial:
 
 
 class _Trials:
-    """Tries definitions by segmenting again, each once; `log` has what was kept and undone."""
+    """Tries each definition once by segmenting again; `log` records what was kept and undone."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class _Trials:
     def _new(
         self, fusion: Fusion, found: SegmentedFusion
     ) -> list[tuple[Segment | None, Redefinition]]:
-        """Return what the schedulers offer and was not tried yet."""
+        """Return the schedulers' definitions that have not been tried yet."""
         if self._when == "after":
             offered = self._definitions.of_all(found)
         else:
@@ -139,11 +139,11 @@ class _Trials:
         ]
 
     def _round(self, fusion: Fusion, found: SegmentedFusion) -> tuple[_Trial | None, list[_Trial]]:
-        """Return the definition that saves most, None where none does, and those slower alone.
+        """Return the definition that saves the most, or None, and the ones that are slower alone.
 
-        Of many segments it is the first with one: the others are tried beside what that becomes.
-        Of one value's definitions there, which come in an order, those after a slower one are left
-        out.
+        With many segments, stop at the first segment with a faster definition: the rest are tried
+        against the resulting segmentation. A value's definitions come in order, and those after a
+        slower one are skipped.
         """
         best: _Trial | None = None
         better: Segment | None = None
@@ -181,9 +181,9 @@ class _Trials:
     def _everywhere(
         self, trial: _Trial, segment: Segment, fusion: Fusion, found: SegmentedFusion
     ) -> _Trial:
-        """Return a trial with the same definition in all equal neighbourhoods, as layers have.
+        """Return a trial with the same definition in all equal neighbourhoods, such as layers.
 
-        They are tried at once, and later one by one where together they save too little.
+        They are tried at once, and later one by one if together they save too little.
         """
         name = trial.redefinition.name
         near = _neighbourhood(found, segment) or ()
@@ -214,12 +214,12 @@ class _Trials:
         return replace(both, others=tuple(value for _, value in chosen))
 
     def _least_gain(self, near: Iterable[Segment]) -> float:
-        """Return the seconds that a definition must save of some segments."""
+        """Return the seconds that a definition of some segments must save."""
         costs = (s.estimate.seconds(self._target) for s in near if s.estimate is not None)
         return LEAST_GAIN * sum(costs)
 
     def _noted(self, trial: _Trial, near: tuple[Segment, ...] | None) -> _Trial | None:
-        """Return a trial; near others, None unless it saves enough of these."""
+        """Return a trial; with `near`, None unless it saves enough of these segments' time."""
         after = trial.found.seconds(self._target)
         name, before = self._last
         is_slower = name == trial.redefinition.value and after > before
@@ -232,7 +232,7 @@ class _Trials:
         return None
 
     def _best_pair(self, found: SegmentedFusion, slower: Sequence[_Trial]) -> _Trial | None:
-        """Return the best definition that another one enables which is no gain alone."""
+        """Return the best definition that is enabled by one that does not pay alone."""
         before = found.seconds(self._target)
         left, best = MOST_PAIRS, None
         for first in sorted(slower, key=lambda t: -t.saved):
@@ -262,7 +262,7 @@ class _Trials:
     ) -> _Trial | None:
         """Return the segments of a fusion under a definition, or None with the reason in the log.
 
-        found: the segments against which what is saved counts.
+        found: the segments to compare with.
         """
         assert redefinition.rule is not None
         changed = rewrite(fusion, redefinition.rule)
@@ -270,7 +270,7 @@ class _Trials:
             return None
         try:
             other = self._search(changed, resume)
-        except FusecError as error:  # or a pin that holds no longer
+        except FusecError as error:  # or a pin that no longer holds
             because = f"{redefinition.name}: {error.diagnostic.message}"
             self.log.append(Decision("undo", (redefinition.value,), because))
             return None
@@ -283,7 +283,7 @@ class _Trials:
         return _Trial(redefinition, saved, changed, other)
 
     def _pays(self, trial: _Trial, found: SegmentedFusion) -> bool:
-        """Return whether a definition saves enough of the whole; log that where it does not."""
+        """Return whether a definition saves enough of the whole; log it if not."""
         before = found.seconds(self._target)
         if trial.saved > LEAST_GAIN * before:
             return True
@@ -292,7 +292,7 @@ class _Trials:
 
 
 def _first_of(rules: Sequence[Rule]) -> Rule:
-    """Return a rule that does what the first of some does that applies."""
+    """Return a rule that applies the first applicable one of some rules."""
 
     def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
         made = (each(node, work) for each in rules)
@@ -302,7 +302,7 @@ def _first_of(rules: Sequence[Rule]) -> Rule:
 
 
 class _Definitions:
-    """What the schedulers offer for the segments that they accepted."""
+    """The schedulers' definitions for the segments that they accepted."""
 
     def __init__(self, able: Mapping[str, Redefining], target: Target) -> None:
         self._able = able
@@ -310,7 +310,7 @@ class _Definitions:
         self._known: dict[object, Sequence[Redefinition]] = {}
 
     def of_all(self, found: SegmentedFusion) -> Iterable[tuple[Segment | None, Redefinition]]:
-        """Yield the definitions of each segment; of many segments, those that stay keep theirs."""
+        """Yield the definitions of each segment; with many segments, unchanged ones keep theirs."""
         is_large = len(found.segments) > WHOLE
         for segment in found.segments:
             scheduler = self._able.get(segment.scheduler)
@@ -327,7 +327,7 @@ class _Definitions:
 
 
 def _with_siblings(found: SegmentedFusion, segment: Segment) -> object:
-    """Return what is the same as long as neither a segment changes nor those that read of it."""
+    """Return a key that is equal as long as neither a segment nor its readers change."""
     results = tuple(o.value for o in segment.fusion.outputs)
     readers = tuple(tuple(found.fusion.users.get(v, ())) for v in results)
     return segment.scheduler, segment.nodes, results, readers
@@ -336,7 +336,7 @@ def _with_siblings(found: SegmentedFusion, segment: Segment) -> object:
 def _single(
     fusion: Fusion, able: Mapping[str, Redefining], target: Target
 ) -> Iterable[tuple[Segment | None, Redefinition]]:
-    """Return what the schedulers offer for nodes on their own."""
+    """Return the schedulers' definitions for single nodes."""
     for node in fusion.nodes:
         if node.op.family in ("contraction", "reduction"):
             alone = extract(fusion, [node], fusion.name)
@@ -346,7 +346,7 @@ def _single(
 
 
 class _Structures:
-    """The structures of segments, found once for each."""
+    """Structure numbers of segments, computed once for each."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
@@ -362,14 +362,14 @@ class _Structures:
         return known[1]
 
     def around(self, near: Iterable[Segment], segment: Segment | None, name: str) -> object:
-        """Return what is the same wherever a redefinition has the same neighbourhood."""
+        """Return a key that is equal wherever a redefinition has the same neighbourhood."""
         return name, tuple((self.of(s), s is segment) for s in near)
 
 
 def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, ...] | None:
-    """Return a segment with those beside it; None where that is next to everything.
+    """Return a segment and its neighbours; None if the segmentation is small.
 
-    Of kernels that run as often as its own, and of no other exchange.
+    Only kernels that run as often as its own, and no other host operations.
     """
     if len(found.segments) <= WHOLE:
         return None

@@ -1,7 +1,7 @@
-"""Moves between accepted segments: values computed again instead of crossing, segments split.
+"""Moves between accepted segments: recompute values instead of reading them, and split segments.
 
-Minimum cuts of bytes propose what to compute again, a search of its own how to split a segment;
-schedulers decide: each move is offered to them again, and undone unless it saves time.
+Minimum cuts of bytes propose what to recompute, a separate search how to split a segment. Each move
+is offered to the schedulers and undone unless it saves time.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from fusec.segment.shift import beginnings
 from fusec.segment.split import Splitter
 
 ROUNDS = 8
-"""Times that all segments are looked at; few need more than two."""
+"""Maximum number of passes over all segments; few searches need more than two."""
 TIMES = {"split": "one kernel takes {old:.2f} us, separate kernels {new:.2f} us"}
-"""How the times of a move are put, where they are no plain `rather than`."""
+"""How the times of a move are reported, if not as the default `rather than`."""
 MAX_TIED = 16
-"""Groups up to which what was found around one is remembered for others of that structure."""
+"""Number of groups up to which results around one are cached for others of the same structure."""
 
 Moves = Mapping[Piece, frozenset[Node]]
 Change = Callable[[], Iterable[Piece]]
-"""Makes a change, and returns the pieces that it touches first."""
+"""Makes a change, and returns the pieces that it affects directly."""
 
 
 def refine(
@@ -48,17 +48,17 @@ def refine(
     rematerialise: bool = True,
     keep_schedulers: bool = False,
 ) -> None:
-    """Let segments compute again what they would read, and split them, as long as that saves time.
+    """Let segments recompute values instead of reading them, or split them, while that saves time.
 
-    Segments that are changed by it may merge then. new: nodes beside which segments are looked at,
-    where others are known to be as they should. keep_schedulers: a move is no gain that gives a
-    segment another scheduler.
+    Segments that change may merge afterwards. new: only segments adjacent to these nodes are tried;
+    the others are known to be final. keep_schedulers: reject a move that changes the scheduler of a
+    segment.
     """
     work = _Refinement(merges, splitter, rematerialise, new, keep_schedulers=keep_schedulers)
     for _ in range(ROUNDS):
         work.moved.clear()
         work.run()
-        # Ranks do not tell which segments must run before those that write into their inputs.
+        # Ranks do not order segments before those that write into their inputs.
         if not work.moved or merges.groups.graph.fusion.effects.writers:
             return
         merged = merges.run([p for p in work.moved if p in merges.groups.pieces])
@@ -87,32 +87,32 @@ class _Refinement:
         self.known: dict[int, float] = {}
         self.moved: dict[Piece, None] = {}
         self.shifted: set[Piece] = set()
-        """Pieces of which no shift was kept since they or a neighbour changed."""
+        """Pieces for which no shift was kept since they or a neighbour changed."""
 
     def run(self) -> None:
         """Try moves until none is kept."""
         for piece in self.groups:
-            self.merges.of_piece(piece)  # a move must find the prices of what it changes
+            self.merges.of_piece(piece)  # moves compare with the cached offers of what they change
         for _ in range(ROUNDS):
             if not (self.rematerialise and self.recompute()) and not self.split():
                 return
 
     def recompute(self) -> bool:
-        """Try once for every segment what it had better compute again; return whether any moved."""
+        """Try once for every segment to recompute what it should; return whether any changed."""
         moved = [self.recompute_alone(piece) for piece in self.concerned()]
         moved += [self.recompute_jointly(value) for value in self.shared()]
         moved += [self.shift_into_sources(piece) for piece in self.concerned()]
         return any(moved)
 
     def concerned(self) -> list[Piece]:
-        """Return the segments to look at: all, or those with new nodes and their neighbours."""
+        """Return the segments to try: all, or those with new nodes and their neighbours."""
         if self.new is None:
             return list(self.groups)
         own = [p for p in self.groups if not self.new.isdisjoint(p.owned)]
         return sorted({p for o in own for p in (o, *o.before, *o.after)})
 
     def split(self) -> bool:
-        """Try once to split every segment that may take less so; return whether any moved."""
+        """Try once to split every segment that might be faster so; return whether any changed."""
         offers = {p: self.merges.of_piece(p) for p in self.concerned() if not p.fixed}
         seconds = {p: o.seconds for p, o in offers.items() if o.estimate and o.estimate.kernels}
         goals = self.splitter.goals(seconds, {p: self.least(p) for p in seconds})
@@ -120,14 +120,14 @@ class _Refinement:
         return any(moved)
 
     def least(self, piece: Piece) -> float:
-        """Return seconds below which a piece cannot come in parts, the same for all like it."""
+        """Return a lower bound on the seconds of a split piece, cached for all pieces like it."""
         number = self.merges.structures.together(frozenset({piece}))
         if number not in self.known:
             self.known[number] = self.splitter.least(self.merges.segment_like(piece))
         return self.known[number]
 
     def split_piece(self, piece: Piece, goal: float) -> bool:
-        """Try to put parts in the place of a segment that takes longer; return whether they are."""
+        """Try to replace a segment by faster fragments; return whether it was replaced."""
         if piece not in self.groups.pieces or len(piece.owned) < 2:
             return False
         offer = self.merges.of_piece(piece)
@@ -153,7 +153,7 @@ class _Refinement:
         return False
 
     def recompute_alone(self, piece: Piece) -> bool:
-        """Try what one segment had better compute again; return whether that was kept."""
+        """Try to recompute values in one segment; return whether the change was kept."""
         seen = self.before(piece)
         if seen is None:
             return False
@@ -173,14 +173,14 @@ class _Refinement:
         return moved
 
     def parts(self, seen: Before, nodes: frozenset[Node]) -> list[frozenset[Node]]:
-        """Return what single values need of a cut, the largest value first."""
+        """Return the nodes of a cut that single values need, the largest value first."""
         fusion = self.groups.graph.fusion
         values = [v for v in seen.leaves if fusion.producer.get(v) in nodes]
         values.sort(key=lambda v: -tensor_bytes(v, fusion.hints))
         return [cone(fusion, nodes, v) for v in values] if len(values) > 1 else []
 
     def shared(self) -> list[Value]:
-        """Return the values that several segments read and could compute again."""
+        """Return the values that several segments read and could recompute."""
         producer, final = self.groups.graph.fusion.producer, self.groups.graph.final
         position, concerned = self.groups.graph.position, frozenset(self.concerned())
         found = [
@@ -193,7 +193,7 @@ class _Refinement:
         return sorted(found, key=lambda v: position[producer[v]])
 
     def recompute_jointly(self, value: Value) -> bool:
-        """Try to spare a value's writing: let all who read it compute it again."""
+        """Try to avoid writing a value by letting all of its readers recompute it."""
         readers = sorted(self.groups.readers.get(value, ()))
         if len(readers) < 2:
             return False
@@ -215,7 +215,7 @@ class _Refinement:
         return moved
 
     def shift_into_sources(self, piece: Piece) -> bool:
-        """Try to let the segments that this one reads from do the beginning of its work."""
+        """Try to move the first nodes of this segment into the segments that it reads from."""
         if piece.fixed or piece not in self.groups.pieces or piece in self.shifted:
             return False
         self.shifted.add(piece)
@@ -227,7 +227,7 @@ class _Refinement:
         return any(moved)
 
     def shift(self, source: Piece, piece: Piece) -> bool:
-        """Try to let a segment do the beginning of the work of one that reads from it."""
+        """Try to move the first nodes of a segment into one that it reads from."""
         for nodes, value in beginnings(self.groups, source, piece):
             if piece not in self.groups.pieces:
                 return False
@@ -238,7 +238,7 @@ class _Refinement:
         return False
 
     def before(self, piece: Piece) -> Before | None:
-        """Return what lies before a segment, if it could compute any of it again."""
+        """Return the nodes before a segment, if it could recompute any of them."""
         views = piece.fixed and not piece.pinned
         if views or piece not in self.groups.pieces:
             return None
@@ -246,7 +246,7 @@ class _Refinement:
         return seen if seen.could_repeat() else None
 
     def key(self, all_seen: Iterable[Before], value: Value | None = None) -> object:
-        """Return what is the same wherever the same would be found."""
+        """Return a key that is equal wherever the search would find the same."""
         seen = list(all_seen)
         tied = frozenset(p for s in seen for p in (s.piece, *s.owners) if p in self.groups.pieces)
         if not tied or len(tied) > MAX_TIED:
@@ -260,7 +260,7 @@ class _Refinement:
     # -- moves
 
     def attempt(self, moves: Moves) -> bool:
-        """Apply some moves, ask the schedulers, and undo them unless they save time."""
+        """Apply some moves, call the schedulers, and undo the moves unless they save time."""
         old = {piece: piece.again for piece in moves}
         if all(old[p] == again for p, again in moves.items()):
             return False
@@ -286,7 +286,7 @@ class _Refinement:
         *,
         closes: bool = False,
     ) -> bool:
-        """Make a change, ask the schedulers, and undo it unless it saves time.
+        """Make a change, call the schedulers, and undo it unless it saves time.
 
         known: offers of the pieces that leave the groups; closes: whether it may close a cycle.
         """
@@ -311,19 +311,19 @@ class _Refinement:
         return True
 
     def look_again(self, changed: Iterable[Piece]) -> None:
-        """Try shifts of pieces that changed, and of their neighbours, another time."""
+        """Allow shifts of changed pieces and their neighbours to be tried again."""
         for piece in changed:
             self.shifted.difference_update((piece, *piece.before, *piece.after))
 
     def spared(self, piece: Piece, again: frozenset[Node]) -> list[Value]:
-        """Return the values that a segment reads now and would not read."""
+        """Return the values that a segment would no longer read."""
         producer = self.groups.graph.fusion.producer
         return [v for v in piece.leaves if v in producer and producer[v] in again]
 
     def objection(
         self, old: Mapping[Piece, Offer], new: Mapping[Piece, Offer], *, closes: bool
     ) -> str | None:
-        """Return why a move is not to be, or None; closes: whether it may close a cycle."""
+        """Return why a move is rejected, or None; closes: whether it may close a cycle."""
         for piece in old:
             if piece not in new and piece.fixed:
                 return "a pinned segment would become empty"
@@ -336,8 +336,9 @@ class _Refinement:
             before = old[piece].scheduler if piece in old else offer.scheduler
             if self.keep_schedulers and before != offer.scheduler:
                 return f"the scheduler would change from {before} to {offer.scheduler}"
-        # What is computed again comes from before; only a reader of what is written into may not.
-        # And what is no longer computed again, or by a part alone, may come from whoever needs it.
+        # Recomputed nodes come from earlier segments, so only a reader of an overwritten input can
+        # close a cycle. Nodes that are no longer recomputed, or only by a part, may come from any
+        # segment.
         if (closes or self.groups.graph.fusion.effects.writers) and self.groups.order() is None:
             return "segments would depend on each other"
         slower = _seconds(new) - _seconds(old)

@@ -1,4 +1,4 @@
-"""Where the search starts: regions of one iteration space, and reductions of one signature."""
+"""Initial regions of the search: of one iteration space, and reductions of one signature."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fusec.segment.views import may_be_view
 
 Signature = tuple[str, ...]
 FEW = 512
-"""Groups up to which all reductions of one signature are a region, wherever they stand."""
+"""Number of groups up to which all reductions of one signature are one region."""
 MAX_AROUND = 256
-"""Injective groups that a region takes on at most."""
+"""Maximum number of injective groups that a region takes in."""
 
 
 def singles(graph: Graph, fixed: Iterable[Group]) -> tuple[Group, ...]:
@@ -28,7 +28,7 @@ def singles(graph: Graph, fixed: Iterable[Group]) -> tuple[Group, ...]:
 
 
 def injective_regions(groups: Groups) -> list[Chosen]:
-    """Return connected sets of injective nodes that nothing else separates.
+    """Return connected sets of injective nodes that no other node separates.
 
     Nodes of equal depth, counted in nodes of other families, cannot have such a node on a path
     between them: their connected parts are convex, and form a DAG with everything else.
@@ -37,12 +37,12 @@ def injective_regions(groups: Groups) -> list[Chosen]:
 
 
 def islands(groups: Groups) -> list[Chosen]:
-    """Return connected sets of what kernels may hold that nothing fixed separates."""
+    """Return connected sets of nodes that kernels may compute, not separated by anything fixed."""
     return _connected(groups, {p for p in groups if p.fixed})
 
 
 def _connected(groups: Groups, breaks: set[Piece]) -> list[Chosen]:
-    """Return connected sets of pieces before which equally many of the breaks stand on a path."""
+    """Return connected sets of pieces with equally many breaks on a path before them."""
     pieces, depth = list(groups), groups.depths(breaks)
     parent = {p: p for p in pieces if p not in breaks}
 
@@ -71,14 +71,14 @@ def _is_injective(piece: Piece) -> bool:
 
 
 def _is_view(piece: Piece) -> bool:
-    """Return whether a group is of views and casts, which products read their operands through."""
+    """Return whether a group consists of views and casts of operands of GEMMs."""
     return not piece.fixed and all(may_be_view(n) or n.op.converts for n in piece.nodes)
 
 
 def signatures(node: Node) -> tuple[Signature, Signature]:
-    """Return what reductions that can share a kernel have in common: elements kept and reduced.
+    """Return the signatures of reductions that can share a kernel: elements kept and reduced.
 
-    Then the same with the dims: of a square, rows and columns are of one size.
+    Then the same with the dims: in a square tensor, rows and columns have the same size.
     """
     shape, dims = node.inputs[0].shape, node.attributes["dims"]
     kept = product(e for k, e in enumerate(shape) if k not in dims)
@@ -90,8 +90,8 @@ def signatures(node: Node) -> tuple[Signature, Signature]:
 def reduction_regions(groups: Groups) -> list[Chosen]:
     """Return regions around reductions: all of one signature, then each alone.
 
-    In a large graph, all between which nothing but injective nodes and reductions stands. Each
-    comes with its surroundings first; a search takes the first that somebody accepts.
+    In a large graph, all with only injective nodes and reductions between them. Each comes with its
+    surroundings first; a search takes the first that a scheduler accepts.
     """
     position, pieces = groups.graph.position, list(groups)
     found: list[tuple[Piece, Node]] = []
@@ -124,8 +124,8 @@ def reduction_regions(groups: Groups) -> list[Chosen]:
 def softmax_regions(groups: Groups) -> list[Chosen]:
     """Return regions from contractions through a maximum of their results to other contractions.
 
-    No pair of their groups need be accepted by itself. Each comes with its surroundings, with the
-    views among them (keys that a norm makes are transposed behind it), and alone.
+    No pair of their groups needs to be accepted alone. Each region comes with its surroundings,
+    with only the views among them (keys computed by a norm are transposed after it), and alone.
     """
     regions: dict[Chosen, None] = {}
     for piece in groups:
@@ -141,9 +141,9 @@ def softmax_regions(groups: Groups) -> list[Chosen]:
 
 
 def backward_regions(groups: Groups) -> list[Chosen]:
-    """Return regions of two contractions and the three whose left operands these are made into.
+    """Return regions of two contractions and the three whose left operands are computed from them.
 
-    No pair of them need be accepted by itself. Each comes as a softmax does.
+    No pair of them needs to be accepted alone. Each comes with its surroundings, as for softmax.
     """
     fusion = groups.graph.fusion
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
@@ -161,7 +161,7 @@ def backward_regions(groups: Groups) -> list[Chosen]:
 
 
 def _made_of(fusion: Fusion, product: Node) -> frozenset[Node]:
-    """Return the contractions that a contraction's left operand is made of, element by element."""
+    """Return the contractions from which a contraction's left operand is computed elementwise."""
     found, seen, front = set[Node](), {product}, [fusion.producer.get(product.inputs[0])]
     while front and len(seen) < MAX_AROUND:
         node = front.pop()
@@ -198,7 +198,7 @@ def _add_around(regions: dict[Chosen, None], groups: Groups, core: Chosen) -> No
     """Add a core with its surroundings, with the views among them, and alone.
 
     Views that are outputs (a training step keeps the queries) may stay outside: they are stored
-    anyway, and a kernel may have no way to store them.
+    anyway, and a kernel may be unable to store them.
     """
     final = groups.graph.final
 

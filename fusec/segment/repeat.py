@@ -15,14 +15,14 @@ from fusec.segment.resume import Resume, Seed, resume_without
 from fusec.segment.segmented import Decision, SegmentedFusion
 
 LARGE = 512
-"""Nodes up to which a graph is searched as a whole."""
+"""Number of nodes up to which a graph is searched as a whole."""
 
 Search = Callable[[Fusion], SegmentedFusion]
 Continue = Callable[[Fusion, Resume], SegmentedFusion]
 
 
 def segment_blocks(fusion: Fusion, search: Search, resume: Continue) -> SegmentedFusion | None:
-    """Return the segments of a large fusion of equal blocks, or None where it is to be searched.
+    """Return the segments of a large fusion of equal blocks, or None if it must be searched whole.
 
     search: of a fusion with three of the blocks; resume: of the whole one, from known segments.
     """
@@ -40,7 +40,7 @@ def segment_blocks(fusion: Fusion, search: Search, resume: Continue) -> Segmente
 
 
 def _is_plain(fusion: Fusion) -> bool:
-    """Return whether nothing is said of single values, nor written into inputs."""
+    """Return whether no pins or schedules name single values, and no inputs are written."""
     named = fusion.pins or fusion.schedules or fusion.shardings or fusion.phases
     return not (named or fusion.mesh or fusion.effects.writers or fusion.boundaries == "explicit")
 
@@ -48,7 +48,7 @@ def _is_plain(fusion: Fusion) -> bool:
 def without_blocks(fusion: Fusion, blocks: Blocks) -> Fusion | None:
     """Return the fusion with the first two blocks and the last one.
 
-    None where something reads of the others that is not a block.
+    None if a node outside the blocks reads from the others.
     """
     last = blocks.count - 2
     dropped = {n: k for row in blocks.rows for k, n in enumerate(row) if 2 <= k <= last}
@@ -78,12 +78,12 @@ def without_blocks(fusion: Fusion, blocks: Blocks) -> Fusion | None:
 
 
 Key = tuple[int, int]
-"""A node of a block: its row, or the row that it was made for, and its number among those."""
+"""A node of a block: its row, or the row from which it was created, and its number among those."""
 
 
 @dataclass(frozen=True)
 class _Cloned:
-    """A block that was not searched: its nodes, and what the searched one's are called here."""
+    """A block that was not searched: its nodes, and their names by the searched block's."""
 
     nodes: list[Node]
     names: Mapping[str, str]
@@ -91,7 +91,7 @@ class _Cloned:
 
 
 class _Expansion:
-    """Puts the blocks back that a search has not seen."""
+    """Inserts the blocks that were not searched."""
 
     def __init__(self, fusion: Fusion, blocks: Blocks, found: SegmentedFusion) -> None:
         self.fusion = fusion
@@ -116,7 +116,7 @@ class _Expansion:
         self.names = fusion.names | found.fusion.names
 
     def made(self) -> tuple[Fusion, Resume] | None:
-        """Return the whole fusion as it was redefined, and its segments; None if none follow."""
+        """Return the redefined whole fusion and its segments; None if they cannot be derived."""
         own = [n for n in self.found.fusion.nodes if self.block.get(n.output.name) == 1]
         clones: list[_Cloned] = []
         for block in range(2, self.last):
@@ -146,7 +146,7 @@ class _Expansion:
         return whole, Resume(seeds, self._decisions(), uncopied.union(cloned))
 
     def _scalars(self, nodes: Iterable[Node]) -> list[Node]:
-        """Return the nodes of scalars that the others read, and that no searched block has."""
+        """Return the scalar nodes that the other blocks read and that no searched block has."""
         made = {v for n in nodes for v in n.outputs}
         left = [v for n in nodes for v in n.inputs if v not in made]
         found: list[Node] = []
@@ -160,7 +160,7 @@ class _Expansion:
         return found
 
     def _clone(self, own: list[Node], block: int, before: list[_Cloned]) -> _Cloned | None:
-        """Return the searched inner block's nodes as those of another block."""
+        """Return copies of the searched inner block's nodes for another block."""
         values: dict[Value, Value] = {}
         names: dict[str, str] = {}
         inputs = {row[1]: row[block] for row in self.blocks.inputs if row[1] is not None}
@@ -200,7 +200,7 @@ class _Expansion:
         return _Cloned(nodes, names, values)
 
     def _of_block_before(self, value: Value, before: list[_Cloned]) -> Value | None:
-        """Return what a value of the first block is in the block before; what all read stays."""
+        """Return the previous block's counterpart of the first's value; shared ones stay."""
         maker = self.found.fusion.producer.get(value)
         if maker is None or maker.output.name not in self.block:
             return value
@@ -221,7 +221,7 @@ class _Expansion:
             every = self._places({self.block.get(n) for n in own.owned | own.again})
             for number, places in enumerate(every):
                 mine, again = own.owned, own.again
-                if number:  # what belongs to no block stands in one of them
+                if number:  # nodes outside the blocks belong to one of them
                     mine = own.owned & self.block.keys()
                     again |= own.owned - mine
                 owned = self._moved(mine, places, clones)
@@ -230,10 +230,10 @@ class _Expansion:
                     yield Seed(owned, self._moved(again, places, clones))
 
     def _places(self, blocks: Collection[int | None]) -> list[Mapping[int, int]]:
-        """Return into which blocks a segment of some is put, itself among them.
+        """Return the blocks into which a segment of some blocks is copied, including itself.
 
-        One of all three that were searched, like a kernel of what does not depend on blocks, is put
-        into three at a time; what remains is put into each.
+        A segment of all three searched blocks, such as a kernel that does not depend on blocks, is
+        copied into three blocks at a time, and separately into each block that remains.
         """
         last, inner = self.last, range(2, self.last)
         same = {0: 0, 1: 1, last: last}
@@ -252,7 +252,7 @@ class _Expansion:
     def _moved(
         self, names: Iterable[str], places: Mapping[int, int], clones: list[_Cloned]
     ) -> frozenset[str]:
-        """Return the names of the same nodes in other blocks; those of no block stay."""
+        """Return the names of the corresponding nodes in other blocks; those of no block stay."""
         found: set[str] = set()
         for name in names:
             if name not in self.block:

@@ -1,4 +1,4 @@
-"""A search that starts from segments of an earlier one: only what is new is grouped again."""
+"""A search that starts from the segments of an earlier one: only new nodes are grouped."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fusec.segment.regions import singles
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, owners
 
 RENEWED = frozenset({"boundary", "copy"})
-"""Decisions that every search takes anew, by their action."""
+"""Decisions that every search makes again, by their action."""
 
 
 @dataclass(frozen=True)
 class Seed:
-    """A segment by the first results of its nodes: its own, and those that it computes again."""
+    """A segment by the first results of its nodes: its own, and the recomputed ones."""
 
     owned: frozenset[str]
     again: frozenset[str]
@@ -46,9 +46,9 @@ class Resume:
         return singles(graph, (*held, *map(frozenset, found.values())))
 
     def restore(self, merges: Merges) -> Group | None:
-        """Let the groups of seeds compute again what these did; return the nodes of no seed.
+        """Restore the recomputed nodes of the seeds' groups; return the nodes of no seed.
 
-        None where the groups would then depend on each other.
+        None if the groups would then depend on each other.
         """
         groups = merges.groups
         nodes = {n.output.name: n for n in groups.graph.fusion.nodes}

@@ -1,4 +1,4 @@
-"""How near to its limits work runs: peak bandwidth, and peak tensor-core throughput."""
+"""Fractions of the hardware limits: peak bandwidth, and peak tensor-core throughput."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusec.segment.segmented import Segment, SegmentedFusion
 
 @dataclass(frozen=True)
 class Rates:
-    """What a GPU does at most: bytes, and operations on tensor cores (0: unknown), per second."""
+    """Peak rates of a GPU: bytes, and operations on tensor cores (0: unknown), per second."""
 
     bandwidth: float
     tensor: float = 0.0
@@ -24,10 +24,10 @@ class Rates:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What any kernels for some nodes must do: bytes to move, operations for tensor cores.
+    """The least work of any kernels for some nodes: bytes to move, operations for tensor cores.
 
-    tensor_flops: those of 10 bits of f32 count twice, as they take twice as long as of halves, and
-    those of 8 bits half. l2_bytes: those of the bytes that stay in L2: memory sees the others.
+    tensor_flops: TF32 operations count twice, since they take twice as long as 16-bit ones, and
+    8-bit operations half. l2_bytes: the part of the bytes that stays in L2 and does not reach DRAM.
     """
 
     compulsory_bytes: int
@@ -35,41 +35,41 @@ class Roofline:
     l2_bytes: int = 0
 
     def share(self, seconds: float, rates: Rates) -> float:
-        """Return which part of `seconds` the compulsory traffic takes at peak bandwidth.
+        """Return the fraction of `seconds` that the compulsory traffic takes at peak bandwidth.
 
-        Bytes that stay in L2 are excluded. At most 1 of a prediction; of a measured time more where
-        what is read lies in L2.
+        Bytes that stay in L2 are excluded. At most 1 for a prediction; a measured time can exceed
+        it if its operands are in L2.
         """
         bytes = self.compulsory_bytes - self.l2_bytes
         return bytes / (rates.bandwidth * seconds) if seconds else 0.0
 
     def tensor_share(self, seconds: float, rates: Rates) -> float:
-        """Return which part of `seconds` the products take at the full rate of tensor cores."""
+        """Return the fraction of `seconds` that the GEMMs take at the full rate of tensor cores."""
         return self.tensor_flops / (rates.tensor * seconds) if seconds and rates.tensor else 0.0
 
 
 def of_segment(segment: Segment, left_in_l2: int = 0) -> Roofline:
-    """Return what any kernels for a segment's operations must do, at hint sizes."""
+    """Return the least work of any kernels for a segment's operations, at hint sizes."""
     moved = 0 if segment.estimate is None else segment.estimate.bytes
     fewest = min(floor_bytes(segment.fusion), moved)
     return Roofline(fewest, _needed_flops(segment), min(fewest, left_in_l2))
 
 
 def of_fusion(segmented: SegmentedFusion) -> Roofline:
-    """Return what any kernels for a whole fusion must do, at hint sizes."""
+    """Return the least work of any kernels for a whole fusion, at hint sizes."""
     fusion = segmented.fusion
     hidden = sum(tensor_flops(s.fusion) - _needed_flops(s) for s in segmented.segments)
     return Roofline(min(floor_bytes(fusion), segmented.bytes), tensor_flops(fusion) - hidden)
 
 
 def _needed_flops(segment: Segment) -> int:
-    """Return the operations of a segment's products but those that masks of positions hide."""
+    """Return the operations of a segment's GEMMs, without those that positional masks hide."""
     seen = 1.0 if segment.estimate is None else segment.estimate.seen
     return round(tensor_flops(segment.fusion) * seen)
 
 
 def tensor_flops(fusion: Fusion) -> int:
-    """Return the operations of the matrix products that tensor cores can do, at hint sizes."""
+    """Return the operations of the GEMMs that tensor cores can run, at hint sizes."""
     counts, hints = loops(fusion), fusion.hints
     times = ((n, _times(fusion, n)) for n in fusion.nodes if n.op.family == "contraction")
     return round(
@@ -78,7 +78,7 @@ def tensor_flops(fusion: Fusion) -> int:
 
 
 def _times(fusion: Fusion, node: Node) -> float:
-    """Return how often tensor cores could multiply halves instead; 0: they do not multiply it."""
+    """Return the cost of a tensor-core operation relative to 16-bit floats; 0 if not supported."""
     factors = node.inputs[:2]
     stored = [_stored(fusion, v) for v in factors]
     widths = [t.bits for t in stored if t is not None]
@@ -88,7 +88,7 @@ def _times(fusion: Fusion, node: Node) -> float:
 
 
 def _stored(fusion: Fusion, value: Value) -> DType | None:
-    """Return the float type of 16 bits or fewer that an operand is cast from and moved, if any."""
+    """Return the float type of 16 bits or fewer from which an operand is cast and moved, if any."""
     found = value.dtype if value.dtype.is_half else None
     while (node := fusion.producer.get(value)) is not None:
         if not (node.op.family == "movement" or node.op.converts):
@@ -102,7 +102,7 @@ def _stored(fusion: Fusion, value: Value) -> DType | None:
 
 
 def is_tf32(fusion: Fusion, value: Value) -> bool:
-    """Return whether 10 bits of an operand in f32 are asked for, wherever it is moved then."""
+    """Return whether an f32 operand is rounded to TF32, possibly followed by movements."""
     while value not in fusion.input_of:
         node = fusion.producer[value]
         if node.op is tf32:
@@ -117,6 +117,6 @@ def _flops(fusion: Fusion, node: Node) -> int:
     left, right = node.operands[0].shape, node.operands[1].shape
     results = node.output.shape
     if len(results) > max(len(left), len(right)):
-        # One product for each group of summed elements: together they sum over K once.
+        # One GEMM for each group of summed elements: together they sum over K once.
         results = results[1:]
     return 2 * prod(e.evaluate(fusion.hints) for e in (*results, left[-1]))

@@ -1,4 +1,4 @@
-"""Segmentation: the whole fusion first, then regions, then merges by price."""
+"""Segmentation: the whole fusion first, then regions, then merges selected by the cost model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from fusec.segment.views import view_nodes
 from fusec.target import Target
 
 WHOLE = 512
-"""Nodes up to which a fusion is offered as a whole."""
+"""Number of nodes up to which a fusion is offered as a whole."""
 
 
 def segment(
@@ -63,23 +63,23 @@ def segment(
     """Return the fusion as a DAG of segments that the schedulers accept.
 
     Pins are the fusion's own (`fusion.pins`); `gone` names pinned values that passes removed, which
-    is no error. `may_merge` may forbid a merge, whatever its price. `rematerialise`: let accepted
-    segments compute values again instead of reading them, where that moves fewer bytes. `copies`:
-    let casts, copies and broadcasts be computed by each reader, as scalars always are. Unsupported
-    names a node that nobody takes. The result follows from structure: independent nodes may come in
-    any order.
+    is not an error. `may_merge` may forbid a merge regardless of its predicted time.
+    `rematerialise`: let accepted segments recompute values instead of reading them if that moves
+    fewer bytes. `copies`: let each reader compute casts, copies and broadcasts itself, as scalars
+    always are. Unsupported names a node that no scheduler accepts. The result depends only on
+    structure: independent nodes may come in any order.
 
-    `should_merge` drives a level of its own, of groups that it makes by itself: segments stand
-    inside of these; without schedulers, the groups are the result. `boundaries: explicit` of a
-    fusion parts the groups at `segment_set` alone. `offers` are those of an earlier search with the
-    same schedulers and target: what they know is not asked for again. `resume`: segments to start
-    from; only nodes of none of them are grouped, and join these. `keep_schedulers`: move values
-    between accepted segments only where each of these keeps its scheduler.
+    `should_merge` drives a host level of groups above the segments: segments lie within these
+    groups; without schedulers, the groups are the result. `boundaries: explicit` of a fusion
+    separates the groups only at `segment_set`. `offers` are those of an earlier search with the
+    same schedulers and target, and cached offers are reused. `resume`: segments to start from; only
+    nodes in none of them are grouped, and join these. `keep_schedulers`: move values between
+    accepted segments only if each of these keeps its scheduler.
     """
-    # Nodes without use go with the canonical order; a pin may still name them.
+    # Canonicalization drops unused nodes; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
     offers = offers or Offers(schedulers, target)
-    # What is known of other searches holds where those could do the same.
+    # Results of other searches may be reused only if those had the same options.
     shares = may_merge is None and rematerialise and copies
     splits = offers.splits if shares else Splits(target)
     ways = _Ways(
@@ -94,11 +94,10 @@ def segment(
 
 @dataclass(frozen=True)
 class _Ways:
-    """How a search goes about it.
+    """Options of a search.
 
     whole: the seconds that the fusion takes as a whole, if it is not to be offered as that; names:
-    the first results of the nodes that it has then.
-    resume: the segments to start from, if any.
+    the first results of the nodes that it has then. resume: the segments to start from, if any.
     """
 
     offers: Offers
@@ -147,7 +146,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
             kept = ways.keep_schedulers
             refine(merges, splitter, new, rematerialise=ways.rematerialise, keep_schedulers=kept)
             earlier = () if ways.resume is None else ways.resume.decisions
-            explained = ways.whole is None  # of parts that are tried nobody asks for reasons
+            explained = ways.whole is None  # trial splits need no reasons
             found = _finish(merges, start, (*decisions, *start.decisions, *earlier), explained)
             separate = tuple(separate_softmaxes(softmaxes, found))
             return replace(
@@ -162,7 +161,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
 def _merge(merges: Merges, new: Group | None) -> list[Softmax]:
     """Merge regions and then neighbours; return the softmaxes among the regions.
 
-    new: nodes of which every merge has to hold some, where the others are grouped.
+    new: every merge must include one of these nodes; the others are already grouped.
     """
 
     def concerned(regions: Iterable[Chosen]) -> list[Chosen]:
@@ -174,7 +173,8 @@ def _merge(merges: Merges, new: Group | None) -> list[Softmax]:
     regions = concerned(backward_regions(merges.groups))
     softmaxes += find_softmaxes(merges, regions)
     merges.take(regions)
-    # Reductions take what only they need before elementwise nodes find each other.
+    # Reductions take in the nodes that only they need before elementwise nodes merge with each
+    # other.
     merges.take(concerned(reduction_regions(merges.groups)))
     merges.take(concerned(injective_regions(merges.groups)))
     if new is None:
@@ -185,7 +185,7 @@ def _merge(merges: Merges, new: Group | None) -> list[Softmax]:
 
 
 def _in_parts(fusion: Fusion, seconds: float, ways: _Ways) -> SegmentedFusion | None:
-    """Return the segments of a fusion of which no segment is all; None where nobody takes some."""
+    """Return a fusion in at least two segments; None if some nodes are accepted by no scheduler."""
     names = frozenset(n.output.name for n in fusion.nodes if n.op.family != "scalar")
     parts = replace(ways, whole=seconds, names=names, resume=None)
     try:
@@ -210,7 +210,7 @@ class _Start:
         return self.pins.get(frozenset(piece.owned))
 
     def responsible_pin(self, piece: Piece) -> Pin | None:
-        """Return the pin because of which a piece is no smaller."""
+        """Return the pin that keeps a piece from being smaller."""
         held = (pin for group, pin in self.open if group <= piece.owned)
         return self.pin(piece) or next(held, None)
 
@@ -221,7 +221,7 @@ def _prepare(
     uncopied: frozenset[Node],
     should_merge: ShouldMerge | None,
 ) -> _Start:
-    """Return single nodes as groups, beside what pins fix and the outputs that are views."""
+    """Return the initial groups: pinned segments, outputs that are views, and single nodes."""
     offers = ways.offers
     pinned = fix(fusion, [s.name for s in offers.schedulers], ways.removed)
     copied = pinned.graph.copied - uncopied
@@ -240,7 +240,7 @@ def _prepare(
         return _with_host(start, Groups(graph, singles(graph, held), alone), should_merge)
     views = view_nodes(fusion, frozenset(n for g in held for n in g))
     if views.last:
-        # An exchange or a slice reads what lies somewhere: no copy of a node stands beside it.
+        # A collective or slice reads an existing buffer, so its operands are never duplicated.
         crossing = {fusion.producer.get(v) for group in alone for n in group for v in n.inputs}
         graph = Graph(fusion, copied | (views.chain - uncopied - crossing))
         held_last = (*held, views.last)
@@ -260,13 +260,13 @@ def _grouped(ways: _Ways, graph: Graph, held: Collection[Group]) -> tuple[Group,
 
 
 def _with_host(start: _Start, groups: Groups, should_merge: ShouldMerge | None) -> _Start:
-    """Return the start with the groups of the host level, which nothing crosses."""
+    """Return the start with the groups of the host level, which no segment crosses."""
     if groups.cyclic:
         return start
     _part_loops(groups)
     order = merge_by(groups, should_merge)
     number = {piece: k for k, piece in enumerate(order)}
-    # What a group holds runs equally often: its number tells both apart.
+    # Nodes of a host group run equally often, so its number alone distinguishes both.
     for piece in start.groups.pieces:
         piece.host = number[groups.owner(next(iter(piece.nodes)))]
     return replace(start, host=host_segments(groups, order))
@@ -289,9 +289,9 @@ def _start(
 
 
 def _part_loops(groups: Groups) -> None:
-    """Give the groups of each number of iterations a number of their own, which nothing crosses.
+    """Number the groups by iteration count, and let no segment mix two numbers.
 
-    So it is with those that only some ranks run.
+    The same holds for groups that only some ranks run.
     """
     found, held = loops(groups.graph.fusion), holders(groups.graph.fusion)
     kinds: list[tuple[Dim | None, frozenset[int] | None]] = [(None, None)]
@@ -311,7 +311,7 @@ def _part_loops(groups: Groups) -> None:
 
 
 def _take_whole(merges: Merges, start: _Start) -> bool:
-    """Merge everything if nothing forbids it and somebody takes it."""
+    """Merge everything if that is allowed and some scheduler accepts it."""
     groups = start.groups
     free = frozenset(p for p in groups if not p.fixed)
     if start.alone:
@@ -327,7 +327,7 @@ def _take_whole(merges: Merges, start: _Start) -> bool:
 
 
 def _take(merges: Merges, chosen: Chosen) -> bool:
-    """Merge some groups if nothing forbids it and somebody takes them."""
+    """Merge some groups if that is allowed and some scheduler accepts them."""
     if merges.forbidden(chosen) is not None:
         return False
     offer = merges.named_offer(chosen)
@@ -366,7 +366,7 @@ def _copy(unaligned: Unaligned) -> Decision:
 
 
 def _blocking_copies(merges: Merges) -> frozenset[Node]:
-    """Return the copies with which nobody takes a group: they get groups of their own."""
+    """Return the copies that keep groups from being accepted: they become groups of their own."""
     blocked = set[Node]()
     for piece in merges.groups.pieces:
         if not piece.fixed and not merges.of_piece(piece).accepted:
@@ -377,7 +377,7 @@ def _blocking_copies(merges: Merges) -> frozenset[Node]:
 def _finish(
     merges: Merges, start: _Start, before: tuple[Decision, ...], explained: bool
 ) -> SegmentedFusion:
-    """Return the segments in execution order, each with what every scheduler said.
+    """Return the segments in execution order, each with every scheduler's answer.
 
     explained: whether decisions say why neighbours are separate.
     """
@@ -424,7 +424,7 @@ def _why(offer: Offer) -> str:
 
 
 def _require_takers(merges: Merges, start: _Start, uncopied: frozenset[Node]) -> None:
-    """Raise Unsupported for a segment that nobody takes: rather one that was no copy at first."""
+    """Raise Unsupported for a segment without a scheduler, preferably one that was never a copy."""
     groups = merges.groups
     refused: list[tuple[bool, Piece, Fusion, Offer]] = []
     for piece in groups.order() or ():
@@ -444,7 +444,7 @@ def _require_takers(merges: Merges, start: _Start, uncopied: frozenset[Node]) ->
 def _no_scheduler(
     group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None, other: str | None
 ) -> Unsupported:
-    """Return the error of a segment that nobody takes; other: who takes it but for the pin."""
+    """Return the error for a segment without a scheduler; other: one that only the pin excludes."""
     notes = [f"{name}: {refusal}" for name, refusal in offer.refusals]
     if pin is not None:
         message = f"no scheduler supports the pinned segment `{pin.name}`"
@@ -462,7 +462,7 @@ def _no_scheduler(
 
 
 def _boundaries(merges: Merges, order: list[Piece]) -> Iterable[Decision]:
-    """Yield why each pair of neighbouring segments stayed apart."""
+    """Yield why each pair of neighbouring segments was not merged."""
     number = {piece: id for id, piece in enumerate(order)}
     for consumer in order:
         for producer in sorted(merges.groups.sources(consumer), key=number.__getitem__):
@@ -472,7 +472,7 @@ def _boundaries(merges: Merges, order: list[Piece]) -> Iterable[Decision]:
 
 
 def _why_separate(merges: Merges, chosen: Chosen | None) -> tuple[str, Refusals]:
-    """Return why groups stayed apart, and by scheduler where it is that nobody takes them."""
+    """Return why groups were not merged, and the refusals by scheduler if none accepts them."""
     if chosen is None:
         return "too many groups are between them", ()
     because = merges.forbidden(chosen)

@@ -17,15 +17,15 @@ from fusec.target import Target
 from fusec.tuned.entry import Tuned
 
 Refusals = tuple[tuple[str, Refusal], ...]
-"""What schedulers say that do not take a group, by their names."""
+"""The refusals of a group, by scheduler name."""
 
 
 @dataclass(frozen=True)
 class Segment:
     """Nodes that share a plan: `fusion` is the segment as a fusion of its own.
 
-    refusals: the schedulers that refused it, with their rules. why: what decided for its scheduler.
-    A node may stand in several segments: each computes it anew instead of reading it.
+    refusals: the schedulers that refused it, with their rules. why: the reason for its scheduler. A
+    node may belong to several segments: each recomputes it instead of reading it.
     """
 
     id: int
@@ -37,13 +37,13 @@ class Segment:
     pin: str | None = None
     """The name of the pin that fixed its nodes."""
     host: int | None = None
-    """The group of the host level in which it stands, where there is one."""
+    """The host-level group to which it belongs, if any."""
     overrides: tuple[Override, ...] = ()
-    """What the user sets of its schedule."""
+    """The user's overrides of its schedule."""
     iterations: int = 1
-    """How often it runs, at hint sizes: once per slice where it stands in a loop."""
+    """Number of executions, at hint sizes: one per slice inside a loop."""
     tuned: Tuned | None = None
-    """The measured schedule that it takes, where there is one and the user sets nothing."""
+    """The measured schedule that it uses, if there is one and the user sets nothing."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Segment:
 class Decision:
     """A merge, boundary or move: what was done to which values, and why.
 
-    refusals: by scheduler, where it is that nobody takes the group; `because` says the same.
+    refusals: by scheduler, if no scheduler accepts the group; `because` says the same.
     """
 
     action: str
@@ -71,10 +71,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Rematerialised:
-    """A value that segments compute again, because that moves fewer bytes than storing it.
+    """A value that segments recompute, because that moves fewer bytes than storing it.
 
-    segments: the ids of those that recompute it. saved_bytes: what storing and reading it would
-    move at hint sizes, less what the segments read for it instead. because: the figures as text.
+    segments: the ids of those that recompute it. saved_bytes: the traffic of storing and reading it
+    at hint sizes, less what the segments read for it instead. because: the figures as text.
     """
 
     value: Value
@@ -94,12 +94,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class SegmentedFusion:
-    """Segments in execution order; `fusion` may have a copy more than the one that was given.
+    """Segments in execution order; `fusion` may have one copy more than the original.
 
-    rematerialised: the values that were to cross and are computed again instead, in order. host:
-    the groups that a predicate made without schedulers, inside which these segments stand.
-    uncopied: the first results of nodes that are cheap to copy and were grouped all the same, since
-    no scheduler supports a segment with a copy of them.
+    rematerialised: the values that are recomputed instead of crossing segments, in order. host: the
+    groups that a predicate made without schedulers, inside which these segments lie. uncopied: the
+    first results of nodes that are cheap to copy but were grouped anyway, since no scheduler
+    supports a segment with a copy of them.
     """
 
     fusion: Fusion
@@ -124,7 +124,7 @@ class SegmentedFusion:
     def graph(self) -> Any:
         """Return the segments as a networkx DiGraph.
 
-        Nodes are the ids, with `segment`; edges have `values`, the names of what crosses.
+        Nodes are the ids, with `segment`; edges have `values`, the names of the crossing values.
         """
         import networkx
 
@@ -138,14 +138,14 @@ class SegmentedFusion:
         return graph
 
     def seconds(self, target: Target) -> float:
-        """Return the predicted time of all segments, whatever runs before and after them."""
+        """Return the predicted time of all segments, regardless of what runs before or after."""
         estimates = ((s.iterations, s.estimate) for s in self.segments)
         return sum(n * e.seconds(target) for n, e in estimates if e is not None)
 
     def dirty(self, target: Target) -> tuple[int, ...]:
-        """Return the bytes that wait in L2 to be written back when each segment starts.
+        """Return the dirty bytes in L2 that remain to be written back when each segment starts.
 
-        Before the first, those of somebody else's results.
+        Before the first segment, they belong to results of earlier work.
         """
         found: list[int] = []
         waiting = target.write_back
@@ -192,10 +192,10 @@ def owners(found: SegmentedFusion) -> Mapping[str, int]:
 def extract(
     fusion: Fusion, nodes: Iterable[Node], name: str, results: Collection[Value] | None = None
 ) -> Fusion:
-    """Return the given nodes as a fusion: inputs are what they read, outputs what is read outside.
+    """Return nodes as a fusion: inputs are the values they read, outputs the values read outside.
 
-    `results` names the values to put out, where some of the nodes are also computed elsewhere; an
-    alias stays an alias only in the segment that puts the value out.
+    `results` names the values to output if some of the nodes are also computed elsewhere; an alias
+    stays an alias only in the segment that outputs the value.
     """
     chosen = set(nodes)
     place = fusion.position.__getitem__
@@ -255,7 +255,7 @@ def _sizes(attribute: object) -> Iterable[Dim]:
 
 
 def _sizes_from_inside(fusion: Fusion, ordered: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return the nodes with `size` asking a tensor that the others read anyway."""
+    """Return the nodes with `size` reading a tensor that the others read anyway."""
     asking = [n for n in ordered if n.op.family == "scalar" and n.inputs]
     if not asking:
         return ordered

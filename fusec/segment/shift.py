@@ -1,8 +1,8 @@
-"""The beginning of a segment's work that the segment before it could do instead.
+"""First nodes of a segment that the preceding segment could compute instead.
 
-What crosses may be smaller after a few more operations: a product's result that is cast, sliced or
-added up first. The beginnings that are offered are what one value needs; those after which least
-crosses come first.
+The crossing value may be smaller after a few more operations: a GEMM's result that is cast, sliced
+or reduced first. The candidates are the nodes that one value needs; those with the least crossing
+traffic come first.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from fusec.segment.piece import Piece
 from fusec.segment.segmented import tensor_bytes
 
 MOST = 6
-"""Beginnings that are tried for a pair of segments."""
+"""Maximum number of candidates that are tried for a pair of segments."""
 REACH = 64
-"""Nodes of a segment that are looked at."""
+"""Maximum number of nodes of a segment that are considered."""
 
 
 def beginnings(
     groups: Groups, source: Piece, piece: Piece
 ) -> Iterator[tuple[frozenset[Node], Value]]:
-    """Yield sets of a piece's first nodes that its source could compute, with what they end in.
+    """Yield sets of a piece's first nodes that its source could compute, with their last value.
 
-    They need nothing but what the source makes, what it could read without waiting for others, and
-    each other; writing and reading what the rest of the piece needs of them moves fewer bytes than
-    what crosses for them now.
+    They only need results of the source, values that it could read without waiting for others, and
+    each other; writing and reading their results for the rest of the piece moves fewer bytes than
+    the current crossing values.
     """
     fusion, place = groups.graph.fusion, groups.graph.position
     crossing = {v for v in source.made if piece in groups.readers.get(v, ())}
@@ -61,7 +61,7 @@ def beginnings(
 
 
 def _left(groups: Groups, piece: Piece, nodes: frozenset[Node]) -> int:
-    """Return the bytes moved for what some nodes of a piece make and the rest, or others, read."""
+    """Return the bytes moved for results of nodes of a piece that the rest, or others, read."""
     fusion, copied = groups.graph.fusion, groups.graph.copied
     total = 0
     for value in (v for n in nodes for v in n.outputs):
@@ -77,7 +77,7 @@ def _left(groups: Groups, piece: Piece, nodes: frozenset[Node]) -> int:
 
 
 def _crossing_bytes(groups: Groups, value: Value) -> int:
-    """Return the bytes of reading a value in another segment, and of writing it for that alone."""
+    """Return the bytes of reading a value in another segment, and of writing it only for that."""
     stored = value in groups.graph.final
     return (1 if stored else 2) * tensor_bytes(value, groups.graph.fusion.hints)
 
@@ -85,7 +85,7 @@ def _crossing_bytes(groups: Groups, value: Value) -> int:
 def _needs(
     groups: Groups, source: Piece, piece: Piece, node: Node, known: dict[Value, frozenset[Node]]
 ) -> frozenset[Node] | None:
-    """Return the nodes of the piece that a node needs, itself among them; None if it must wait."""
+    """Return the nodes of the piece that a node needs, itself included; None if it must wait."""
     needed = {node}
     stack = list(node.inputs)
     while stack:

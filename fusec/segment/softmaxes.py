@@ -1,4 +1,4 @@
-"""Attention that no attention kernel computes: which GEMMs it consists of, and why."""
+"""Attention that no attention kernel computes: the GEMMs that it consists of, and the reason."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SCHEDULERS: Mapping[int, tuple[str, ...]] = {
     2: ("attention", "attention_decode"),
     5: ("attention_backward",),
 }
-"""Those that take so many GEMMs with a softmax, or what is saved of one, between them."""
+"""Schedulers that accept so many GEMMs with a softmax, or its saved values, between them."""
 
 
 @dataclass(frozen=True)
 class Softmax:
     """GEMMs with a softmax between them, by the names of the first and the last one's results.
 
-    refusals: why no scheduler of attention takes them, with the views around them if there are any.
-    seconds: what one that takes them predicts, None where none does.
+    refusals: why no attention scheduler accepts them, with the views around them if there are any.
+    seconds: the prediction of one that accepts them, None if there is none.
     """
 
     products: tuple[str, str]
@@ -43,14 +43,14 @@ def find_softmaxes(merges: Merges, regions: list[Chosen]) -> list[Softmax]:
         offer = merges.named_offer(region)
         taken = offer.scheduler in schedulers
         if key in found and not taken:
-            continue  # the first region has the views around it
+            continue  # the first region includes the views around it
         refusals = tuple(r for r in offer.refusals if r[0] in schedulers)
         found[key] = Softmax(key, refusals, offer.seconds if taken else None)
     return list(found.values())
 
 
 def separate_softmaxes(softmaxes: list[Softmax], found: SegmentedFusion) -> Iterator[Decision]:
-    """Yield why GEMMs around a softmax are in several segments, for each that is."""
+    """Yield the reason for each softmax whose GEMMs are in several segments."""
     owners: dict[str, set[int]] = {}
     for segment in found.segments:
         for node in segment.nodes:

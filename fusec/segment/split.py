@@ -20,20 +20,20 @@ from fusec.segment.views import view_of
 from fusec.target import Target
 
 MODEL_ERROR = 0.05
-"""Part of a predicted time that may be wrong: what is so close to a whole's is no gain.
+"""Relative error of predicted times: a split that is closer to the whole's time does not pay.
 
 The median error of predicted times, see `model` in benchmarks/results/segmentation.json.
 """
 Search = Callable[[Fusion, float], SegmentedFusion | None]
-"""Returns the segments of a fusion that is not to be one, or None where nobody takes some.
+"""Returns at least two segments of a fusion, or None if some nodes have no scheduler.
 
-What cannot take less than the given seconds need not be searched to its end.
+A search that cannot get below the given seconds may stop early.
 """
 
 
 @dataclass(frozen=True)
 class _Places:
-    """A fragment by its nodes' places in canonical order, the same for every like segment."""
+    """A fragment by its nodes' positions in canonical order, the same for every similar segment."""
 
     owned: tuple[int, ...]
     again: tuple[int, ...]
@@ -41,17 +41,17 @@ class _Places:
 
 @dataclass(frozen=True)
 class Split:
-    """What the segments take that a segment was split into, in seconds; `fragments` by position."""
+    """The predicted seconds of a split segment's fragments; `fragments` by position."""
 
     seconds: float
     fragments: tuple[_Places, ...]
 
 
 class Splits:
-    """What is known of segments searched again: each structure is searched once, mostly."""
+    """Cached results of segments searched again: usually once per structure."""
 
     def __init__(self, target: Target) -> None:
-        """Start with nothing known."""
+        """Start with an empty cache."""
         self.target = target
         self._known: dict[object, tuple[float, Split | None]] = {}
 
@@ -60,7 +60,7 @@ class Splits:
         key = segment.structure(offsets=False)
         sought, found = self._known.get(key, (0.0, None))
         if sought < seconds:
-            self._known[key] = inf, None  # where nothing can be split, the search comes back to it
+            self._known[key] = inf, None  # where nothing can be split, the search recurs here
             found = _split_of(search(segment, seconds), segment, self.target)
             self._known[key] = seconds, found
         return None if found is None or found.seconds >= seconds else found
@@ -68,7 +68,7 @@ class Splits:
 
 @dataclass(frozen=True)
 class Splitter:
-    """How pieces are split; goal: seconds that all of them are to come below, if any."""
+    """Splits pieces; goal: seconds that all of them together must stay below, if any."""
 
     splits: Splits
     search: Search
@@ -77,9 +77,10 @@ class Splitter:
     def goals(
         self, seconds: Mapping[Piece, float], least: Mapping[Piece, float]
     ) -> Mapping[Piece, float]:
-        """Return the seconds below which each piece that takes some is to come when split.
+        """Return, for each piece, the seconds that its fragments must stay below.
 
-        Without the pieces of which nothing can be gained. least: what `least` says of each.
+        Pieces that cannot gain are omitted. seconds: predicted time of each piece; least: its lower
+        bound (`least`).
         """
         if self.goal is None:
             seconds = {p: s * (1 - MODEL_ERROR) for p, s in seconds.items()}
@@ -90,26 +91,26 @@ class Splitter:
         return {p: s for p, s in seconds.items() if least[p] < s}
 
     def least(self, segment: Fusion) -> float:
-        """Return seconds below which a segment cannot come when split."""
+        """Return a lower bound on the seconds of a split segment."""
         return least_seconds(segment, self.splits.target)
 
     def fragments(self, groups: Groups, piece: Piece, seconds: float) -> list[Fragment]:
-        """Return the fragments in which a piece takes fewer seconds; none if there are no such."""
+        """Return fragments of a piece that take fewer seconds; empty if there are none."""
         order = canonical(groups.fusion_of([piece], groups.graph.fusion.name))
         found = self.splits.of(order, seconds, self.search)
         return [] if found is None else _named(groups, piece, order, found)
 
 
 def least_seconds(fusion: Fusion, target: Target) -> float:
-    """Return seconds below which no two or more kernels compute a fusion.
+    """Return a lower bound on the seconds of two or more kernels that compute a fusion.
 
-    Together they read each input and write each output, compute each value, and are launched each.
-    Where some only make views, at least one is launched that moves the compulsory traffic. One that
-    multiplies matrices has a start besides, which hides no reading.
+    Together they read each input, write each output, compute each value, and pay for their
+    launches. If some segments are only views, at least one launch moves the compulsory traffic. A
+    GEMM kernel also has a prologue that does not overlap with reading.
     """
     made = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
     if any(elements(v, fusion.hints) == 0 for v in made):
-        return 0.0  # what is empty needs no kernel
+        return 0.0  # an empty result needs no kernel
     moved, written, kernels = traffic(fusion), bytes_written(fusion), 2
     if _has_views(fusion):
         floor = Floor(fusion)
@@ -132,9 +133,9 @@ def least_seconds(fusion: Fusion, target: Target) -> float:
 
 
 def _multiplying_seconds(fusion: Fusion, best: float, target: Target) -> float:
-    """Return what starting and reading the operands of a fusion's only product take at least.
+    """Return a lower bound on the seconds of a fusion's only GEMM: its start and its operand reads.
 
-    Whatever is computed of an operand in front reads as much. best: the highest part of the
+    A prologue that computes an operand reads as many bytes. best: the highest fraction of the
     bandwidth that any family reaches.
     """
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
@@ -153,7 +154,7 @@ def _multiplying_seconds(fusion: Fusion, best: float, target: Target) -> float:
 
 
 def _has_views(fusion: Fusion) -> bool:
-    """Return whether a fragment might need no kernel, since it would only be a view."""
+    """Return whether a fragment might need no kernel because it is only a view."""
     made = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
     moved = {v for v in made if fusion.producer[v].op.family == "movement"}
     given = frozenset(i.value for i in fusion.inputs)
@@ -173,7 +174,7 @@ def _split_of(found: SegmentedFusion | None, order: Fusion, target: Target) -> S
     place = {n.output.name: k for k, n in enumerate(order.nodes)}
     owner = owners(found)
     if not place.keys() >= owner.keys():
-        return None  # a copy was needed that the segment has no node for
+        return None  # a copy was needed for which the segment has no node
     fragments = tuple(
         _Places(
             tuple(place[n.output.name] for n in part.nodes if owner[n.output.name] == part.id),
@@ -185,7 +186,7 @@ def _split_of(found: SegmentedFusion | None, order: Fusion, target: Target) -> S
 
 
 def _named(groups: Groups, piece: Piece, order: Fusion, split: Split) -> list[Fragment]:
-    """Return the fragments of a piece as nodes; what it computes again they do, too."""
+    """Return the fragments of a piece as nodes; they also recompute what the piece does."""
     by_name = {n.output.name: n for n in groups.members([piece])}
     nodes = [by_name[n.output.name] for n in order.nodes]
     taken: set[Node] = set()
@@ -196,6 +197,6 @@ def _named(groups: Groups, piece: Piece, order: Fusion, split: Split) -> list[Fr
         taken |= owned
         again = {nodes[k] for k in places.again} | (mine - owned)
         fragments.append(Fragment(owned, frozenset(n for n in again if groups.is_owned(n))))
-    # What only others own, its reader reads from them; what nobody needs still has an owner.
+    # Nodes owned only by others are read from them; unneeded nodes still need an owner.
     fragments.append(Fragment(frozenset(piece.owned - taken), frozenset()))
     return [p for p in fragments if p.owned]

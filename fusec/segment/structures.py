@@ -1,8 +1,8 @@
-"""Numbers for structures: pieces that would make the same kernel are told at a glance.
+"""Numbers for structures: pieces that would compile to the same kernel have equal numbers.
 
-A piece has a number for what it is, and a list of the values by which it is tied to others. What
-pieces are together follows from their numbers and from which of these values are the same: in time
-proportional to the boundary, whatever the pieces hold.
+A piece has a number for its structure, and a list of the values that connect it to others. The
+number of a union follows from the numbers of its pieces and from which of these values are equal:
+in time proportional to the boundary, regardless of the size of the pieces.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Structures:
     """Interns nodes, values and pieces of one fusion."""
 
     def __init__(self, groups: Groups, numbers: dict[Hashable, int]) -> None:
-        """Take the numbers that are known, of this fusion or of others with the same sizes."""
+        """Take the known numbers, of this fusion or of others with the same sizes."""
         self.groups = groups
         self._numbers = numbers
         self._nodes: dict[Node, tuple[int, tuple[Value, ...]]] = {}
@@ -28,7 +28,7 @@ class Structures:
         self._selecting = selecting(groups.graph.fusion)
 
     def together(self, chosen: Chosen) -> int:
-        """Return the number of what some pieces are together."""
+        """Return the structure number of the union of some pieces."""
         parts = sorted(chosen)
         for part in parts:
             if part.structure is None:
@@ -38,7 +38,7 @@ class Structures:
         return self._intern(self._wiring(parts, chosen))
 
     def merge(self, chosen: Chosen) -> Piece:
-        """Make one piece of some, which has the number of its parts together."""
+        """Merge pieces into one, with the structure number of their union."""
         number = self.together(chosen)
         tied = dict.fromkeys(v for p in sorted(chosen) for v in p.boundary)
         piece = self.groups.merge(chosen)
@@ -48,7 +48,7 @@ class Structures:
         return piece
 
     def _name(self, piece: Piece) -> None:
-        """Give a piece a number by its nodes."""
+        """Number a piece by its nodes."""
         key, order = self.whole(frozenset({piece}))
         copied = {v for n in piece.members - piece.nodes for v in n.outputs}
         tied = {*piece.leaves, *piece.made, *copied}
@@ -69,7 +69,7 @@ class Structures:
         return tuple(wires)
 
     def whole(self, chosen: Chosen) -> tuple[Hashable, list[Value]]:
-        """Return what some pieces are, node by node, and their values in the order of that."""
+        """Return the structure of a union of pieces, node by node, and its values in that order."""
         number: dict[Value, int] = {}
         key: list[Any] = ["whole"]
         for node in self.groups.members(chosen):

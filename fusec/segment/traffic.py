@@ -1,4 +1,4 @@
-"""What a fusion costs at least: bytes read and written, each distinct element once, and work."""
+"""The minimum cost of a fusion: bytes read and written, each distinct element once, and work."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from fusec.ir.identity_cache import IdentityCache
 from fusec.segment.protocol import Estimate
 
 SECTOR = 32
-"""Bytes that DRAM moves at least: a step inside a sector saves nothing."""
+"""Bytes of a DRAM transaction: a step within a sector saves nothing."""
 
 LINE = 128
-"""Bytes of a line of the caches."""
+"""Bytes of a cache line."""
 
 PULLED = frozenset({"pointwise", "movement", "indexing", "factory", "random"})
-"""Families of which a kernel computes those elements alone that are needed."""
+"""Families for which a kernel computes only those elements that are needed."""
 
 
 def bytes_read(fusion: Fusion) -> int:
     """Return the bytes of distinct input elements that the nodes read, at hint sizes.
 
-    A slice is not charged whole, an expanded input once, and what only `size` looks at not at all.
+    A slice is not charged whole, an expanded input once, and an input only used by `size` not at
+    all.
     """
     return sum(_input_bytes(fusion, i) for i in fusion.inputs if not i.value.is_scalar)
 
 
 def bytes_written(fusion: Fusion) -> int:
-    """Return the bytes of all outputs, at hint sizes: of an update what it writes."""
+    """Return the bytes of all outputs, at hint sizes: for an update, those it writes."""
     return sum(_written(fusion, o.value) * o.value.dtype.size for o in fusion.outputs)
 
 
@@ -43,7 +44,7 @@ def _written(fusion: Fusion, value: Value) -> int:
 
 
 def traffic(fusion: Fusion) -> int:
-    """Return the bytes that a single kernel for the fusion must move, at hint sizes."""
+    """Return the compulsory traffic of a single kernel for the fusion in bytes, at hint sizes."""
     return _TRAFFIC.of(fusion, None, lambda: bytes_read(fusion) + bytes_written(fusion))
 
 
@@ -51,7 +52,7 @@ _TRAFFIC = IdentityCache[int]()
 
 
 def with_writes(estimate: Estimate, fusion: Fusion) -> Estimate:
-    """Return an estimate that knows how many of the moved bytes are written."""
+    """Return an estimate with the number of written bytes filled in."""
     if estimate.written is not None:
         return estimate
     return replace(estimate, written=min(bytes_written(fusion), estimate.bytes))
@@ -76,9 +77,9 @@ def work(fusion: Fusion) -> tuple[float, float]:
 
 
 def _weight(node: Node) -> int:
-    """Return how many operations on f32 one of a node takes the time of.
+    """Return the cost of one operation of a node, in f32 operations.
 
-    Of 64 bits it is two, at half the rate or in two words; integers are computed at half the rate
+    It is two for 64 bits, at half the rate or in two words; integers are computed at half the rate
     of f32 (CUDA programming guide, throughput of native arithmetic instructions, 9.0).
     """
     values = (*node.inputs, *node.outputs)
@@ -93,13 +94,13 @@ def elements(value: Value, sizes: Mapping[str, int]) -> int:
 
 
 def _input_bytes(fusion: Fusion, entry: Input) -> int:
-    """Return the bytes of an input that a kernel reads: whole sectors of what is needed."""
+    """Return the bytes of an input that a kernel reads: whole sectors of the needed elements."""
     strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
     return demanded_bytes(demand(fusion).of(entry.value), strides, entry.value.dtype.size)
 
 
 def demanded_bytes(needed: Demanded, strides: tuple[int, ...], size: int) -> int:
-    """Return the bytes that reading what is needed of a tensor takes, in whole sectors.
+    """Return the bytes of reading the needed elements of a tensor, in whole sectors.
 
     strides: in elements, 0 of an expanded dim; size: bytes of an element.
     """
@@ -116,9 +117,9 @@ def demanded_bytes(needed: Demanded, strides: tuple[int, ...], size: int) -> int
 
 
 def picked_bytes(fusion: Fusion) -> int:
-    """Return the bytes of inputs that come in runs shorter than a line of the caches, apart.
+    """Return the bytes of inputs that are read in runs shorter than a cache line.
 
-    Data picks them, or they are columns of longer rows, less than half of all.
+    These are gathered by index, or columns of longer rows, less than half of all.
     """
     found = 0
     for entry in fusion.inputs:
@@ -139,7 +140,7 @@ def picked_bytes(fusion: Fusion) -> int:
 
 
 def _is_separate(box: Box, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Return whether a box consists of short runs along memory with more than a sector between."""
+    """Return whether a box has short contiguous runs with more than a sector between them."""
     inner = next((k for k, s in enumerate(strides) if s == 1 and shape[k] > 1), None)
     if inner is None:
         return False
@@ -149,15 +150,15 @@ def _is_separate(box: Box, shape: tuple[int, ...], strides: tuple[int, ...], siz
 
 
 def _run(region: Region, strides: tuple[int, ...]) -> int:
-    """Return the elements that lie side by side at each place that an index picks."""
+    """Return the number of contiguous elements at each index that is gathered."""
     row = (r for k, r in enumerate(region.box) if strides[k] == 1 and k not in region.picked)
     return max(1, prod(end - start for start, end, _ in row))
 
 
 def _picked(region: Region, strides: tuple[int, ...], size: int) -> int:
-    """Return the bytes of places that an index picks: of each its own sectors.
+    """Return the bytes of the gathered indices: each takes its own sectors.
 
-    Of a non-affine index map it is not known how many elements lie in a row: its box is charged.
+    For a non-affine index map it is unknown how many elements are contiguous: its box is charged.
     """
     least = size
     if region.by is By.MAP:
@@ -168,16 +169,16 @@ def _picked(region: Region, strides: tuple[int, ...], size: int) -> int:
 
 
 def _charged(box: Box, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Box:
-    """Return a box as it is charged: whole sectors."""
+    """Return a box as charged: whole sectors."""
     places = zip(box, shape, strides, strict=True)
     return tuple(_sectors(where, stride * size, extent) for where, extent, stride in places)
 
 
 def _sectors(where: Range, pitch: int, extent: int) -> Range:
-    """Return the range as it is charged: one element of an expanded dim, whole sectors.
+    """Return a range as charged: one element of an expanded dim, whole sectors.
 
-    pitch: bytes from a place to the next. Places further apart than a sector take one each, which
-    are charged as if they were side by side.
+    pitch: bytes between consecutive indices. If steps are longer than a sector, each index takes
+    one sector, charged as if they were adjacent.
     """
     start, end, step = where
     if end <= start or pitch >= SECTOR:

@@ -1,4 +1,4 @@
-"""Views: tensors that are another tensor's memory with an offset and other strides."""
+"""Views: tensors that share another tensor's memory, with an offset and other strides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rearranges(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Views:
-    """The nodes that make outputs which are views, and all nodes on the way to them."""
+    """The nodes that compute outputs which are views, and all nodes between these and bases."""
 
     last: frozenset[Node]
     chain: frozenset[Node]
@@ -31,7 +31,7 @@ class Views:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of a view lie: offset and strides in elements of `base`."""
+    """The layout of a view: offset and strides in elements of `base`."""
 
     base: Value
     offset: Dim
@@ -41,8 +41,8 @@ class Layout:
 def view_nodes(fusion: Fusion, pinned: frozenset[Node]) -> Views:
     """Return the outputs that are views of an input or of another output, as nodes.
 
-    A view of memory that some output is written into would see the writing: that is none. Nor is
-    one of the generator's state, which moves on.
+    A view of memory that some output is written into would see the write, so it is not counted as
+    one. Neither is a view of the generator's state, which advances.
     """
     effects = fusion.effects
     bases = frozenset(
@@ -70,7 +70,7 @@ def view_nodes(fusion: Fusion, pinned: frozenset[Node]) -> Views:
 
 
 def view_of(fusion: Fusion, value: Value, bases: frozenset[Value]) -> Layout | None:
-    """Return `value` as a view of the nearest of `bases`; None if it is none of them."""
+    """Return `value` as a view of the nearest of `bases`; None if it is not a view of any."""
     chain: list[Node] = []
     current = value
     while current not in bases or not chain:
@@ -88,7 +88,7 @@ def view_of(fusion: Fusion, value: Value, bases: frozenset[Value]) -> Layout | N
 
 
 def _moved(layout: Layout, node: Node) -> Layout | None:
-    """Return the layout after one movement; None if no strides say it."""
+    """Return the layout after one movement; None if strides cannot express it."""
     source, target = node.inputs[0].shape, node.output.shape
     access = node.op.access
     assert access is not None
@@ -114,7 +114,7 @@ def reshape_strides(
 ) -> tuple[Dim, ...] | None:
     """Return the strides of a reshape that copies nothing, or None.
 
-    Runs of dims with equal products correspond; a run must lie in memory as one dim of one stride.
+    Runs of dims with equal products correspond; each run must be contiguous with a single stride.
     """
     old = [(e, s) for e, s in zip(source, strides, strict=True) if e != 1]
     new: list[tuple[int, Dim]] = [(k, e) for k, e in enumerate(target) if e != 1]

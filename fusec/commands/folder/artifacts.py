@@ -1,4 +1,4 @@
-"""Compiled folders: written whole or not at all, and never over what somebody edited."""
+"""Compiled folders: written atomically, and never over files that a user edited."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from fusec.tuned import Entry
 from fusec.tuned.store import merged, text_of
 
 TRIES = 10
-"""How often a folder is looked at that other processes replace at the same time."""
+"""Number of attempts to read a folder that other processes replace at the same time."""
 
 EMITTED = (".c", ".cc", ".h", ".txt")
-"""Ends of the names of emitted files."""
+"""Suffixes of emitted files."""
 
 
 def digest(content: bytes) -> str:
-    """Return the digest by which a file of a compiled fusion is known."""
+    """Return the SHA-256 digest that identifies a file of a compiled fusion."""
     return sha256(content).hexdigest()
 
 
 def files_of(package: Package, emit: Sequence[str] = ()) -> dict[str, bytes]:
-    """Return every file of a compiled folder by its path; emit: what else, as `c`."""
+    """Return every file of a compiled folder by its path; emit: additional ones, such as `c`."""
     from fusec.emit import emitted
     from fusec.ir.text import to_text
 
@@ -70,14 +70,14 @@ def files_of(package: Package, emit: Sequence[str] = ()) -> dict[str, bytes]:
 
 
 def _tuned_for(package: Package, target: str) -> list[Entry]:
-    """Return the measured schedules that a package's programs for a target take."""
+    """Return the measured schedules that a package's programs for a target use."""
     programs = (p for p in package.programs if target in p.targets)
     used = (s.tuned for program in programs for s in program.segmented.segments)
     return [tuned.entry for tuned in used if tuned is not None]
 
 
 def check_place(folder: Path) -> None:
-    """Raise FusecError where a compiled folder may not be written; asked before the work."""
+    """Raise FusecError if a compiled folder may not be written there; called before any work."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         kind = "symbolic link" if folder.is_symlink() else "file"
         raise FusecError(f"`{folder}` is a {kind}", help="choose another folder with -o")
@@ -98,7 +98,7 @@ def check_place(folder: Path) -> None:
 
 
 def _check_files(folder: Path) -> None:
-    """Raise FusecError where a folder holds what fusec did not write, or what was edited."""
+    """Raise FusecError if a folder contains files that fusec did not write or that were edited."""
     own = _own_files(folder)
     found = sorted(p for p in folder.rglob("*") if not p.is_dir()) if folder.is_dir() else []
     for path in found:
@@ -121,7 +121,7 @@ def _check_files(folder: Path) -> None:
 
 
 def _own_files(folder: Path) -> Mapping[str, str] | None:
-    """Return the files that a manifest or a model's record lists, None where there is neither."""
+    """Return the files that a manifest or a model's record lists, None if there is neither."""
     listed = next((name for name in (MANIFEST, RECORD) if (folder / name).is_file()), None)
     if listed is None:
         return None
@@ -137,7 +137,7 @@ def _own_files(folder: Path) -> Mapping[str, str] | None:
 
 
 def _write(path: Path, content: Content) -> None:
-    """Write a new file, of its bytes or of parts of them."""
+    """Write a new file from its bytes, or from chunks of them."""
     if isinstance(content, bytes):
         path.write_bytes(content)
         return
@@ -146,9 +146,9 @@ def _write(path: Path, content: Content) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, Content]) -> None:
-    """Write a folder of fusec's beside its place, then put it there; FusecError where it cannot be.
+    """Write a folder next to its destination, then swap it in; raise FusecError on failure.
 
-    The folder is the old one or the new one at any time, also when the process is killed.
+    The destination is the old or the new folder at any time, even if the process is killed.
     """
     try:
         tidy(folder)

@@ -1,4 +1,4 @@
-"""Kernels of a compiled folder whose text somebody edited: built from it and checked."""
+"""Kernels of a compiled folder with a source that the user edited: rebuild and check them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusec.run.cache import Cache
 
 @dataclass(frozen=True)
 class KernelFile:
-    """A kernel as it lies in a folder; edited: its text, or a header of it, was changed.
+    """A kernel of a compiled folder; edited: its source, or one of its headers, was changed.
 
     passed: the bytes of each argument of its launches.
     """
@@ -38,7 +38,7 @@ class KernelFile:
 def rebuild(
     kernels: Sequence[KernelFile], target: str, options: CompileOptions
 ) -> dict[tuple[str, str], Artifact]:
-    """Return machine code for `target`, built from the text of kernels."""
+    """Return machine code for `target`, built from the source of kernels."""
     by_name = {k.name: k for k in kernels}
     cache = None if options.use_cache else Cache(None)
     sources = [k.source for k in kernels]
@@ -61,7 +61,7 @@ def rebuild(
 
 
 def check_parameters(kernel: KernelFile, cubin: bytes) -> None:
-    """Raise FusecError where a kernel takes other parameters than its launch passes."""
+    """Raise FusecError if a kernel's parameters differ from the ones that its launch passes."""
     taken = sizes_taken(cubin, kernel.name)
     if taken is not None and taken != kernel.passed:
         raise FusecError(
@@ -76,7 +76,7 @@ def _bytes(sizes: Sequence[int]) -> str:
 
 
 def _broken_edit(kernels: Sequence[KernelFile], span: Span | None, log: str) -> FusecError:
-    """Return what NVRTC says about a text that the user edited, at its place in the folder."""
+    """Return NVRTC's error for a source that the user edited, with its location in the folder."""
     path = str(kernels[0].path)
     if span is not None:
         span = Span(path, span.line, span.column, span.width, span.text)

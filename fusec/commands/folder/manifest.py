@@ -1,4 +1,4 @@
-"""manifest.json: what a compiled folder holds, how it is launched, and what it was decided for."""
+"""manifest.json: the contents of a compiled folder, its launches, and its planned sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fusec.segment.segmented import Segment
 from fusec.version import __version__
 
 BuildOf = Callable[[str, str], BuildRecord | None]
-"""Returns the build of a kernel for a target, or None where nothing was built."""
+"""Returns the build of a kernel for a target, or None if there is none."""
 
 
 def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
@@ -77,12 +77,12 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
 
 
 def kernels_at(targets: Sequence[str], plans: int) -> str:
-    """Return the folder of the CUDA source of a plan: its own where there are several."""
+    """Return the folder of the CUDA source of a plan: a separate one if there are several plans."""
     return "kernels" if plans == 1 else f"kernels/{targets[0]}"
 
 
 def cubin_path(kernel: str, target: str) -> str:
-    """Return where a kernel's machine code for a target lies."""
+    """Return the path of a kernel's machine code for a target."""
     return f"cubins/{kernel}.{target}.cubin"
 
 
@@ -95,12 +95,12 @@ def parameters_of(plan: KernelPlan) -> dict[str, Any]:
 
 
 def dims_of(fusion: Fusion) -> tuple[DimRecord, ...]:
-    """Return what decisions were made for."""
+    """Return the dims with the sizes for which the plans were made."""
     return tuple(DimRecord(d.name, d.default, d.multiple_of) for d in fusion.dims)
 
 
 def inputs_of(fusion: Fusion) -> tuple[InputRecord, ...]:
-    """Return what the fusion takes."""
+    """Return the records of the fusion's inputs."""
     return tuple(_input(entry) for entry in fusion.inputs)
 
 
@@ -113,7 +113,7 @@ def _input(entry: Input) -> InputRecord:
 
 
 def outputs_of(fusion: Fusion) -> tuple[OutputRecord, ...]:
-    """Return what the fusion makes."""
+    """Return the records of the fusion's outputs."""
     return tuple(
         OutputRecord(
             v.name, v.dtype, v.shape, None if (name := fusion.effects.buffer(v)) == v.name else name
@@ -128,7 +128,7 @@ def plan_record(
     build_of: BuildOf,
     sizes: Mapping[str, int] | None = None,
 ) -> PlanRecord:
-    """Return the record of a program, whose CUDA text lies in `folder`, made for other sizes."""
+    """Return the record of a program whose CUDA source is in `folder`, planned for other sizes."""
     segmented, targets = program.segmented, program.targets
     least = roofline.of_fusion(segmented)
     launches = defaultdict[str, list[LaunchRecord]](list)

@@ -1,4 +1,4 @@
-"""A compiled folder read back and checked: what is missing, damaged or edited."""
+"""A compiled folder read back and checked for missing, damaged and edited files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TUNED = "tuned"
 
 @dataclass(frozen=True)
 class Contents:
-    """The files of a compiled folder; edited: those of which the text differs from what it was."""
+    """The files of a compiled folder; edited: those that no longer match the manifest."""
 
     path: Path
     manifest: Manifest
@@ -57,7 +57,7 @@ class Contents:
 
 
 def read_folder(folder: Path) -> Contents:
-    """Return what lies in a compiled folder; FusecError says what is missing or damaged."""
+    """Return the contents of a compiled folder; FusecError if a file is missing or damaged."""
     from fusec.parse import read_file
 
     manifest = read_manifest(folder)
@@ -79,10 +79,10 @@ def package_of(
     options: CompileOptions,
     sizes: Mapping[str, int] | None = None,
 ) -> Package:
-    """Return a folder's programs and machine code for a target, built anew for what was edited.
+    """Return a folder's programs and machine code for a target; edited kernels are rebuilt.
 
-    sizes: what is to run, of which there is one program. FusecError where a program is not what
-    this fusec plans for the folder's fusion, or none is for these sizes.
+    sizes: the sizes to run, for which one program is returned. Raise FusecError if a program
+    differs from this fusec's plan for the folder's fusion, or if none fits these sizes.
     """
     numbers, manifest = plans_for(contents, target), contents.manifest
     if sizes is not None:
@@ -110,14 +110,14 @@ def package_of(
 
 
 def _build(contents: Contents, number: int) -> tuple[HostProgram, tuple[DimFact, ...]]:
-    """Return what the host does by a plan, and the dims with the sizes that it was made for."""
+    """Return the host program of a plan, and the dims with the sizes that it was made for."""
     plan = contents.manifest.plans[number]
     dims = (replace(d, default=plan.sizes.get(d.name, d.default)) for d in contents.fusion.dims)
     return plan.program, tuple(dims)
 
 
 def plans_for(contents: Contents, target: str) -> list[int]:
-    """Return the numbers of the plans for `target`, else for the latest one that it can run."""
+    """Return the numbers of the plans for `target`, else for the latest target that it can run."""
     from fusec import target as targets
 
     plans = contents.manifest.plans
@@ -139,7 +139,7 @@ def plans_for(contents: Contents, target: str) -> list[int]:
 
 
 def _check_listed(folder: Path, manifest: Manifest) -> None:
-    """Raise FusecError unless the manifest lists what it needs, and nothing else."""
+    """Raise FusecError unless the manifest lists exactly the files that it needs."""
     for path in manifest.files:
         place = PurePosixPath(path)
         if place.is_absolute() or ".." in place.parts:
@@ -160,7 +160,7 @@ def _check_listed(folder: Path, manifest: Manifest) -> None:
 
 
 def _target_files(manifest: Manifest) -> Iterator[str]:
-    """Yield the files that a folder may have of each target: its rates, measured schedules."""
+    """Yield the optional files of each target: its rates and measured schedules."""
     for target in manifest.targets:
         yield from (f"{RATES}/{target}.toml", f"{TUNED}/{target}.toml")
 
@@ -176,7 +176,7 @@ _PART = "a file of a compiled fusion"
 
 
 def _kernels(contents: Contents, plan: PlanRecord) -> Iterator[KernelFile]:
-    # What a plan launches was checked: all launches of a kernel pass the same.
+    # Launches were checked: all launches of a kernel pass the same arguments.
     passed = {r.kernel: sizes_passed(r.arguments) for s in plan.segments for r in s.launches}
     yield from (_kernel(contents, record, passed[record.name]) for record in plan.kernels)
 
@@ -184,7 +184,7 @@ def _kernels(contents: Contents, plan: PlanRecord) -> Iterator[KernelFile]:
 def _kernel(contents: Contents, record: KernelRecord, passed: tuple[int, ...]) -> KernelFile:
     place, files = contents.path / record.source, contents.files
     text = decode_text(files[record.source], place, AGAIN)
-    # Whatever header lies there counts, also one that the user added.
+    # Every header in the folder counts, including ones that the user added.
     found = sorted(p for p in place.parent.glob("*.cuh") if p.is_file())
     local = {p.name: read_text(p, _PART, TEXT_BYTES, AGAIN) for p in found}
     headers = headers_for(text, local)

@@ -1,7 +1,8 @@
-"""What a manifest holds, as records; the one way in which it is written and read.
+"""The records of a manifest, and the only code that reads and writes them.
 
-A manifest carries the digest of itself: what was damaged or edited by hand is told. It is no proof
-of where the manifest comes from; what is run is compared with a plan of the folder's own fusion.
+A manifest contains its own digest, so damage and manual edits are detected. The digest does not
+authenticate the manifest: before running, its plans are compared with a plan of the folder's own
+fusion.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ AGAIN = "compile the fusion again"
 
 @dataclass(frozen=True)
 class Choices:
-    """The options of a compilation that plans depend on; those at their defaults are left out."""
+    """The options of a compilation that plans depend on; options at their defaults are omitted."""
 
     without: tuple[str, ...] = field(default=(), metadata=OMITTED)
     stop_after: str | None = field(default=None, metadata=OMITTED)
@@ -44,7 +45,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class DimRecord:
-    """A dim: the size that decisions were made for, and what divides it."""
+    """A dim: the size that it was planned for, and its known divisor."""
 
     name: str
     default: int
@@ -55,7 +56,7 @@ class DimRecord:
 class InputRecord:
     """An input of the fusion; neither shape nor strides for a scalar.
 
-    generator: what the program's random generator gives in it, if anything.
+    generator: the random generator state that is passed in it, if any.
     """
 
     name: str
@@ -90,7 +91,7 @@ class BuildRecord:
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """A kernel: its text, what all of its launches have in common, and its builds by target."""
+    """A kernel: its source, the common properties of its launches, and its builds by target."""
 
     name: str
     template: str
@@ -143,10 +144,10 @@ class EdgeRecord:
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """What targets that share kernels run.
+    """The plan that targets with the same kernels run.
 
-    sizes: those that it was decided for, of the dims where the manifest has others; of plans for a
-    target, that runs which was decided for the nearest sizes, of those whose guards hold.
+    sizes: those it was made for, of the dims for which the manifest has other plans. Of the plans
+    for a target whose guards hold, the one with the nearest sizes runs.
     """
 
     targets: tuple[str, ...]
@@ -161,7 +162,7 @@ class PlanRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A whole manifest, but for its digest."""
+    """A whole manifest, except for its digest."""
 
     schema_version: int
     fusec: str
@@ -181,19 +182,19 @@ def as_data(manifest: Manifest) -> dict[str, Any]:
 
 
 def as_text(data: Mapping[str, Any]) -> str:
-    """Return plain data as it is written."""
+    """Return the JSON text of plain data."""
     return json.dumps(data, indent=2) + "\n"
 
 
 def signed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest's data with its digest, which does not depend on how they are laid out."""
+    """Return a manifest's data with its digest, which does not depend on their layout."""
     bare = {key: value for key, value in data.items() if key != "digest"}
     text = json.dumps(bare, sort_keys=True, separators=(",", ":"))
     return {**bare, "digest": sha256(text.encode()).hexdigest()}
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a compiled folder; FusecError says what is wrong with it."""
+    """Return the manifest of a compiled folder; FusecError describes what is wrong with it."""
     path = folder / MANIFEST
     if not path.is_file():
         raise FusecError(
@@ -225,7 +226,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def damaged(path: Path, reason: str) -> FusecError:
-    """Return the error about a manifest that cannot be."""
+    """Return the error for an invalid manifest."""
     return FusecError(f"`{path}` is damaged: {reason}", help=AGAIN)
 
 

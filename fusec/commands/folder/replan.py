@@ -1,7 +1,7 @@
-"""A compiled folder's plans against its fusion: planned again, they must come out as recorded.
+"""Check a compiled folder's plans: planning its fusion again must reproduce the records.
 
-What a manifest says decides which memory kernels touch: the sizes they are given, their blocks,
-their workspaces. Nothing in it can vouch for that but the planner itself, and it is quick.
+The manifest determines which memory kernels access: their sizes, blocks and workspaces. Only the
+planner can confirm these, and it is fast.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHOWN = 80
 
 
 def check_targets(path: Path, manifest: Manifest) -> None:
-    """Raise FusecError unless there are plans, each for known targets of its own."""
+    """Raise FusecError unless there are plans, each for distinct known targets."""
     if not manifest.plans:
         raise damaged(path, "it has no plans")
     for number, plan in enumerate(manifest.plans):
@@ -63,7 +63,7 @@ def check_targets(path: Path, manifest: Manifest) -> None:
 
 
 def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
-    """Raise FusecError where a manifest says of its fusion, as one rank runs it, what is not so."""
+    """Raise FusecError if the manifest's header disagrees with its fusion, as one rank runs it."""
     local = partition(fusion)
     wanted = replace(
         manifest,
@@ -79,7 +79,7 @@ def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
 
 @dataclass(frozen=True)
 class Given:
-    """What lies in a compiled folder and decides plans: folders of rates and measured schedules."""
+    """Files of a compiled folder that affect plans: folders of rates and of measured schedules."""
 
     rates: Path
     tuned: Path
@@ -88,10 +88,10 @@ class Given:
 def planned_again(
     folder: Path, manifest: Manifest, number: int, fusion: Fusion, given: Given
 ) -> Compilation:
-    """Return the program of a plan, with what a folder has; FusecError unless they agree.
+    """Return the program of a plan, with a folder's rates; FusecError if the plans differ.
 
-    It may be another one than the first choice, where the compiler spilled registers of that. What
-    the host does is as recorded: its checks of indices name places of the file that was compiled.
+    It may differ from the first choice if the compiler spilled registers for that one. The host
+    program is the recorded one: its index checks name locations in the file that was compiled.
     """
     recorded = manifest.plans[number]
     try:
@@ -130,11 +130,11 @@ def _options(manifest: Manifest, recorded: PlanRecord, given: Given) -> CompileO
 
 
 def _record(manifest: Manifest, recorded: PlanRecord, program: Compilation) -> PlanRecord:
-    """Return what a manifest says of a program, with the builds that are recorded."""
+    """Return the manifest's record of a program, with the recorded builds."""
     builds = {k.name: k.builds for k in recorded.kernels}
 
     def build_of(kernel: str, target: str) -> BuildRecord:
-        # Registers and the like are told, and decide nothing.
+        # Registers and the like are informative and decide nothing.
         record = builds.get(kernel, {}).get(target, BuildRecord("", 0, 0, 0, "", 0))
         return replace(record, cubin=cubin_path(kernel, target))
 
@@ -143,7 +143,7 @@ def _record(manifest: Manifest, recorded: PlanRecord, program: Compilation) -> P
 
 
 def _as_recorded(program: Compilation, recorded: PlanRecord) -> Compilation:
-    """Return the program with those plans of its segments that have the recorded parameters."""
+    """Return the program with the plans of its segments that have the recorded parameters."""
     plans = list(program.plans)
     for number, wanted in enumerate(recorded.segments[: len(plans)]):
         others = chain(plans[number : number + 1], program.other_plans(number))
@@ -153,16 +153,16 @@ def _as_recorded(program: Compilation, recorded: PlanRecord) -> Compilation:
 
 
 def without_labels(plan: PlanRecord) -> PlanRecord:
-    """Return the plan without what its checks of indices call operations and places.
+    """Return the plan without the names of operations and locations in its index checks.
 
-    They name the file that was compiled; fusion.yaml has other lines.
+    They refer to the file that was compiled; fusion.yaml has other lines.
     """
     checks = tuple(replace(c, op="", place="") for c in plan.program.checks)
     return replace(plan, program=replace(plan.program, checks=checks))
 
 
 def first_difference(found: Any, expected: Any, place: str = "") -> str | None:
-    """Return where two records differ first, and how; None where they agree."""
+    """Return where and how two records first differ; None if they are equal."""
     pairs = _differences(RECORDS.encode(found), RECORDS.encode(expected), place)
     return next(pairs, None)
 

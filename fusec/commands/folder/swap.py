@@ -1,4 +1,4 @@
-"""A folder put into the place of another at once: a kill leaves the old one or the new one."""
+"""Replace a folder atomically: after a kill, either the old or the new one is there."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pathlib import Path
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-"""What renameat2 says where the system, or the file system, cannot exchange."""
+"""Errors of renameat2 if the system or the file system cannot swap two paths."""
 
 NEW, OLD = "new", "old"
 
 
 @contextlib.contextmanager
 def working_folder(place: Path) -> Generator[Path]:
-    """Give an empty folder beside `place`, that goes when it is done.
+    """Provide an empty folder next to `place`, removed on exit.
 
-    It is locked meanwhile, so that `tidy` can tell it from what a killed process left behind.
+    It is locked meanwhile, so `tidy` can distinguish it from the leftovers of a killed process.
     """
     aside, lock = _locked_folder(place)
     try:
@@ -35,10 +35,10 @@ def working_folder(place: Path) -> Generator[Path]:
 
 
 def put_in_place(aside: Path, place: Path) -> bool:
-    """Put `aside/new` into its place; return whether that was one step.
+    """Move `aside/new` to its destination; return whether that was atomic.
 
-    It is none where the file system cannot exchange two folders: then a kill between the two steps
-    leaves the old folder in `aside/old`, and `tidy` puts it back. Where a step fails, it is back.
+    It is not if the file system cannot swap two folders: then a kill between the two renames leaves
+    the old folder in `aside/old`, and `tidy` restores it. If a rename fails, it is restored.
     """
     fresh, old = aside / NEW, aside / OLD
     if not place.exists():
@@ -61,7 +61,7 @@ def put_in_place(aside: Path, place: Path) -> bool:
 
 
 def tidy(place: Path) -> None:
-    """Remove what killed processes left beside `place`; put back what they had taken from there."""
+    """Remove leftovers of killed processes next to `place`; restore a folder they moved away."""
     found: list[str] = []
     with contextlib.suppress(OSError):
         found = os.listdir(place.parent)
@@ -73,7 +73,7 @@ def tidy(place: Path) -> None:
 
 
 def _tidy_up(aside: Path, place: Path) -> None:
-    """Remove a working folder; OSError where it is still in use."""
+    """Remove a working folder; OSError if it is still in use."""
     lock = os.open(aside, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,31 +89,31 @@ def _prefix(place: Path) -> str:
 
 
 def _locked_folder(place: Path) -> tuple[Path, int]:
-    """Return a new folder beside `place`, and the open file that holds its lock."""
+    """Return a new folder next to `place`, and the open file that holds its lock."""
     while True:
         aside = Path(tempfile.mkdtemp(prefix=_prefix(place), dir=place.parent))
         try:
             lock = os.open(aside, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # another process has tidied it up, as it was not locked yet
+            continue  # another process removed it before it was locked
         if _locked(lock) and aside.is_dir():
             return aside, lock
         os.close(lock)
 
 
 def _locked(file: int) -> bool:
-    """Lock an open file; return False where another process holds its lock."""
+    """Lock an open file; return False if another process holds its lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True  # a file system without locks: nobody else can take it for left behind
+        return True  # no locks on this file system, so no process can find it unlocked
     return True
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Exchange two paths in one step; OSError where that cannot be."""
+    """Swap two paths atomically; OSError if that is not possible."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)

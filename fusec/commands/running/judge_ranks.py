@@ -1,4 +1,4 @@
-"""What is expected of the outputs that ranks have computed together."""
+"""Expected values and errors of outputs that ranks have computed together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def expected_of_ranks(
 ) -> tuple[Fusion, Model]:
     """Return the fusion that outputs are compared with, and the model of their errors.
 
-    local: the model of one rank's program. nccl: the targets of the exchanges that NCCL adds.
+    local: the model of one rank's program. nccl: the targets of the collectives that NCCL reduces.
     """
     from fusec.lowering import division
     from fusec.shard.partials import with_partials
@@ -36,7 +36,7 @@ def expected_of_ranks(
 
 
 def renamed(model: Model, local: Names, hops: frozenset[str]) -> Model:
-    """Return a rank's model by the names of the whole fusion; local: what a rank calls them."""
+    """Return a rank's model with the names of the whole fusion; local: the rank's names."""
     from fusec.reference.errors.nodes import Model
 
     def named(names: frozenset[str]) -> frozenset[str]:
@@ -54,9 +54,9 @@ def renamed(model: Model, local: Names, hops: frozenset[str]) -> Model:
 
 
 def added_by_nccl(carried: Iterable[tuple[Exchange, str]]) -> frozenset[str]:
-    """Return the targets of the exchanges of a run that NCCL adds, and rounds after each rank.
+    """Return the targets of the collectives of a run that NCCL reduces, rounding after each rank.
 
-    carried: every exchange with the name of its carrier. Pushed sums are rounded once.
+    carried: every collective with the name of its transport. Pushed sums are rounded once.
     """
     return frozenset(
         exchange.target
@@ -68,7 +68,7 @@ def added_by_nccl(carried: Iterable[tuple[Exchange, str]]) -> frozenset[str]:
 def added_on_the_way(program: Compilation, nccl: Collection[str]) -> frozenset[str]:
     """Return the names of the sums and products that NCCL computes, given its targets.
 
-    A copy may have the name, where the exchange cannot write to the place of the result.
+    A copy may have the name, if the collective cannot write directly into the result.
     """
     nodes = [node for segment in program.segmented.segments for node in segment.nodes]
     producer = {value.name: node for node in nodes for value in node.outputs}

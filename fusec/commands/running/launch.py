@@ -33,7 +33,7 @@ _FAILED_ELSEWHERE = 4
 
 @dataclass(frozen=True)
 class _Rank:
-    """A process with what it has said on stderr, and to tools where it was asked for JSON."""
+    """A process with its stderr, and its JSON output if that was requested."""
 
     number: int
     process: subprocess.Popen[bytes]
@@ -42,12 +42,12 @@ class _Rank:
 
     @property
     def text(self) -> str:
-        """Return what it has said so far."""
+        """Return its stderr output so far."""
         self.said.seek(0)
         return self.said.read().decode(errors="backslashreplace").strip()
 
     def report(self) -> dict[str, Any]:
-        """Return what it has said to tools; nothing where it was killed before, or not asked."""
+        """Return its JSON report; empty if it was killed before, or if JSON was not requested."""
         if self.output is None:
             return {}
         self.output.seek(0)
@@ -60,9 +60,9 @@ class _Rank:
 def launch(arguments: Sequence[str], size: int, given: bytes | None, report: Report) -> int:
     """Run fusec with arguments as so many ranks; return the exit code.
 
-    Rank 0 prints; what it and the others say on stderr comes at the end, the same error once.
-    given: what each reads from standard input. report: gets the facts of rank 0 and the errors of
-    all, where the arguments ask for `--json`.
+    Rank 0 prints; the stderr of all ranks is printed at the end, equal errors once. given: the
+    standard input of each rank. report: receives the facts of rank 0 and the errors of all, if the
+    arguments contain `--json`.
     """
     token, ranks = secrets.token_hex(32), list[_Rank]()
     sys.stdout.flush()
@@ -89,7 +89,7 @@ def launch(arguments: Sequence[str], size: int, given: bytes | None, report: Rep
 
 
 def _gather(ranks: Sequence[_Rank], more: Sequence[Diagnostic], report: Report) -> None:
-    """Take the facts of rank 0, and the diagnostics of all ranks, each once."""
+    """Collect the facts of rank 0, and the diagnostics of all ranks without duplicates."""
     output = [rank.report() for rank in ranks]
     report.facts |= {
         k: v for k, v in output[0].items() if k not in ("schema_version", "diagnostics")
@@ -123,7 +123,7 @@ def _start(
 
 
 def _give(process: subprocess.Popen[bytes], given: bytes | None) -> None:
-    """Write what a process reads from standard input."""
+    """Write a process's standard input."""
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin as pipe:
         pipe.write(given or b"")
@@ -145,7 +145,7 @@ def _watch(ranks: list[_Rank], monitor: Monitor) -> None:
 
 
 def _end_all(ranks: list[_Rank]) -> None:
-    """Leave no process, nor any that one of them has started."""
+    """Kill all processes, and their child processes."""
     for rank in ranks:
         with suppress(ProcessLookupError):
             os.killpg(rank.process.pid, signal.SIGKILL)
@@ -154,7 +154,7 @@ def _end_all(ranks: list[_Rank]) -> None:
 
 
 def _code(codes: Sequence[int | None]) -> int:
-    """Return the exit code of a rank that failed by itself; else that others could not go on."""
+    """Return the exit code of a rank with an error of its own; else the one for lost peers."""
     own = [code for code in codes if code and code > 0 and code != _FAILED_ELSEWHERE]
     if own:
         return own[0]
@@ -162,9 +162,9 @@ def _code(codes: Sequence[int | None]) -> int:
 
 
 def _say(ranks: list[_Rank], codes: Sequence[int | None], loss: Loss | None) -> list[Diagnostic]:
-    """Print what ranks have said, each error once; return what only this process knows.
+    """Print the ranks' messages, equal errors once; return errors that only this process knows.
 
-    codes: the exit code of each, None of one that had to be killed.
+    codes: the exit code of each, None for one that had to be killed.
     """
     known = set[str]()
     for rank in ranks:

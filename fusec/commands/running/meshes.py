@@ -1,4 +1,4 @@
-"""Whether a run has the ranks that a fusion's mesh wants."""
+"""Checks whether a run has as many ranks as a fusion's mesh requires."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def resized_to(fusion: Fusion, ranks: int) -> Fusion:
-    """Return a fusion over a mesh of one axis with as many ranks as are asked for, others as are.
+    """Return a fusion with its one-axis mesh resized to `ranks`; other fusions are unchanged.
 
-    FusecError where so many ranks do not divide what the mesh divides.
+    FusecError if so many ranks do not divide the sharded dims.
     """
     mesh = fusion.mesh
     if mesh is None or len(mesh.axes) != 1 or mesh.size == ranks:
@@ -36,7 +36,7 @@ def resized_to(fusion: Fusion, ranks: int) -> Fusion:
 
 
 def _fits(fusion: Fusion, axis: str, ranks: int) -> bool:
-    """Return whether a number of ranks divides what the mesh divides."""
+    """Return whether a number of ranks divides the sharded dims."""
     try:
         with_shares(with_mesh(fusion, {axis: ranks}))
     except FusecError:
@@ -45,7 +45,7 @@ def _fits(fusion: Fusion, axis: str, ranks: int) -> bool:
 
 
 def check_mesh(fusion: Fusion, size: int, who: str) -> None:
-    """Raise FusecError where a fusion's mesh has not as many ranks as there are."""
+    """Raise FusecError unless the ranks of a fusion's mesh are exactly those of the run."""
     found = f"{size} rank{'s' * (size != 1)}"
     given = f"{found} (of {who})" if who else found
     mesh = fusion.mesh

@@ -1,4 +1,4 @@
-"""What `fusec run` says where there is no GPU: predicted times, and what to do next."""
+"""Output of `fusec run` without a GPU: predicted times, and what to do next."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ HEADINGS = ("kernel", "scheduler", "predicted", "bytes", "bound by")
 
 
 def print_prediction(package: Package) -> Segmentation:
-    """Print what the price model says of each kernel of a package that was built, not run.
+    """Print the cost model's prediction for each kernel of a package that was built but not run.
 
-    It returns the record that this is taken from.
+    Return the record with the predictions.
     """
     from fusec.explain.record import record_of
     from fusec.explain.text import moved
@@ -51,7 +51,7 @@ def _place(record: Segmentation) -> str:
 
 
 def _rows(segment: SegmentFacts, kernels: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each kernel; the figures of the segment stand in the first one."""
+    """Yield a row for each kernel; the segment's figures are in the first one."""
     from fusec.explain.units import bytes_text, time_text
 
     size = bytes_text(segment.bytes + segment.workspace_bytes)
@@ -62,7 +62,7 @@ def _rows(segment: SegmentFacts, kernels: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def print_next(path: str, sizes: Mapping[str, int]) -> None:
-    """Print the commands that tell more, on this machine and on one with a GPU."""
+    """Print the commands that show more, on this machine and on one with a GPU."""
     set_ = "".join(f" --set {name}={size}" for name, size in sizes.items())
     path = "FILE" if path == STDIN else path
     compiled = Path(path).is_dir() and not is_model_folder(path)

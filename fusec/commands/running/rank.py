@@ -1,4 +1,4 @@
-"""What one rank of a run does: its part of the inputs in, its part of the outputs out."""
+"""One rank of a run: it reads its part of the inputs and computes its part of the outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Arrays = Mapping[str, Any]
 def run_rank(links: Links, program: Compilation, options: RunOptions, report: Report) -> int:
     """Run a program as one rank; rank 0 assembles the outputs, compares, prints and reports.
 
-    Every rank draws the same inputs of the whole fusion and takes its part.
+    Every rank generates the same random inputs of the whole fusion and takes its part.
     """
     from fusec.lowering import division
     from fusec.reference.errors.nodes import Model
@@ -98,7 +98,7 @@ def parts_of(
     rank: int,
     shares: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Return what a rank has of the whole inputs; shares: its own sizes of symbols."""
+    """Return a rank's parts of the whole inputs; shares: its local sizes of symbols."""
     from fusec.shard.place import local_part
 
     own = dict(inputs)
@@ -107,7 +107,7 @@ def parts_of(
         if name in inputs and not entry.value.is_scalar:
             own[name] = local_part(np.asarray(inputs[name]), placed[name], mesh, rank, shares)
             if not holds(placed[name], rank):
-                own[name] = np.zeros_like(own[name])  # nothing of it is used
+                own[name] = np.zeros_like(own[name])  # none of it is used
     return own
 
 
@@ -123,9 +123,9 @@ def assembled(
     mesh: Mesh,
     shares: Mapping[str, int],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the whole outputs of the ranks' parts, and what to say of copies that differ.
+    """Return the whole outputs assembled from the ranks' parts, and messages for unequal copies.
 
-    shares: a rank's own sizes of symbols.
+    shares: a rank's local sizes of symbols.
     """
     from fusec.shard.place import assemble, local_part
 
@@ -146,7 +146,7 @@ def assembled(
 
 
 def _on_gpu(options: RunOptions, report: Report) -> bool:
-    """Return whether this rank has a GPU to run on; EnvironmentProblem where one is asked for."""
+    """Return whether to use this rank's GPU; EnvironmentProblem if one is required but missing."""
     from fusec.run.device import device_available
 
     if options.device == "reference":
@@ -168,7 +168,7 @@ def _interpreted(
     from fusec.run.transports.host import HostTransport
 
     links.phase("compiling", COMPILING)
-    assert program.posts.name  # ready before others wait for this rank in an exchange
+    assert program.posts.name  # be ready before others wait for this rank in a collective
     links.gather(None, "begin of the run", COMPILING)
     links.phase("interpreting the program")
     given = (inputs, HostTransport(links), links.rank)
@@ -185,7 +185,7 @@ def _executed(
     slices: list[Slice] | None,
     facts: Facts,
 ) -> tuple[dict[str, Any], Model, frozenset[str]]:
-    """Return the outputs, the model of the program that computed them, and what NCCL added."""
+    """Return the outputs, the model of the program that computed them, and what NCCL reduced."""
     from fusec.run.device import Device
     from fusec.run.distributed.exchange import Member
     from fusec.run.distributed.measure_together import measure_together
@@ -231,18 +231,18 @@ def _executed(
                 if slices is not None:
                     slices += slices_of(bound, links.rank)
                 links.phase("freeing memory", links.timeout)
-                transport.close()  # before memory is given back that others map
+                transport.close()  # before freeing memory that others map
                 local = driver.model_of(package.program.host, sizes)
                 return outputs, local, frozenset[str]().union(*nccl)
         except BaseException as error:
-            links.fail(headline(error))  # the others wait for it no longer, nor it for them
+            links.fail(headline(error))  # so that the others stop waiting for it
             raise
         finally:
             transport.close()
 
 
 def headline(error: BaseException) -> str:
-    """Return in one line why a rank has failed."""
+    """Return a one-line reason for a rank's failure."""
     if isinstance(error, FusecError):
         return f"{error.severity}: {error.diagnostic.message}"
     return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -1,4 +1,4 @@
-"""Run a fusion that is divided over a mesh: as one rank among others, or by starting them."""
+"""Run a fusion that is partitioned over a mesh: as one rank among others, or by starting them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def run_divided(
     report: Report,
     arguments: Sequence[str],
 ) -> int | None:
-    """Run a file whose fusion has a mesh; None where it has none, and no ranks are asked for.
+    """Run a file whose fusion has a mesh; None if it has none and no ranks are requested.
 
-    ranks: how many to start, where nobody has started this process as one of them. arguments: of
-    the command line, for those.
+    ranks: how many to start, if this process was not started as a rank. arguments: of the command
+    line, for the started ranks.
     """
     if ranks is None and not _may_have_mesh(path):
         return None
@@ -69,22 +69,22 @@ def run_divided(
     if ranks is None or ranks == 1:
         return _run_as(Ranks(), program, options, report)
     report.warn(lint(fusion))
-    partitioned(fusion)  # what cannot be divided is an error before ranks are started
+    partitioned(fusion)  # report an error in the sharding before ranks are started
     return launch(arguments, ranks, read, report)
 
 
 def _may_have_mesh(path: str) -> bool:
-    """Return whether a file is worth reading for a mesh; scripts run when they are read."""
+    """Return whether a file may declare a mesh; not scripts, since reading executes them."""
     if not path.endswith((".yaml", ".yml")):
         return False
     try:
         return b"mesh" in read_bytes(path, "a fusion file", TEXT_BYTES)
     except FusecError:
-        return False  # whoever reads it tells why
+        return False  # the error is reported when the file is read again
 
 
 def _keep_input() -> bytes:
-    """Return what standard input has, which then is there to be read again."""
+    """Return all of standard input, and make it readable again."""
     read = read_standard_input("a fusion file", TEXT_BYTES)
     sys.stdin = io.TextIOWrapper(io.BytesIO(read))
     return read
@@ -111,7 +111,7 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
     """Run as one rank; rank 0 reports."""
     # Streams that wait for other ranks must not share a queue of the GPU with streams that work.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    report.silent = ranks.rank > 0 and not ranks.launched  # whoever launched it gathers the reports
+    report.silent = ranks.rank > 0 and not ranks.launched  # a launcher gathers them
     if ranks.rank == 0 and not ranks.launched:
         report.warn(lint(program.original))
     with meet(ranks, timeout()) if ranks.size > 1 else Links.alone() as links:
@@ -123,5 +123,5 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
         except BaseException as error:
             lost = links.fail(headline(error))
             if lost is not None and isinstance(error, Exception):
-                raise lost from error  # a call that fails since another rank is lost
+                raise lost from error  # a call that failed because another rank is lost
             raise

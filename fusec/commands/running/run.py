@@ -60,7 +60,7 @@ _ONE = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run happens: on the GPU, or without one, with the reason.
+    """The device of a run: the GPU, or none, with the reason.
 
     builds: kernels are built; evaluates: without a GPU, the reference computes the outputs.
     """
@@ -73,7 +73,7 @@ class Place:
 
 def run(path: str, compile_options: CompileOptions, options: RunOptions, report: Report) -> int:
     """Run a fusion file, a script or a compiled folder; return the exit code."""
-    environment_kinds()  # an unknown name is told before anything runs
+    environment_kinds()  # report an unknown name before anything runs
     check_files(options)
     place = _place(options)
     code = _run(path, compile_options, options, place, report)
@@ -159,7 +159,7 @@ def _run_folder(
 def _run_program(
     path: str, program: Compilation, options: RunOptions, place: Place, report: Report
 ) -> int:
-    """Run each phase of a fusion on what those before it have saved."""
+    """Run each phase of a fusion on the saved values of earlier phases."""
     given = program.options.sizes
     if len(program.parts) > 1 and options.files:
         raise FusecError(f"`{path}` has several phases", help=_ONE)
@@ -180,7 +180,7 @@ def _run_program(
 
 
 def _target(options: CompileOptions, place: Place) -> str | None:
-    """Return the target of the GPU at hand, or the one that the user chose, if any."""
+    """Return the target of the local GPU, or the one that the user chose, if any."""
     if options.targets_given or not place.on_gpu:
         return options.target if options.targets_given else None
     from fusec.run.device import Device
@@ -190,7 +190,7 @@ def _target(options: CompileOptions, place: Place) -> str | None:
 
 
 def _built(program: Compilation, place: Place) -> Package | None:
-    """Return a program built for the GPU at hand, or for the first target of its options."""
+    """Return a program built for the local GPU, or for the first target of its options."""
     if not place.builds:
         return None
     target = _target(program.options, place) or program.options.target
@@ -201,7 +201,7 @@ def _built(program: Compilation, place: Place) -> Package | None:
 def _inputs(
     fusion: Fusion, options: RunOptions, place: Place
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return inputs with their sizes; where nothing is computed, the sizes are enough."""
+    """Return inputs with their sizes; if nothing is computed, only the sizes."""
     if options.inputs is None and not (place.on_gpu or place.evaluates):
         from fusec.run.inputs import choose_sizes
 
@@ -221,7 +221,7 @@ def _perform(
 ) -> tuple[int, dict[str, Any]]:
     """Run, print, compare and save; return the exit code and the outputs.
 
-    program: of the fusion where no kernels are built of it.
+    program: of a fusion for which no kernels are built.
     """
     from fusec.run.arrays import save_arrays
 
@@ -258,7 +258,7 @@ def _perform(
         with working("evaluating the reference"):
             evaluated = (fusion, inputs, sizes)
             outputs = timings.measure("reference", lambda: driver.reference(*evaluated))
-        verified = True  # it is what others are compared with
+        verified = True  # it is the reference
         print(f"{fusion.name}: reference evaluated")
     facts["outputs"] = output_facts(fusion, sizes, outputs, options.values)
     if options.values or not place.on_gpu:
@@ -311,7 +311,7 @@ def _execute(
 def _run_script(
     path: str, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
 ) -> int:
-    """Execute a script; each fusion that it executes is run and verified, its results go back."""
+    """Execute a script; run and verify each fusion that it executes, and return results to it."""
     from fusec.generator import manual_seed
     from fusec.nvfuser.script import no_fusion, run_script
     from fusec.run.inputs import bind_sizes
@@ -328,7 +328,7 @@ def _run_script(
         except FusecError:
             raise
         except Exception as error:
-            # Else it would count as an error of the script, through which it passes.
+            # Otherwise it would count as an error of the script, through which it propagates.
             raise InternalError(
                 f"{type(error).__name__}: {error}", help="this is a bug in fusec; please report it"
             ) from error

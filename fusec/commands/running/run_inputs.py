@@ -1,4 +1,4 @@
-"""What a run is given: how it is done, the files to read and write, the inputs and their sizes."""
+"""Inputs of a run: its options, the files to read and write, the inputs and their sizes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SUFFIXES = (".safetensors", ".npz")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is done.
+    """Options of a run.
 
     device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files;
     times: print the time of each stage; values: print so many of each output; kind: of random
-    inputs, reals or integers; judging: what counts as right; trace: a file for when each step ran;
-    page: the HTML page to write; fixed: inputs that are known, as the weights of a model.
+    inputs, reals or integers; judging: criteria for correctness; trace: a file for the time of each
+    step; page: the HTML page to write; fixed: known inputs, such as the weights of a model.
     """
 
     device: str = "auto"
@@ -48,13 +48,13 @@ class RunOptions:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the files that are given, which are of one fusion."""
+        """Return the given files, which belong to one fusion."""
         named = (self.inputs, self.outputs, self.expect, self.trace)
         return tuple(name for name in named if name is not None)
 
 
 def check_files(options: RunOptions) -> None:
-    """Raise FusecError for a file that cannot be, before any work is done."""
+    """Raise FusecError for an unusable file before any work is done."""
     if options.kind != "reals" and options.inputs is not None:
         raise FusecError("--inputs-kind has no effect on the inputs of a file")
     for flag, name in (("--inputs", options.inputs), ("--expect", options.expect)):
@@ -121,12 +121,12 @@ def _load_inputs(fusion: Fusion, path: str, seed: int, fixed: Mapping[str, Any])
 
 
 def check_sizes(given: Mapping[str, int], sizes: Mapping[str, int]) -> None:
-    """Raise FusecError where inputs have other sizes than the user set."""
+    """Raise FusecError if inputs have other sizes than the user set."""
     for name, size in given.items():
         if sizes.get(name, size) != size:
             raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
 
 
 def at_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
-    """Return the fusion with the sizes of its inputs as defaults: plans are made for them."""
+    """Return the fusion with its inputs' sizes as defaults, for which plans are made."""
     return replace(fusion, dims=tuple(replace(d, default=sizes[d.name]) for d in fusion.dims))

@@ -39,7 +39,7 @@ class RunPage:
         """Add a fusion, with the registers of its package and its measured times if known.
 
         limit: seconds of kernels that only move the compulsory traffic. Predictions are for the
-        sizes that kernels were planned for: times at others are left out.
+        sizes that kernels were planned for: times at other sizes are omitted.
         """
         from fusec.explain.measured import of_launches
         from fusec.explain.page import Explained, with_recorded

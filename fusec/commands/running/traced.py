@@ -1,4 +1,4 @@
-"""Runs whose steps are looked at: host programs run in NumPy, and traces of runs."""
+"""Stepwise runs: host programs interpreted in NumPy, and traces of runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def has_steps(program: Compilation) -> bool:
 
 
 def noting(slices: list[Slice], rank: int = 0) -> Observe:
-    """Return what notes the slice of each step that a rank runs."""
+    """Return an observer that records the slice of each step of a rank."""
     from fusec.run.trace import slice_of
 
     def note(step: Step, begin: float, end: float) -> None:
@@ -40,7 +40,7 @@ def noting(slices: list[Slice], rank: int = 0) -> Observe:
 
 
 def slices_of(bound: Bound, rank: int = 0) -> list[Slice]:
-    """Return the slices of one run on a GPU, after one that warms it up."""
+    """Return the slices of one run on a GPU, after a warm-up run."""
     from fusec.run.measure import timeline
 
     bound.run()
@@ -52,7 +52,7 @@ def slices_of(bound: Bound, rank: int = 0) -> list[Slice]:
 
 
 def gather_trace(links: Links, path: str, name: str, slices: Sequence[Slice]) -> None:
-    """Write a trace of the slices of all ranks, which come to rank 0; each calls it."""
+    """Write a trace of the slices of all ranks, gathered on rank 0; every rank calls it."""
     import numpy as np
 
     from fusec.run.distributed.gathering import gather_arrays
@@ -68,7 +68,7 @@ def gather_trace(links: Links, path: str, name: str, slices: Sequence[Slice]) ->
 
 
 def interpret(program: Compilation, inputs: Mapping[str, Any], trace: str | None) -> dict[str, Any]:
-    """Return the outputs of a program that is run step by step without a GPU; trace: a file."""
+    """Return the outputs of a program, interpreted step by step without a GPU; trace: a file."""
     from fusec.rank import run_rank
     from fusec.run.trace import write_trace
 

@@ -1,4 +1,4 @@
-"""How a run compares its outputs: with the reference, and with those of a file."""
+"""Comparison of a run's outputs: with the reference, and with those of a file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judging:
-    """What counts as right.
+    """Criteria for correct outputs.
 
-    rtol, atol: instead of the expected errors, how far elements may be off, relative to what they
-    should be and absolute; allow_undecided: an inconclusive verdict counts as right; seed: of the
-    slices that are sampled; everything: none are, however long it takes.
+    rtol, atol: relative and absolute tolerances instead of the expected errors; allow_undecided: an
+    inconclusive verdict counts as correct; seed: of the sampled slices; everything: compare all
+    elements instead of sampling, however long it takes.
     """
 
     rtol: float | None = None
@@ -37,7 +37,7 @@ class Judging:
 
     @property
     def limit(self) -> float | None:
-        """Return the operations beyond which slices are sampled; None for the usual ones."""
+        """Return the number of operations above which slices are sampled; None for the default."""
         return inf if self.everything else None
 
     @property
@@ -54,12 +54,12 @@ class Judging:
 
 Arrays = Mapping[str, Any]
 REFERENCE = "reference"
-"""What tools are told that outputs were compared with, where it is no file."""
+"""Name of the reference in JSON, where a file would have its path."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Whether outputs are accepted, and what tools are told of it."""
+    """Whether outputs are accepted, and the JSON record of the comparison."""
 
     accepted: bool
     facts: Facts
@@ -91,9 +91,9 @@ def judge(
     how: Judging,
     show: Callable[[Verdict], None] | None = None,
 ) -> Compared:
-    """Compare outputs with the reference, print how they do, and return that.
+    """Compare outputs with the reference, print the result, and return it.
 
-    model: what is expected of their errors, where no tolerances are given. show: prints a verdict.
+    model: expected errors, used if no tolerances are given. show: prints a verdict.
     """
     from fusec.reference.verdict import compare
 
@@ -127,9 +127,9 @@ def agree(
     *,
     verified: bool,
 ) -> Compared:
-    """Compare outputs with those of a file, which err by as much, and say where they differ.
+    """Compare outputs with those of a file, which may have equal errors, and print differences.
 
-    verified: the outputs are known to be right. Those of the file may then follow another
+    verified: the outputs are known to be correct. Those of the file may then follow another
     definition, which rounds less than the fusion does.
     """
     from fusec.reference.definitions import other_definitions
@@ -143,7 +143,7 @@ def agree(
         print("\n".join(lines or [f"as in {path}, within the tolerances"]))
         return _by_tolerance(found, path)
     with working("comparing with the file"):
-        # How the file's sums were taken is not known.
+        # The order of the file's sums is not known.
         verdict = compare(
             fusion,
             sizes,
@@ -176,7 +176,7 @@ def agree(
 
 
 def load_expected(fusion: Fusion, path: str) -> dict[str, Any]:
-    """Return the outputs in a file by name; FusecError where one is missing or of another type."""
+    """Return the outputs in a file by name; FusecError if one is missing or of another type."""
     from fusec.run.arrays import as_declared, load_arrays
 
     arrays = load_arrays(path)
@@ -189,10 +189,10 @@ def load_expected(fusion: Fusion, path: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Difference:
-    """How one output differs: in shape, or in elements, of which the first is shown.
+    """How one output differs: in shape, or in elements; the first differing one is shown.
 
-    shape: what was found and what is wanted, where they differ. wrong: elements further off than
-    the tolerances; 0 for an output that does not differ.
+    shape: the found and the expected shape, if they differ. wrong: number of elements outside the
+    tolerances; 0 for an output that does not differ.
     """
 
     name: str
@@ -217,7 +217,7 @@ class Difference:
         return f"{self.name}: {share}, first at {place}"
 
     def facts(self) -> Facts:
-        """Return it for tools, with the keys that a verdict has where they apply."""
+        """Return it as a JSON object, with the keys of a verdict where they apply."""
         from fusec.reference.verdict import DIFFERS, VERIFIED
 
         worst = {"index": self.index, "found": self.found, "expected": self.expected, "limit": None}
@@ -254,7 +254,7 @@ def _by_tolerance(found: Sequence[Difference], against: str) -> Compared:
 def differences(
     fusion: Fusion, outputs: Arrays, expected: Arrays, how: Judging
 ) -> list[Difference]:
-    """Return for each output how many elements are further off than the tolerances."""
+    """Return for each output how many elements are outside the tolerances."""
     import numpy as np
 
     compared = list[Difference]()

@@ -1,4 +1,4 @@
-"""`--format github`: diagnostics as workflow commands, which GitHub shows beside the lines."""
+"""`--format github`: diagnostics as workflow commands, which GitHub shows next to the lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMS = ("text", "github")
 
 
 def annotated(function: Callable[..., int]) -> Callable[..., int]:
-    """Add `--format`; the body's report is printed as annotations on stdout, after what else is."""
+    """Add `--format`; the body's report is printed as annotations on stdout, after other output."""
 
     @click.option(
         "--format",

@@ -14,7 +14,7 @@ _COLOURS = {"warning": "yellow", "margin": "blue", "help": "green"}
 
 
 class Rendered(Protocol):
-    """A diagnostic, or an error made of some."""
+    """A diagnostic, or an error that contains some."""
 
     def render(self, paint: Paint = plain) -> str:
         """Return it as text."""
@@ -23,7 +23,7 @@ class Rendered(Protocol):
 
 def tell(rendered: Rendered, more: str = "") -> None:
     """Print a diagnostic on stderr, in colour on a terminal unless NO_COLOR is set."""
-    # click leaves colours out where stderr is no terminal.
+    # click removes colours if stderr is not a terminal.
     click.echo(rendered.render(plain if os.environ.get("NO_COLOR") else _paint) + more, err=True)
 
 

@@ -1,4 +1,4 @@
-"""What the shell completes: targets, operations, passes, and the dims of the file at hand."""
+"""Shell completion: targets, operations, passes, and the dims of the given file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _beginning(incomplete: str, words: Iterable[str]) -> Items:
 
 
 def targets(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
-    """Complete the last of several targets, which stand with commas between them."""
+    """Complete the last of several comma-separated targets."""
     from fusec.target.table import ORDER
 
     before, comma, _last = incomplete.rpartition(",")
@@ -29,7 +29,7 @@ def targets(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 
 
 def operations(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
-    """Complete the name of an operation, with the first line of what is known of it."""
+    """Complete the name of an operation, with the first line of its documentation."""
     from fusec.ops import TABLE
     from fusec.ops.frameworks import aliases
 
@@ -39,7 +39,7 @@ def operations(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
         if op.name.startswith(incomplete)
     ]
     others = (entry for name, entry in aliases().items() if name.startswith(incomplete))
-    # Names of other frameworks only where some letters ask for them.
+    # Include names of other frameworks only after the first letter.
     named = [CompletionItem(e.name, help=e.expressions[0]) for e in others if incomplete]
     return own + named
 
@@ -54,7 +54,7 @@ def pages(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 
 
 def files_or_codes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
-    """Complete paths, as the shell does, and codes of errors where they begin like one."""
+    """Complete paths, as the shell does, and error codes if the word begins like one."""
     from fusec.codes import CODES
 
     named = incomplete.upper()
@@ -73,13 +73,13 @@ def passes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 
 
 def asked_passes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
-    """Complete the name of a pass that runs only where it is asked for."""
+    """Complete the name of an optional pass."""
     return _beginning(incomplete, ASKED)
 
 
 def dims(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
     """Complete `DIM=SIZE` with the dims of FILE and their default sizes; no script is run."""
-    # Behind an option that still lacks its value click leaves arguments where they stand.
+    # After an option that still lacks its value, click leaves the remaining arguments unparsed.
     path = Path(str(context.params.get("file") or next(iter(context.args), "")))
     path = path / "fusion.yaml" if path.is_dir() else path
     if path.suffix not in (".yaml", ".yml"):
@@ -88,7 +88,7 @@ def dims(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
 
 
 def _sizes(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the dims that a file declares; what else stands in it may be half written."""
+    """Yield the dims that a file declares; its other contents may be incomplete."""
     from fusec.parse.source import source_of_file
     from fusec.parse.yaml_nodes import Mapping, Scalar, parse_yaml
 

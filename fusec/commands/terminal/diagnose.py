@@ -1,4 +1,4 @@
-"""Where the diagnostics of a command go: to stderr as text, and on request to stdout as JSON."""
+"""Destinations of a command's diagnostics: stderr as text, and on request stdout as JSON."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fusec.dataclasses import dataclass, field
 from fusec.diagnostics import Diagnostic, FusecError
 
 SCHEMA_VERSION = 1
-"""Of what `--json` prints (docs/json.md); fields are only added while it stays the same."""
+"""Version of the output of `--json` (docs/json.md); within a version fields are only added."""
 
 
 @dataclass
 class Report:
-    """What a command has to say besides what it prints: diagnostics, and facts for tools.
+    """A command's report in addition to its output: diagnostics, and facts for JSON.
 
-    differences: of golden files, at their lines. silent: whether another process says all of it.
+    differences: of golden files, at their lines. silent: whether another process reports all of it.
     """
 
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
@@ -33,7 +33,7 @@ class Report:
     silent: bool = False
 
     def warn(self, found: Iterable[Diagnostic]) -> None:
-        """Take warnings and print them, each once."""
+        """Record warnings and print them, without duplicates."""
         for diagnostic in found:
             if diagnostic not in self.diagnostics:
                 self.diagnostics.append(diagnostic)
@@ -47,7 +47,7 @@ class Report:
 
 
 def _plain(value: Any) -> Any:
-    """Return data with the numbers that JSON lacks as text: `nan`, `inf`, `-inf`, `(1+2j)`."""
+    """Return data with numbers that JSON lacks as text: `nan`, `inf`, `-inf`, `(1+2j)`."""
     match value:
         case dict():
             return {str(key): _plain(item) for key, item in value.items()}  # pyright: ignore
@@ -63,7 +63,7 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def report_to(report: Report) -> Generator[None]:
-    """Add the error that ends the block to a report, and print that as JSON in any case."""
+    """Add the error that ends the block to a report, and print the report as JSON in any case."""
     try:
         yield
     except FusecError as error:
@@ -82,7 +82,7 @@ def report_to(report: Report) -> Generator[None]:
 
 
 def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
-    """Add `--json`; the body gets a Report. What it prints then goes to stderr."""
+    """Add `--json`; the body gets a Report, and its own output then goes to stderr."""
 
     @click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON object for tools, see docs/json.md."

@@ -1,4 +1,4 @@
-"""Flags that several commands take."""
+"""Flags that several commands share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def hyphenated(token: str) -> str:
 
 
 PATH = click.Path()
-"""Any path, which the shell completes; what is there, those look up that read it."""
+"""Any path, completed by the shell; the code that reads it checks whether it exists."""
 
 CONTEXT: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -38,7 +38,7 @@ CONTEXT: dict[str, Any] = {
 
 
 several_files = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
-"""Of commands that are called for each file: `fusec.commands.terminal.several`."""
+"""For commands that are called for each file: `fusec.commands.terminal.several`."""
 
 
 def sizes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -61,7 +61,7 @@ def sizes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _set_help(name: str, text: str) -> str:
-    """Return how a size is set; `text` may be a number that is not an integer."""
+    """Return a help text for setting a size; `text` may be a number that is not an integer."""
     try:
         number = float(text)
     except ValueError:
@@ -78,7 +78,7 @@ def _set_help(name: str, text: str) -> str:
 
 
 def check_set(arguments: Sequence[str]) -> None:
-    """Raise FusecError for `--set B 1024`, of which the number would be taken for a file."""
+    """Raise FusecError for `--set B 1024`, where the number would be parsed as a file."""
     for option, name, number in zip(arguments, arguments[1:], arguments[2:], strict=False):
         if option == "--set" and name.isidentifier() and number.isdecimal():
             raise FusecError(

@@ -1,4 +1,4 @@
-"""Progress of long work: on a terminal only, on stderr, gone when the work is done; and logs."""
+"""Progress of long work: only on a terminal, on stderr, cleared when the work is done; and logs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from fusec.run.build import Artifact, Progress
 
 DELAY = 1.0
-"""Seconds that a command may take before it says what it does."""
+"""Seconds that a command may run before it shows its progress."""
 TICK = 0.1
 SPINNER = "|/-\\"
 ERASE = "\r\x1b[2K"
 
 
 class StatusLine:
-    """One line on a terminal that says what is being done, from when a command takes a second.
+    """One line on a terminal that shows the current activity once a command has run for a second.
 
-    A thread draws it. Nothing else may be printed during an activity.
+    A thread updates it. Nothing else may be printed during an activity.
     """
 
     def __init__(self) -> None:
-        """Draw nothing yet."""
+        """Start with an empty line."""
         self._began, self._lock = time.monotonic(), threading.Lock()
         self._doing: list[tuple[str, bool]] = []
         self._shown, self._ticks = False, 0
@@ -41,7 +41,7 @@ class StatusLine:
         self._thread: threading.Thread | None = None
 
     def begin(self, what: str, immediately: bool) -> None:
-        """Take what begins."""
+        """Add an innermost activity."""
         if not sys.stderr.isatty():
             return
         with self._lock:
@@ -52,14 +52,14 @@ class StatusLine:
             self._thread.start()
 
     def update(self, what: str) -> None:
-        """Take what the innermost activity is at."""
+        """Set the state of the innermost activity."""
         with self._lock:
             if self._doing:
                 self._doing[-1] = (what, self._doing[-1][1])
                 self._draw()
 
     def end(self, what: str, seconds: float) -> None:
-        """Forget the innermost activity."""
+        """Remove the innermost activity."""
         with self._lock:
             if self._doing:
                 self._doing.pop()
@@ -67,7 +67,7 @@ class StatusLine:
                 self._erase()
 
     def close(self) -> None:
-        """End the thread, and leave the line empty."""
+        """End the thread and clear the line."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -100,7 +100,7 @@ class StatusLine:
 
 @contextmanager
 def status_line() -> Generator[None]:
-    """Show on a terminal what is done in the block, where it takes over a second."""
+    """Show the current activity of the block on a terminal once it takes over a second."""
     line = StatusLine()
     try:
         with watched(line):
@@ -110,10 +110,10 @@ def status_line() -> Generator[None]:
 
 
 class Log:
-    """Lines on stderr: each activity when it has ended, with the time that it took."""
+    """Lines on stderr: each activity when it has ended, with its duration."""
 
     def __init__(self) -> None:
-        """Be outside of any activity."""
+        """Start outside of any activity."""
         self._depth = 0
 
     def begin(self, what: str, immediately: bool) -> None:
@@ -121,18 +121,18 @@ class Log:
         self._depth += 1
 
     def update(self, what: str) -> None:
-        """Leave out how far an activity is."""
+        """Do nothing: intermediate progress is not logged."""
 
     def end(self, what: str, seconds: float) -> None:
-        """Print what has ended."""
+        """Print the activity that has ended."""
         self._depth -= 1
         click.echo(f"{seconds * 1e3:10.1f} ms  {'  ' * self._depth}{visible(what)}", err=True)
 
 
 def logged(wanted: bool) -> AbstractContextManager[None]:
-    """Log what is done in the block where that is wanted, instead of a status line.
+    """Log the activities of the block if wanted, instead of showing a status line.
 
-    Of several ranks the first one logs.
+    With several ranks only the first one logs.
     """
     first = environment("FUSEC_RANK") in (None, "0")
     return watched(Log()) if wanted and first else nullcontext()
@@ -140,7 +140,7 @@ def logged(wanted: bool) -> AbstractContextManager[None]:
 
 @contextmanager
 def build_progress() -> Generator[Progress]:
-    """Give a callback for the builder, by which the status line counts kernels."""
+    """Yield a callback for the builder that counts built kernels in the status line."""
     with activity("building kernels", immediately=True) as update:
 
         def show(artifact: Artifact, done: int, total: int) -> None:
@@ -150,5 +150,5 @@ def build_progress() -> Generator[Progress]:
 
 
 def working(what: str) -> AbstractContextManager[object]:
-    """Show what is being done while it takes, where stderr is a terminal."""
+    """Show an activity on stderr while it runs, if that is a terminal."""
     return activity(what, immediately=True)

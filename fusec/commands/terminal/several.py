@@ -21,17 +21,17 @@ OF_ONE_FILE = {
     "html": "--html", "inputs": "--inputs", "outputs": "--outputs", "expect": "--expect",
     "trace": "--trace", "ranks": "--ranks",
 }  # fmt: skip
-"""Options that say something of one file, by the parameters that they are."""
+"""Options that apply to one file, by parameter name."""
 ONE_AT_A_TIME = ("run",)
-"""Commands that measure: others would disturb them."""
+"""Commands that measure: parallel ones would disturb them."""
 
 Guard = Callable[[Callable[[], Any], Sequence[str]], int]
-"""Calls something and returns the exit code; errors go to stderr."""
+"""Calls a function and returns the exit code; errors go to stderr."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a command has made of a file."""
+    """The result of a command for one file."""
 
     file: str
     code: int
@@ -40,13 +40,13 @@ class Done:
 
 
 class FilesCommand(click.Command):
-    """A command whose callback takes `file`, and which is called for each of several."""
+    """A command whose callback takes `file`, and is called for each of several."""
 
     guard: Guard
-    """Set by the command line, which knows how errors are told."""
+    """Set by the command line, which knows how errors are reported."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Call it for one file as it is, for several in processes of their own."""
+        """Call it directly for one file, and in separate processes for several."""
         files: tuple[str, ...] = ctx.params.pop("files")
         if len(files) == 1:
             ctx.params["file"] = files[0]
@@ -91,7 +91,7 @@ def _check(files: Sequence[str], given: dict[str, Any]) -> None:
 
 
 def _all(calls: Mapping[str, Callable[[], int]], parallel: int) -> Iterator[Done]:
-    """Yield what becomes of each file, in order, as soon as those before it are done."""
+    """Yield the result for each file, in order, as soon as those before it are done."""
     # One file needs no processes, and each command loads this module.
     from multiprocessing.connection import wait
 
@@ -114,7 +114,7 @@ def _all(calls: Mapping[str, Callable[[], int]], parallel: int) -> Iterator[Done
 
 
 class _Child:
-    """A process that begins as this one is, and what it prints."""
+    """A process that is a fork of this one, and its output."""
 
     def __init__(self, file: str, call: Callable[[], int], stack: ExitStack) -> None:
         from multiprocessing import get_context
@@ -129,7 +129,7 @@ class _Child:
         self.process.start()
 
     def done(self) -> Done:
-        """Return what has become of it, once it has ended."""
+        """Return its result, once it has ended."""
         code, texts = self.process.exitcode, list[str]()
         for stream in self._streams:
             stream.seek(0)
@@ -170,7 +170,7 @@ def _of_file(done: Done) -> dict[str, Any]:
     try:
         found = json.loads(done.out)
     except ValueError:
-        return known  # it failed before there was anything to say
+        return known  # it failed before it could report anything
     return {**known, **found} if isinstance(found, dict) else {**known, "found": found}
 
 

@@ -1,4 +1,4 @@
-"""Errors of usage: what a wrong command, option or value was meant to be."""
+"""Usage errors: suggest what a wrong command, option or value was meant to be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHER_WORDS = {
     "list": "ops", "benchmark": "bench", "time": "bench", "compare": "diff", "manual": "docs",
     "man": "docs", "examples": "docs", "help": "--help", "version": "--version",
 }  # fmt: skip
-"""What other tools call fusec's commands."""
+"""Names of fusec's commands in other tools."""
 
 
 def no_command(name: str, known: Sequence[str]) -> FusecError:
@@ -43,20 +43,20 @@ def _value_of_option(error: click.BadOptionUsage, command: click.Command | None)
 
 
 _SIZES = ("--shape", "--shapes", "--size", "--dim", "--dims", "-D")
-"""What other tools call the option that sets sizes."""
+"""Names of the option that sets sizes in other tools."""
 
 _OTHER_OPTIONS = {"--arch": "--target", "--gpu": "--target", "--sm": "--target"}
-"""What other tools call fusec's options."""
+"""Names of fusec's options in other tools."""
 
 _TOLERANCES = ("--tolerance", "--tol", "--eps", "--epsilon")
-"""What other tools call the options of tolerances."""
+"""Names of tolerance options in other tools."""
 
 _DEVICES = {"cpu": "reference", "gpu": "cuda", "nvidia": "cuda", "host": "reference"}
-"""What other tools call the devices of `--device`."""
+"""Names of the devices of `--device` in other tools."""
 
 
 def _meant_choice(option: click.Parameter, arguments: Sequence[str]) -> str | None:
-    """Return which of an option's choices its value was probably meant to be."""
+    """Return the choice of an option that its value was probably meant to be."""
     from fusec.ops.find import nearest
 
     if not isinstance(option.type, click.Choice):
@@ -77,7 +77,7 @@ def _meant_choice(option: click.Parameter, arguments: Sequence[str]) -> str | No
 def usage(
     error: click.ClickException, arguments: Sequence[str], commands: Mapping[str, click.Command]
 ) -> FusecError:
-    """Return an error of click in the form of all others, with what the user may have meant."""
+    """Return an error of click in fusec's form, with what the user may have meant."""
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         near = [p for p in error.possibilities if _is_near(error.option_name, p)]
         error = click.NoSuchOption(error.option_name, error.message, near, error.ctx)
@@ -107,7 +107,7 @@ def usage(
 
 
 def _is_near(given: str, known: str) -> bool:
-    """Return whether an option is a slip of a known one, or begins like it."""
+    """Return whether an option is a misspelling of a known one, or begins like it."""
     from fusec.spelling import edits
 
     given, known = given.lstrip("-"), known.lstrip("-")

@@ -1,1 +1,1 @@
-"""Instructions of kernels by class and loop level, and what device functions cost."""
+"""Instructions of kernels by class and loop level, and the cost of device functions."""

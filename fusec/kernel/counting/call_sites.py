@@ -1,4 +1,4 @@
-"""What the cost of a device function is a function of: where it is called, and with what."""
+"""Call sites of device functions: the arguments of their cost functions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NO_INSTRUCTIONS: Counts = MappingProxyType({})
 
 
 class UnknownNumber(Exception):
-    """A number that a cost is a function of is not known."""
+    """A number that a cost depends on is unknown."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """A call: what its cost is a function of.
+    """A call, with the properties on which its cost depends.
 
-    about: the arguments of the function's template; space, element: of the memory that it is given,
+    about: the arguments of the function's template; space, element: of the memory that it accesses,
     and bytes of an element; vector: how many elements its value has; number: of an expression.
     """
 
@@ -32,11 +32,11 @@ class Site:
     number: Callable[[Expression], float | None]
 
     def __getitem__(self, name: str) -> float:
-        """Return the number of a constant: `Config::kTileK`."""
+        """Return the value of a constant: `Config::kTileK`."""
         return self._known(Name(name))
 
     def argument(self, place: int) -> float:
-        """Return the number that an argument of the template is; negative ones from the end."""
+        """Return the value of a template argument; negative indices count from the end."""
         if not -len(self.about) <= place < len(self.about):
             raise UnknownNumber
         return self._known(self.about[place])
@@ -54,7 +54,7 @@ class Site:
 
     @property
     def words(self) -> int:
-        """Return the words of a value that is combined."""
+        """Return the number of words of a combined value."""
         return self.vector * WORDS.get(self._combiner, 1)
 
     @property
@@ -71,14 +71,14 @@ COMBINED: Mapping[str, Counts] = {
     "All": {INTEGER: 1},
     "Any": {INTEGER: 1},
 }
-"""What combiners cost that are not one instruction (combine.cuh, online.cuh, welford.cuh)."""
+"""The cost of combiners with more than one instruction (combine.cuh, online.cuh, welford.cuh)."""
 WORDS: Mapping[str, int] = {"ExpSumMerge": 2, "WelfordMerge": 3, "ArgMax": 2, "ArgMin": 2}
-"""The words of what they combine, where these are more than one."""
+"""The number of words of their values, if more than one."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Instructions of a call, and of each trip of a loop in it; trips: how often it runs."""
+    """Instructions of a call, and of each iteration of a loop in it; trips: how often it runs."""
 
     once: Counts
     loop: str = ""

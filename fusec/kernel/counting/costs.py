@@ -1,7 +1,7 @@
-"""What device functions cost: instructions of a thread, of main loops as functions of a Config.
+"""The cost of device functions: instructions per thread; of main loops, as functions of a Config.
 
-Functions of operations cost what the operations declare (`fusec/ops`), which a test holds against
-machine code. What is in neither table is `NOT_COUNTED`: explain names it.
+Functions of operations cost what the operations declare (`fusec/ops`), which a test compares with
+machine code. Functions in neither table are `NOT_COUNTED`; explain names them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _reduced_in_rows(site: Site) -> Counts:
 
 
 def _reduced_in_columns(site: Site) -> Counts:
-    """Return the cost of a sum over the threads of a column, in a tree (reduce.cuh)."""
+    """Return the cost of a tree sum over the threads of a column (reduce.cuh)."""
     steps = ceil(log2(site.argument(2))) if site.argument(2) > 1 else 0
     size = 4 * site.words
     moved = added(accesses(SHARED, size), accesses(SHARED, size, store=True))
@@ -105,7 +105,7 @@ def _loaded_stages(site: Site) -> Cost:
 
 
 def _multiplied_stages(site: Site) -> Cost:
-    """Return the cost of the loop of a warpgroup that multiplies (matmul_hopper.cuh)."""
+    """Return the cost of a consumer warpgroup's loop (matmul_hopper.cuh)."""
     swap_ab = bool(site["Config::kSwapAB"])
     columns = site["Config::kTileM" if swap_ab else "Config::kTileN"]
     blocks = site["Config::kAccumulators"] / (columns / 2)
@@ -135,7 +135,7 @@ def _multiplied_vectors(site: Site) -> Cost:
 
 
 def _attended(site: Site) -> Cost:
-    """Return the cost of the loop over tiles of keys (attention.cuh), all of which are seen."""
+    """Return the cost of the loop over tiles of keys (attention.cuh), without masked tiles."""
     keys, features = site["Config::kKeys"], site["Config::kFeatures"]
     scores, sums = keys / 2, site["Config::kValueFeatures"] / 2
     softmax = {FLOAT: 3 * scores + 30, SPECIAL: scores + 2, SHUFFLE: 4, CONVERT: scores / 2}
@@ -262,7 +262,7 @@ METHODS: Mapping[str, Costs] = {
     ".begin_at": {INTEGER: 3},
     ".end_at": {INTEGER: 3},
 }
-"""The cost of methods, by the type of their object where statements declare it."""
+"""The cost of methods, by the declared type of their object."""
 
 IN_C: Mapping[str, Counts] = {
     "fmaf": {FLOAT: 1},
@@ -274,7 +274,7 @@ IN_C: Mapping[str, Counts] = {
     "__syncwarp": NO_INSTRUCTIONS,
     "__ballot_sync": {INTEGER: 1},
 }
-"""The cost of functions of CUDA that no operation is."""
+"""The cost of CUDA functions that are not operations."""
 
 _NOT = (
     "attention.cuh", "attention_backward.cuh", "attention_decode.cuh", "attention_scores.cuh",
@@ -296,12 +296,12 @@ NOT_COUNTED: frozenset[str] = frozenset(
         "wait_for_first_tile", "wait_for_rows", "wgmma",
     ]
 )  # fmt: skip
-"""Functions whose inside is not counted yet."""
+"""Functions that are not counted yet."""
 
 
 @cache
 def of_operations() -> Mapping[str, Counts]:
-    """Return the costs of the functions that operations are, by the names that kernels call."""
+    """Return the costs of the functions of operations, by the names that kernels call."""
     found: dict[str, Counts] = {}
     for op in TABLE.values():
         for formula in op.cuda.values():
@@ -311,14 +311,14 @@ def of_operations() -> Mapping[str, Counts]:
             is_integer = HEADERS.get(device_name(call.function)) == "wrap.cuh"
             kind = INTEGER if is_integer else FLOAT
             cost = {kind: op.cost.flops, SPECIAL: op.cost.sfu}
-            # Of the operations of one function, that of its own name says more than an alias does.
+            # Of several operations with one function, prefer the one of the same name to aliases.
             if call.function not in found or device_name(call.function) == op.name:
                 found[call.function] = {name: count for name, count in cost.items() if count}
     return found
 
 
 def cost_of(function: str, site: Site) -> Cost | None:
-    """Return the cost of a call; None of one that is not counted, or whose numbers are unknown."""
+    """Return the cost of a call; None if it is not counted or its arguments are unknown."""
     own = device_name(function)
     tables = (COSTS,) if own else (IN_C, METHODS)
     found = next((table[own or function] for table in tables if (own or function) in table), None)

@@ -1,8 +1,8 @@
-"""Instructions of a kernel by class and loop level, found by one walk over its nodes.
+"""Instructions of a kernel by class and loop level, counted in one walk over its nodes.
 
-Counted is what a thread executes that takes every branch: of template text, what it prints as
-nodes. Integers are counted once where compilers keep them: outside of the loops on which they do
-not depend, and not at all where they only add a constant to an address in an unrolled loop.
+The count is for a thread that takes every branch; for template text, of the nodes it prints.
+Integers are counted once where compilers compute them: outside of the loops on which they do not
+depend, and not at all if they only add a constant to an address in an unrolled loop.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from fusec.kernel.nodes import (
 from fusec.kernel.values import Values
 
 QUOTIENT: Counts = {FLOAT: 7, SPECIAL: 1}
-"""Of floats (operation `div`); of integers, by a number that is not a power of two, INTEGER."""
+"""Of floats (operation `div`); of integers by a number that is not a power of two, as INTEGER."""
 _INTEGER_QUOTIENT = 4
 _STORES = frozenset(NAMESPACE + name for name in ("store", "store_part", "store_relaxed"))
 
@@ -78,8 +78,8 @@ def count(
 ) -> KernelCounts:
     """Return the instructions of a kernel.
 
-    nodes: in the order of the text, by level. sizes: of parameters, and of the grid as
-    `gridDim.x`; pointers: the types of elements of parameters that are pointers.
+    nodes: in source order, by level. sizes: of parameters, and of the grid as `gridDim.x`;
+    pointers: the element types of pointer parameters.
     """
     walker = _Walk(Values(sizes), Kinds(dict(pointers)), frozenset(pointers))
     walker.each(nodes)
@@ -100,7 +100,7 @@ class _Walk:
         self._homes = Homes(self.values, self.pointers, self.level)
 
     def each(self, nodes: Iterable[Node]) -> None:
-        """Count statements, and what templates print beside them."""
+        """Count statements, and the expressions that templates print between them."""
         for node in nodes:
             if isinstance(node, Level):
                 self._template_level(node)
@@ -110,7 +110,7 @@ class _Walk:
                 self.statement(node)
 
     def _printed(self, node: Expression) -> None:
-        """Count an expression of a template's own text: a function by its name is a call."""
+        """Count an expression in a template's own text: a function name counts as a call."""
         if isinstance(node, Typed):
             self.kinds.declare_typed(node)
             self._global |= {node.name.name} if node.place == GLOBAL else set()
@@ -184,7 +184,7 @@ class _Walk:
     def _inside(
         self, name: str, trips: Expression | None, unrolled: Expression | None
     ) -> Generator[None]:
-        """Count what is done inside as that of a level."""
+        """Count the enclosed code as a loop level."""
         number = None if trips is None else self.values.number(trips)
         shown = "?" if trips is None else trips.text
         copies = 1 if unrolled is None else max(self.values.number(unrolled) or 1, 1)
@@ -200,7 +200,7 @@ class _Walk:
             self.level, self._homes = around, homes
 
     def value(self, node: Expression) -> None:
-        """Count what computes an expression."""
+        """Count the computation of an expression."""
         if isinstance(node, Name | Literal | Type):
             return
         if isinstance(node, Binary):
@@ -254,7 +254,7 @@ class _Walk:
             return
         product = _product(node.right) or _product(node.left)
         if node.operator in ("+", "-") and product is not None and self._same(kind, product):
-            # One instruction multiplies and adds.
+            # A single instruction multiplies and adds.
             other = node.left if _product(node.right) is product else node.right
             self.value(product.left)
             self.value(product.right)
@@ -294,7 +294,7 @@ class _Walk:
             self.level.add({kind: 1})
 
     def _integer(self, node: Expression) -> None:
-        """Count an integer operation where compilers leave it."""
+        """Count an integer operation where compilers compute it."""
         found = self._homes.of(node, self.level)
         is_quotient = isinstance(node, Binary) and node.operator in ("/", "%")
         cost = _INTEGER_QUOTIENT if is_quotient and not is_shift(node, self.values) else 1
@@ -306,7 +306,7 @@ class _Walk:
             found.level.add({INTEGER: cost * wide})
 
     def _address(self, buffer: Expression, index: Expression) -> None:
-        """Count the address of an element: its index, and what adds it to the pointer."""
+        """Count the address of an element: its index, and adding it to the pointer."""
         self.value(index)
         if not isinstance(index, Literal):
             self._integer(Binary("+", buffer, index))

@@ -12,7 +12,7 @@ _OF_CUDA = frozenset(["threadIdx", "blockIdx", "gridDim", "blockDim"])
 
 @dataclass(frozen=True)
 class Home:
-    """The level in which a value is computed; varies: with the number of an unrolled trip."""
+    """The level in which a value is computed; varies: with the iteration of an unrolled loop."""
 
     level: OpenLevel
     varies: bool = False
@@ -20,7 +20,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Homes:
-    """The homes of variables; pointers: parameters, which have the outermost level for theirs."""
+    """The homes of variables; pointers: parameters, whose home is the outermost level."""
 
     values: Values
     pointers: frozenset[str]
@@ -28,19 +28,19 @@ class Homes:
     _known: dict[str, Home] = field(default_factory=dict[str, Home])
 
     def declare(self, node: Let | Declare, level: OpenLevel) -> None:
-        """Note the home of a variable that is declared in a level."""
+        """Record the home of a variable that is declared in a level."""
         found = Home(level.rolled) if node.value is None else self.of(node.value, level)
         self._known[node.name] = found
 
     def inside(self, variable: str, level: OpenLevel) -> Homes:
-        """Return the homes of variables in a loop, whose own are lost behind it."""
+        """Return a copy of the homes for a loop, including its variable; dropped after the loop."""
         own = Home(level.rolled, level.is_unrolled)
         return replace(self, _known={**self._known, variable: own})
 
     def of(self, node: Expression, level: OpenLevel) -> Home:
-        """Return where an expression of a level is computed.
+        """Return the level in which an expression is computed.
 
-        A variable that the template's own text declares is taken to vary with the level.
+        A variable that the template's own text declares is assumed to vary with the level.
         """
         home, varies = self.outermost, False
         for each in walk([node]):
@@ -56,7 +56,7 @@ class Homes:
 
 
 def is_affine(node: Expression, values: Values) -> bool:
-    """Return whether an expression adds constants for each trip of an unrolled loop."""
+    """Return whether an expression changes by a constant per iteration of an unrolled loop."""
     if isinstance(node, Sum):
         return True
     if not isinstance(node, Binary) or node.operator not in ("+", "-", "*"):
@@ -66,6 +66,6 @@ def is_affine(node: Expression, values: Values) -> bool:
 
 
 def is_shift(node: Expression, values: Values) -> bool:
-    """Return whether a quotient or a remainder is one by a power of two."""
+    """Return whether a quotient or a remainder is by a power of two."""
     number = values.number(node.right) if isinstance(node, Binary) else None
     return number is not None and number > 0 and int(number) & (int(number) - 1) == 0

@@ -1,4 +1,4 @@
-"""The classes of instructions by which kernels are counted, and sums of counts."""
+"""The instruction classes in which kernels are counted, and sums of counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def access(space: str, *, store: bool, size: int) -> str:
 
 
 def accesses(space: str, size: int, *, store: bool = False) -> dict[str, float]:
-    """Return the accesses that move `size` bytes from or to a place aligned to as many."""
+    """Return the accesses that move `size` bytes from or to an address aligned to that size."""
     wide = min(size & -size, WIDEST)
     return {access(space, store=store, size=wide): size // wide} if size else {}
 
@@ -41,5 +41,5 @@ def added(*parts: Counts) -> dict[str, float]:
 
 
 def times(factor: float, counts: Counts) -> dict[str, float]:
-    """Return counts so many times."""
+    """Return counts multiplied by a factor."""
     return {name: factor * count for name, count in counts.items()}

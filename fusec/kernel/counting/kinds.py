@@ -1,4 +1,4 @@
-"""The types of expressions of a kernel, as far as they tell instructions apart."""
+"""The types of expressions of a kernel, as far as instruction classes depend on them."""
 
 from __future__ import annotations
 
@@ -67,31 +67,31 @@ def element_of(kind: Type) -> Type:
 
 
 def size_of(kind: Type) -> int:
-    """Return the bytes of a type in memory; four of one that is not known."""
+    """Return the size of a type in memory in bytes; four if it is unknown."""
     return _SIZES.get(element_of(kind).name, 4)
 
 
 def bytes_of(kind: Type, values: Values) -> int:
-    """Return the bytes of a value of a type, of a vector those of all elements."""
+    """Return the size of a value of a type in bytes, including all elements of a vector."""
     return size_of(kind) * width_of(kind, values)
 
 
 def width_of(kind: Type, values: Values) -> int:
-    """Return the elements of a vector; one of another type."""
+    """Return the number of elements of a vector; one for other types."""
     number = values.number(kind.arguments[1]) if kind.name == VECTOR else 1
     return 1 if number is None else int(number)
 
 
 @dataclass
 class Kinds:
-    """The types of the variables of a kernel; of a pointer, that of an element."""
+    """The types of the variables of a kernel; for a pointer, the type of its elements."""
 
     types: dict[str, Type]
     _extents: dict[str, int] = field(default_factory=dict[str, int])
     _lengths: dict[str, Expression] = field(default_factory=dict[str, Expression])
 
     def declare(self, node: Let | Declare) -> None:
-        """Note the type of a variable."""
+        """Record the type of a variable."""
         kind = node.type
         if kind == AUTO:
             kind = INT if node.value is None else self.of(node.value)
@@ -102,25 +102,25 @@ class Kinds:
             self._lengths[node.name] = extents[0]
 
     def elements(self, node: Expression, values: Values) -> int:
-        """Return how many elements a vector, or an array, has; one of another value."""
+        """Return the number of elements of a vector or an array; one for other values."""
         if isinstance(node, Name) and self._extents.get(node.name) and node.name in self._lengths:
             number = values.number(self._lengths[node.name])
             return 1 if number is None else int(number)
         return width_of(self.of(node), values)
 
     def declare_typed(self, node: Typed) -> None:
-        """Note the type of what a template declares."""
+        """Record the type of a template's declaration."""
         self.types[node.name.name] = node.type
         self._extents[node.name.name] = node.extents
 
     def declare_parameters(self, listed: Listed | Parameter) -> None:
-        """Note the types of the parameters of a function."""
+        """Record the types of the parameters of a function."""
         for each in walk([listed]):
             if isinstance(each, Parameter):
                 self.types[each.name] = each.type
 
     def of(self, node: Expression) -> Type:
-        """Return the type of an expression: int of a variable that only the template declares."""
+        """Return the type of an expression: int for a variable that only the template declares."""
         if isinstance(node, Name):
             return self.types.get(node.name, INT)
         if isinstance(node, Literal):

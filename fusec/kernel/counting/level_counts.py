@@ -11,10 +11,10 @@ from fusec.kernel.nodes import Expression
 
 @dataclass(frozen=True)
 class LevelCounts:
-    """Instructions of one trip of a loop, or of the kernel outside of loops, and of loops in it.
+    """Instructions of one iteration of a loop, or of the kernel outside of loops; and inner loops.
 
-    trips: on average over threads, each time that the loop is reached, None where data decides;
-    shown: the same as an expression; copies: how many trips machine code has one after the other.
+    trips: average over threads, each time that the loop is reached, None if it depends on data;
+    shown: the same as an expression; copies: how often machine code repeats the unrolled body.
     """
 
     name: str
@@ -25,16 +25,16 @@ class LevelCounts:
     inner: tuple[LevelCounts, ...] = ()
 
     def total(self) -> dict[str, float]:
-        """Return the instructions of one trip with those of loops in it; of unknown trips one."""
+        """Return the instructions of one iteration with inner loops; unknown trips count once."""
         inner = (times(1 if i.trips is None else i.trips, i.total()) for i in self.inner)
         return added(self.counts, *inner)
 
     def text(self) -> dict[str, float]:
-        """Return the instructions of machine code, in which loops stand once or unrolled."""
+        """Return the instructions in machine code, where loop bodies occur once or unrolled."""
         return added(self.counts, *(times(i.copies, i.text()) for i in self.inner))
 
     def levels(self, depth: int = 0) -> Iterator[tuple[int, LevelCounts]]:
-        """Yield this level and those in it, outermost first, with how deep they lie."""
+        """Yield this level and its inner ones, outermost first, with their depth."""
         yield depth, self
         for each in self.inner:
             yield from each.levels(depth + 1)
@@ -42,7 +42,7 @@ class LevelCounts:
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """Instructions of a thread of a kernel; not_counted: device functions that are not in them."""
+    """Instructions of a thread of a kernel; not_counted: device functions that are not included."""
 
     kernel: LevelCounts
     not_counted: tuple[str, ...]
@@ -50,7 +50,7 @@ class KernelCounts:
 
 @dataclass
 class OpenLevel:
-    """A level whose nodes are walked; known: the integers that it has computed."""
+    """A level that is being walked; known: the integers that it has computed."""
 
     name: str
     trips: float | None
@@ -63,24 +63,24 @@ class OpenLevel:
 
     @property
     def is_unrolled(self) -> bool:
-        """Return whether machine code has all trips one after the other."""
+        """Return whether machine code contains all iterations unrolled."""
         return self.around is not None and self.trips is not None and self.copies >= self.trips
 
     @property
     def rolled(self) -> OpenLevel:
-        """Return the innermost level around it, or itself, that is not unrolled."""
+        """Return the innermost enclosing level, including itself, that is not unrolled."""
         return self.around.rolled if self.around is not None and self.is_unrolled else self
 
     def add(self, counts: Counts) -> None:
-        """Count instructions of each trip."""
+        """Count instructions of each iteration."""
         self.counts = added(self.counts, counts)
 
     def done(self) -> LevelCounts:
-        """Return what was counted; levels without instructions are left out."""
+        """Return the counts; levels without instructions are omitted."""
         counts = {name: n for name, n in sorted(self.counts.items()) if n}
         inner = tuple(i for i in (each.done() for each in self.inner) if i.counts or i.inner)
         return LevelCounts(self.name, self.trips, self.shown, self.copies, counts, inner)
 
     def is_inside(self, outer: OpenLevel) -> bool:
-        """Return whether this level is another one, or lies in it."""
+        """Return whether this level is `outer` or nested in it."""
         return self is outer or (self.around is not None and self.around.is_inside(outer))

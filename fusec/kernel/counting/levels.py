@@ -1,4 +1,4 @@
-"""Loop levels: which nodes a template prints in which of its loops and functions, and how often."""
+"""Loop levels: the nodes that a template prints in its loops and functions, with trip counts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fusec.kernel.nodes import Expression, Name, Node, Type
 
 @dataclass(frozen=True)
 class Level(Node):
-    """The nodes that a loop, or a function of the kernel, of a template's own text contains.
+    """The nodes in a loop, or in a function of the kernel, of a template's own text.
 
-    name: the loop's variable, or the function. trips: how often a thread executes it each time that
-    what is around it is executed, on average over threads; None where data decides. copies: how
-    many trips machine code has one after the other, all where the compiler unrolls it completely;
-    None where nothing is said.
+    name: the loop's variable, or the function. trips: iterations per thread each time that the
+    enclosing level is executed, on average over threads; None if they depend on data. copies: how
+    often machine code repeats the body, all iterations if the compiler unrolls it completely; None
+    if unspecified.
     """
 
     name: str
@@ -26,9 +26,9 @@ class Level(Node):
 
 @dataclass(frozen=True)
 class Typed(Expression):
-    """A variable where a template declares it: its name, and the type of its elements.
+    """A variable at its declaration in a template: its name, and the type of its elements.
 
-    extents: of an array, how many it has; place: `global` for a pointer to such memory.
+    extents: the number of elements of an array; place: `global` for a pointer to global memory.
     """
 
     name: Name
@@ -41,7 +41,7 @@ class Typed(Expression):
 
 
 def without_levels(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield what templates print, in order, without the levels around it."""
+    """Yield the nodes that templates print, in order, without their levels."""
     for node in nodes:
         if isinstance(node, Level):
             yield from without_levels(node.body)

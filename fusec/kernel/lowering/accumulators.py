@@ -1,4 +1,4 @@
-"""Accumulators: how a kernel gathers a reduction, combines its parts and finishes the value."""
+"""Accumulators: how a kernel accumulates a reduction, combines partial results and finishes it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from fusec.ops.reduction.statistics import results_of
 class Accumulator:
     """A reduction in a kernel.
 
-    name: the combined value (or state); part: this thread's part of it (an array over lanes
-    where `array`); type: of one part; combiner: of device/combine.cuh or welford.cuh; rounds: the
-    half type to which the value is rounded, if any.
+    name: the combined value (or state); part: this thread's part of it (an array over lanes if
+    `array`); type: of one part; combiner: of device/combine.cuh or welford.cuh; rounds: the 16-bit
+    or narrower float type to which the value is rounded, if any.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Accumulator:
 
     @property
     def identity(self) -> Expression:
-        """Return what combines with any part to that part."""
+        """Return the identity element of the combiner."""
         return Static(self.combiner, "identity")
 
     @property
     def initial(self) -> Expression:
-        """Return what a part starts with."""
+        """Return the initial value of a part."""
         if not self.array:
             return self.identity
         return Call("fusec::splat", (self.identity,), (self.type, Name("kVec")))
@@ -134,8 +134,8 @@ def accumulate(
         emitter.add(phase, scope, line)
         emitter.reduced[(node, 0)] = Method(total, "position")
     elif pushes and scope == "lane" and not array and emitter.lane is not None:
-        # The lanes of a vector are taken together: one division, or rescaling, instead of one for
-        # each.
+        # The lanes of a vector are combined at once: a single division, or rescaling, for all of
+        # them.
         number = len(emitter.scopes) - 2
         values = emitter.fresh(f"{node.output.name}_values", "values", phase, number)
         held = Declare(compute_type(dtype), values, (Name(emitter.width_name),))
@@ -156,14 +156,14 @@ def accumulate(
 def accumulate_edge(
     emitter: Emitter, lowering: Lowering, node: Node, each: Accumulator, phase: int
 ) -> None:
-    """Emit in `phase` what takes an element by itself, a vector's first, into a thread's part."""
+    """Emit in `phase` the accumulation of a vector's first element into a thread's part."""
     tensor, dtype = emitter.first_lane(lowering.at_home(node.inputs[0])), accumulator_type(node)
     line = update(node.op, Name(each.part), emitter.convert(tensor, dtype, phase), dtype)
     emitter.add(phase, "lane", line)
 
 
 def _position(lowering: Lowering, node: Node) -> Index:
-    """Return the row-major position of an element among those that are reduced with it."""
+    """Return the row-major position of an element among those reduced with it."""
     coordinates, _ = lowering.home(node.inputs[0])
     dims: tuple[int, ...] = node.attributes["dims"]
     extents = [node.inputs[0].shape[d] for d in dims]
@@ -171,7 +171,7 @@ def _position(lowering: Lowering, node: Node) -> Index:
 
 
 def _in_order(lowering: Lowering, node: Node) -> bool:
-    """Return whether loops over the domain's axes, in order, meet the positions in order."""
+    """Return whether loops over the domain's axes, in order, visit the positions in order."""
     axes = lowering.domain.axes
     met: list[int] = []
     dims: tuple[int, ...] = node.attributes["dims"]
@@ -185,7 +185,7 @@ def _in_order(lowering: Lowering, node: Node) -> bool:
 
 
 def _is_position(op: OpDef) -> bool:
-    """Return whether the state is a value and where it was found."""
+    """Return whether the state is a value and its position."""
     return op.combine is not None and op.combine.is_position
 
 
@@ -209,7 +209,7 @@ def _indexed(kind: Type, *, wide: bool) -> tuple[Type, ...]:
 
 
 def accumulator_type(node: Node) -> DType:
-    """Return the type that a reduction accumulates in: f32 for half types, f64 for f64."""
+    """Return the type that a reduction accumulates in: f32 for 16-bit floats, f64 for f64."""
     if node.op.combine is Combine.MOMENTS:
         return F64 if node.inputs[0].dtype == F64 else F32
     if _is_position(node.op):
@@ -228,13 +228,13 @@ def combiner(op: OpDef, dtype: DType, *, wide: bool = True) -> Type:
 
 
 def _rounds(node: Node) -> DType | None:
-    """Return the half type to which a reduction's value is rounded."""
+    """Return the 16-bit or narrower float type to which a reduction's value is rounded."""
     dtype = node.output.dtype
     return dtype if dtype.is_half and not _is_state(node.op) else None
 
 
 def update(op: OpDef, part: Expression, value: Expression, dtype: DType) -> Statement:
-    """Return the statement that takes one value into a part."""
+    """Return the statement that accumulates one value into a part."""
     if _is_state(op):
         return Evaluate(Method(part, "push", (value,)))
     if op.combine is Combine.SUM:
@@ -245,7 +245,7 @@ def update(op: OpDef, part: Expression, value: Expression, dtype: DType) -> Stat
 
 
 def _results(node: Node, state: Expression, dtype: DType) -> list[Expression]:
-    """Return the results that are made of a state."""
+    """Return the results that are computed from a state."""
     if node.op.combine is Combine.EXPONENTIALS:
         return [Member(state, "top"), Method(state, "sum")]
     return _variances(node, state, dtype)
@@ -254,7 +254,7 @@ def _results(node: Node, state: Expression, dtype: DType) -> list[Expression]:
 def _variances(node: Node, state: Expression, dtype: DType) -> list[Expression]:
     """Return the results of a variance from its Welford state, each in its own type."""
     dims: tuple[int, ...] = node.attributes["dims"]
-    # The mean of nothing is no number.
+    # The mean of an empty set is NaN.
     some = product(node.inputs[0].shape[d] for d in dims) != 0
     found: dict[str, Expression] = {
         "mean": Member(state, "mean") if some else literal(math.nan, dtype),

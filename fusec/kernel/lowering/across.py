@@ -1,4 +1,4 @@
-"""Vectors that begin anywhere, read by the two vectors that lie around them."""
+"""Vectors at unaligned addresses, read with the two aligned vectors that contain them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fusec.kernel.nodes import Assign, Call, Cast, Expression, Name, Statement, 
 LOAD_ACROSS = "fusec::load_across"
 
 Place = tuple[Expression, Expression, Expression]
-"""A tensor, where a vector of it begins, and how far it reaches, in elements."""
+"""A tensor, the position of a vector in it, and its end, in elements."""
 
 
 def place_of(emitter: Emitter, fusion: Fusion, load: Instance, phase: int) -> Place:
-    """Return where a vector begins; to what a tensor reaches belongs what lies between elements."""
+    """Return the position of a vector; the end of a tensor includes gaps between its elements."""
     assert load.address is not None
     assert load.value is not None
     zero = {} if emitter.lane is None else {emitter.lane: index(0)}
@@ -31,15 +31,15 @@ def place_of(emitter: Emitter, fusion: Fusion, load: Instance, phase: int) -> Pl
 
 
 def load_across(place: Place, width: str = "kVec", *, streams: bool = False) -> Call:
-    """Return the vector at a place; in kernels with `kPart` it may lie beside its tensor."""
+    """Return the vector at a place; in kernels with `kPart` it may lie outside its tensor."""
     policy = ["fusec::kStreaming"] if streams else []
     return call(LOAD_ACROSS, *place, about=[width, "kPart", *policy])
 
 
 def ask_inside(place: Place, width: str = "kVec") -> Statement:
-    """Return what asks whether the vectors around one lie in its tensor, too."""
+    """Return the test whether the aligned vectors around a vector are in its tensor, too."""
     return Assign(Name("inside"), call("fusec::is_inside", *place, about=[width]), "&=")
 
 
 RIGHT = Name("columns") - "column"
-"""How far the end of a row lies behind a vector's first element."""
+"""Distance from a vector's first element to the end of its row."""

@@ -1,4 +1,4 @@
-"""Values of columns: they depend on a lane but on no row; computed once before rows are swept."""
+"""Values of columns: they depend on a lane but on no row; computed once before the row loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.kernel.nodes import Assign, Declare, Statement, item, vector_of
 
 
 def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
-    """Return the computed values that rows read and no row changes, outermost first."""
+    """Return the computed values that rows read and that depend on no row, outermost first."""
     found: dict[Instance, None] = {}
     seen: set[Instance] = set()
 
@@ -38,9 +38,9 @@ def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
 def emit_column_values(
     emitter: Emitter, values: Iterable[Instance], phase: int, lane: Var
 ) -> tuple[Statement, ...]:
-    """Return the arrays of the column values that become known in `phase`, and what fills them.
+    """Return the arrays of the column values that are known in `phase`, and their computation.
 
-    Where a thread has one column there is nothing to loop over: each is a constant of the thread.
+    If a thread has only one column, no loop is needed: each value is a constant of the thread.
     """
     if emitter.lane is None:
         return ()

@@ -1,4 +1,4 @@
-"""Random numbers: what the neighbouring elements of a vector draw together."""
+"""Random numbers: adjacent elements of a vector share the words of one generator call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def random_value(
     emitter: Emitter, instance: Instance, arguments: dict[str, Expression], phase: int
 ) -> Expression:
-    """Return a random number, of the result's type where that keeps it below its upper limit."""
+    """Return a random number, in the result's type if that keeps it below its upper limit."""
     assert instance.node is not None
     number, bounded = _number(emitter, instance, arguments, phase), "bounded"
     if bounded not in instance.node.op.cuda or _is_below(instance):
@@ -29,7 +29,7 @@ def random_value(
 def _is_below(instance: Instance) -> bool:
     """Return whether no number rounds to the upper limit: of a float or double from 0 on.
 
-    The largest part of 1 is half a unit in the last place of any limit below it.
+    Scaled by the largest fraction below 1, any limit decreases by half a unit in the last place.
     """
     low = instance.operands[0]
     return low.kind == "constant" and low.constant == 0 and not instance.dtype.is_half
@@ -38,7 +38,7 @@ def _is_below(instance: Instance) -> bool:
 def _number(
     emitter: Emitter, instance: Instance, arguments: dict[str, Expression], phase: int
 ) -> Expression:
-    """Return a random number: of the words that the vector's elements share, or its own."""
+    """Return a random number: from the words that the vector's elements share, or its own."""
     assert instance.node is not None
     cuda, position = instance.node.op.cuda, instance.operands[-1]
     double = any(d.compute == F64 for d in instance.node.compute_dtypes)

@@ -1,6 +1,6 @@
-"""Rows whose vectors are shifted: the elements before and behind these, which threads take singly.
+"""Rows of unaligned vectors: threads handle the elements before and after the vectors singly.
 
-Each thread has one of them at most, in the place of the first element of a vector.
+Each thread has at most one of them, instead of the first element of a vector.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusec.kernel.nodes import INT, Assign, Braced, Cast, Declare, Expression, N
 
 
 def first_column(emitter: Emitter, start: Index, chunk: Var) -> Expression:
-    """Return where the first whole vector of a row begins.
+    """Return the column of the first whole vector of a row.
 
     start: the address at which the vector of a chunk begins.
     """
@@ -31,9 +31,9 @@ def first_column(emitter: Emitter, start: Index, chunk: Var) -> Expression:
 def load_edges(
     emitter: Emitter, loads: Iterable[tuple[int, Instance]], roots: Iterable[Instance]
 ) -> tuple[Statement, ...]:
-    """Emit what loads a thread's element of each load, and return the declarations.
+    """Emit the loads of a thread's single element, and return the declarations.
 
-    loads: with the phase that reads it first; roots: what is computed of elements.
+    loads: with the phase that reads it first; roots: the instances that are computed from elements.
     """
     emitter.count(emitter.first_lane(root) for root in roots)
     held: list[Statement] = []
@@ -53,7 +53,7 @@ def emit_edges(
     stores: Iterable[StorePlan],
     number: int,
 ) -> None:
-    """Emit what a phase does with a thread's element: sums it, and stores what is made of it."""
+    """Emit a phase's work on a thread's single element: accumulate it, and store its results."""
     phase = EDGES + number
     for node, each in accumulated:
         accumulate_edge(emitter, lowering, node, each, phase)
@@ -69,5 +69,5 @@ def emit_edges(
 
 
 def ends_of(emitter: Emitter, phase: int) -> tuple[Statement, ...]:
-    """Return the lines of what is done with a thread's element."""
+    """Return the statements for a thread's single element."""
     return tuple(line for scope in ("vector", "lane") for line in emitter.take(phase, scope))

@@ -46,9 +46,9 @@ _INLINE_WIDTH = 56
 
 @dataclass
 class Emitter(Loads):
-    """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
+    """Collects the lines of each (phase, scope); the first use of an instance emits its operands.
 
-    given: texts of instances that the family has computed already, in their compute types;
+    given: expressions of instances that the family has already computed, in their compute types;
     given_after: the same, from the phase after the given one on. reduced: the results of
     reductions, by (node, result).
     """
@@ -84,11 +84,11 @@ class Emitter(Loads):
                     self._read_in[operand] = max(scope, self._read_in.get(operand, 0))
 
     def loaded(self, atom: Loaded, phase: int) -> Expression:
-        """Return the text of a loaded integer."""
+        """Return the expression of a loaded integer."""
         return self.convert(self._gathered[atom], I64 if self.wide else I32, phase)
 
     def ref(self, instance: Instance, phase: int) -> Expression:
-        """Return the text of an instance's value in its compute type, emitting what it needs."""
+        """Return an instance's value in its compute type, emitting its operands first."""
         if instance in self.given:
             return self.given[instance]
         if instance in self.precomputed_after and phase > self.precomputed_after[instance][0]:
@@ -125,7 +125,7 @@ class Emitter(Loads):
         return Name(name)
 
     def value(self, instance: Instance, phase: int) -> Expression:
-        """Return the text of an instance's value, computed in its place: it is given no name."""
+        """Return an instance's value, computed inline without a name."""
         if instance.kind in ("constant", "dim", "scalar", "reduced"):
             return self.ref(instance, phase)
         with self.indexed_by(instance.gathered):
@@ -162,7 +162,7 @@ class Emitter(Loads):
         narrow = instance.dtype.is_integer and instance.dtype.bits < 32
         called = isinstance(text, Call) and device_name(text.function)
         if narrow and not called:
-            # C computes narrow integers as int: what is not stored at once must wrap, too.
+            # C computes narrow integers as int: unless stored immediately, they must wrap, too.
             return Cast(compute_type(instance.dtype), text)
         return self._rounded(text, instance.dtype) if rounded else text
 
@@ -220,7 +220,7 @@ class Emitter(Loads):
         return convert(compute_type(to), text)
 
     def constant(self, value: bool | int | float, dtype: DType) -> Expression:
-        """Return a constant; the quotient of 1 and a size is written as one."""
+        """Return a constant; the quotient of 1 and a size is written as such."""
         if isinstance(value, float):
             for size, name in self.counts.items():
                 if is_reciprocal(value, size, dtype):
@@ -270,14 +270,14 @@ class Emitter(Loads):
         for operand, conditions in reversed(first):
             value = self.convert(operand, instance.dtype, phase)
             if value == found:
-                continue  # both lie in one place, which depends on the conditions
+                continue  # both are in one location, which depends on the conditions
             yes = grouped(value, SELECT + 1)
             found = Select(self.condition(conditions, phase), yes, found)
         return found
 
 
 def _is_named(value: Expression) -> bool:
-    """Return whether a value is a variable or a constant of C's, as short as any name for it."""
+    """Return whether a value is a variable or a C constant, as short as any name for it."""
     return isinstance(value, Word) or (isinstance(value, Name) and not device_name(value.name))
 
 
@@ -287,5 +287,5 @@ def convert(to: Type, value: Expression) -> Call:
 
 
 def rounded(dtype: DType, value: Expression) -> Call:
-    """Return a value rounded to what a type in memory holds."""
+    """Return a value rounded to a type of values in memory."""
     return Call("fusec::round_to", (value,), (storage_type(dtype),))

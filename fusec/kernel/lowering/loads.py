@@ -1,4 +1,4 @@
-"""Loads of a nest: of elements and vectors from memory, and from copies on chip."""
+"""Loads of a loop nest: elements and vectors from memory, and from copies on chip."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from fusec.kernel.nodes import (
 
 @dataclass
 class Loads(Nest):
-    """Collects what loads instances; one that is a vector for all of its lanes is loaded once.
+    """Collects the loads of instances; a vector for all lanes is loaded once.
 
-    streamed: loads of what is used once. cached: where a load's copy on chip is; tiles: of one that
-    comes by tiles, the tile's name and its place there. parts: by the name of a buffer that is a
-    part of a complex tensor, the name of its real part and which part it is. vectors: the names of
-    those that are loaded, by phase.
+    streamed: loads of data that is used once. cached: the on-chip copy of a load; tiles: for one
+    that is loaded by tiles, the tile's name and its position there. parts: by the name of a buffer
+    that is a part of a complex tensor, the name of its real part and which part it is. vectors: the
+    names of the loaded ones, by phase.
     """
 
     streamed: frozenset[Instance] = frozenset()
@@ -53,7 +53,7 @@ class Loads(Nest):
 
     @contextmanager
     def indexed_by(self, gathered: Iterable[tuple[Loaded, Instance]]) -> Generator[None]:
-        """Let loaded integers be these instances; an operand may load the same elsewhere."""
+        """Bind loaded integers to these instances; an operand may load the same elsewhere."""
         around = self._gathered
         self._gathered = {**around, **dict(gathered)}
         yield
@@ -63,14 +63,14 @@ class Loads(Nest):
         return Widened.of(text, storage_type(dtype)) if dtype.is_half else text
 
     def is_whole(self, instance: Instance) -> bool:
-        """Return whether one access loads what a thread takes at a time."""
+        """Return whether one access loads all elements that a thread handles at a time."""
         return self.width == 1 or self._base(instance) is not None
 
     def _is_vector(self, instance: Instance) -> bool:
         return instance in self.cached or self._base(instance) is not None
 
     def _place(self, instance: Instance) -> tuple[str, Index]:
-        """Return the buffer, or the tile, that a load reads, and where."""
+        """Return the buffer or tile that a load reads, and the address in it."""
         assert instance.address is not None
         return self.tiles.get(instance) or (instance.name, instance.address)
 
@@ -91,7 +91,7 @@ class Loads(Nest):
         return self._stored(self.element(instance, phase), instance.dtype)
 
     def _vector(self, instance: Instance, phase: int) -> str:
-        """Return the name of the vector of which an instance is an element."""
+        """Return the name of the vector that contains an instance."""
         number = len(self.scopes) - 2
         if self.scopes[number].hoists and self.lane is not None:
             number = min(number, self.scope_of(instance.variables - {self.lane}))
@@ -104,7 +104,7 @@ class Loads(Nest):
         return self.vectors[(home, instance)]
 
     def element(self, instance: Instance, phase: int) -> Expression:
-        """Return the expression that loads an element by itself, zero where not needed."""
+        """Return the expression that loads a single element, zero if it is not needed."""
         name, at = self._place(instance)
         found: Expression = Element(Name(identifier(name)), self.index(at, phase))
         if instance in self.streamed:
@@ -115,7 +115,7 @@ class Loads(Nest):
         return Grouped(Select(test, found, Braced(storage_type(instance.dtype))))
 
     def _part(self, instance: Instance, phase: int) -> Expression:
-        """Return a part of a complex number whose both parts are one access."""
+        """Return a part of a complex number if one access loads both parts."""
         assert instance.address is not None
         first, place = self.parts[instance.name]
         number = self.scope_of(instance.variables)
@@ -134,8 +134,8 @@ class Loads(Nest):
 
     def load_vector(self, instance: Instance, phase: int) -> Expression:
         """Return the expression that loads a vector of an instance, zeros where not needed."""
-        # The lanes of a vector share its address: indices that are needed where the vector is are
-        # read before the loop over lanes.
+        # The lanes of a vector share its address: integers in its index are read before the loop
+        # over lanes.
         with self.indexed_by((atom, self.first_lane(i)) for atom, i in instance.gathered):
             return self._load_vector(instance, phase)
 

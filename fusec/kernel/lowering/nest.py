@@ -38,28 +38,28 @@ from fusec.kernel.nodes import (
 )
 
 FILL, COLUMNS, RESULTS, EDGE_LOADS, EDGES = 1000, 2000, 3000, 4000, 5000
-"""Numbers of further loops of phase 0, each phase has its own: the loop that fills what stays on
-chip, the one that computes what only columns determine, the one that stores their results; what
-loads a thread's element beside vectors that are shifted, and what it does with that."""
+"""Numbers of further loops of phase 0, each phase has its own: the loop that fills the on-chip
+copies, the one that computes values that depend only on columns, the one that stores their results;
+the loads of a thread's single element next to unaligned vectors, and the work on it."""
 
 LEAST_NAMED = 16
-"""Sizes below are written as numbers: 2 or 0.5 need not come from a size that happens to be 2."""
+"""Smaller sizes are written as numbers: 2 or 0.5 need not come from a size that happens to be 2."""
 
 
 def named(**sizes: Dim) -> Mapping[int, str]:
-    """Return the names of known sizes by their values; of equal ones the first."""
+    """Return the names of known sizes by their values; the first of equal ones."""
     known = {n: d.value for n, d in reversed(sizes.items()) if d.is_const}
     return {value: name for name, value in known.items() if value >= LEAST_NAMED}
 
 
 def block(test: Expression, body: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Return statements under a test; none need no block."""
+    """Return statements under a test; an empty body needs no block."""
     inside = tuple(body)
     return (If(test, inside),) if inside else ()
 
 
 def unrolled(variable: str, end: str, body: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Return an unrolled loop from 0 on; none where there is nothing to do."""
+    """Return an unrolled loop from 0; empty if there is no body."""
     inside = tuple(body)
     return (Loop(variable, operand(end), inside),) if inside else ()
 
@@ -69,8 +69,8 @@ class Scope:
     """A level of a loop nest: the loop variables that it binds.
 
     per_phase: whether its statements are lost between phases (a loop body) or stay (a row, the
-    kernel). hoists: of the scope of vectors, whether those that are the same in all of its turns
-    are loaded in a scope around it.
+    kernel). hoists: for the scope of vectors, whether vectors that are invariant in its loop are
+    loaded in an enclosing scope.
     """
 
     name: str
@@ -80,10 +80,10 @@ class Scope:
 
 
 class StoreKind(Enum):
-    """How a store stays inside its output where threads or tiles may pass the end.
+    """How a store stays within its output if threads or tiles may exceed the end.
 
-    STAGED: into rows in shared memory, which are copied under the output's bounds. GUARDED: under a
-    test that fails past the end. EXACT: no thread reaches it for a place past the end.
+    STAGED: into rows in shared memory, which are copied within the output's bounds. GUARDED: under
+    a test that fails past the end. EXACT: no thread reaches an index past the end.
     """
 
     STAGED = "staged"
@@ -106,17 +106,17 @@ class Alias:
 
 @dataclass
 class Nest:
-    """The statements of each (phase, scope) of a loop nest, and what indices are called there.
+    """The statements of each (phase, scope) of a loop nest, and the names of its indices.
 
     scopes: outermost first; lane: the variable of the elements of a vector, bound by the last
-    scope; aliases: how loop variables are written; wide: whether indices have 64 bits;
-    width_name: the constant of a vector's width; symbols: constants of the kernel by their value,
-    as strides; counts: those of how many elements are summed; guard: a test that stores need, where
-    rows or columns may pass the end; in_range: a test that fails in threads past the end, which
-    repeat the last row or column (the guard where it is empty); stored_under: the test by which
-    the template itself keeps threads past the end from the lines that store; written: names of
-    buffers that the kernel overwrites, never read through the non-coherent path; part: of vectors
-    that are shifted, the first of their elements that lies in the row, and how many there are.
+    scope; aliases: how loop variables are written; wide: whether indices have 64 bits; width_name:
+    the constant of a vector's width; symbols: constants of the kernel by their value, such as
+    strides; counts: those of how many elements are summed; guard: a test for stores if rows or
+    columns may exceed the end; in_range: a test that fails in threads past the end, which repeat
+    the last row or column (the guard if it is empty); stored_under: the test with which the
+    template itself excludes threads past the end from stores; written: names of buffers that the
+    kernel overwrites, never read through the non-coherent path; part: for unaligned vectors, the
+    first of their elements within the row, and how many there are.
     """
 
     scopes: tuple[Scope, ...]
@@ -154,13 +154,13 @@ class Nest:
         return (*self.lines.get(place, ()), *self._last.get(place, ()))
 
     def add(self, phase: int, scope: str, line: Statement, *, last: bool = False) -> None:
-        """Append a statement; `last`: behind all that are not."""
+        """Append a statement; `last`: after all statements without it."""
         lines = self._last if last else self.lines
         lines.setdefault((phase, scope), []).append(line)
 
     @property
     def element_of_vector(self) -> Expression:
-        """Return which element of a vector is the one at hand."""
+        """Return the index of the current element within its vector."""
         return ZERO if self.lane is None else Name(self.lane.name)
 
     @property
@@ -170,7 +170,7 @@ class Nest:
 
     @property
     def store_test(self) -> Expression | str:
-        """Return what keeps threads past the end from storing; empty where there are none."""
+        """Return the test that keeps threads past the end from storing; empty if there are none."""
         inside = self.part[0] if self.part else ""
         return self.guard or self.stored_under or self.in_range or inside
 
@@ -180,7 +180,7 @@ class Nest:
         return StoreKind.GUARDED if self.store_test else StoreKind.EXACT
 
     def check_store(self, name: str, kind: StoreKind) -> None:
-        """Assert that an output is stored past shared memory as was planned: guarded, or exact."""
+        """Assert that an output's direct stores are as planned: guarded, or exact."""
         own = self.store_kind
         assert kind is own, f"`{name}` is planned as {kind.value}, stored as {own.value}"
 
@@ -191,7 +191,7 @@ class Nest:
         return unrolled(self.lane.name, self.width_name, lines)
 
     def statements(self, phase: int, *, guarded: bool = True) -> tuple[Statement, ...]:
-        """Return what a phase does with a vector: loads, elements, stores where the guard holds."""
+        """Return a phase's work on a vector: loads, elements, stores where the guard holds."""
         stores = self.take(phase, "after")
         return (
             *self.take(phase, self.scopes[-2].name),
@@ -234,7 +234,7 @@ class Nest:
         return tuple(Condition(c.position.substitute(zero), c.low, c.end) for c in conditions)
 
     def pointer(self, buffer: str, address: Index, phase: int) -> Pointer:
-        """Return where an element of a buffer lies."""
+        """Return the address of an element of a buffer."""
         return Pointer(Name(identifier(buffer)), self.index(address, phase))
 
     def index(self, value: Index, phase: int) -> Expression:
@@ -258,13 +258,13 @@ class Nest:
         try:
             return -abs(term[1].evaluate(self.facts.hints))
         except FusecError:
-            return -(1 << 30)  # a stride that is known at run time only
+            return -(1 << 30)  # a stride that is only known at run time
 
     def _strides(self, value: Index) -> Mapping[int, Expression]:
-        """Return the strides of an index that constants of the kernel are, or are factors of.
+        """Return the strides of an index that are constants of the kernel, or products of them.
 
-        A multiple of the next smaller stride that is named is spelled as one: in a tensor of
-        [batch, M, N] these are `M * N` and `N`.
+        A multiple of the next smaller named stride is spelled as one: in a tensor of [batch, M, N]
+        these are `M * N` and `N`.
         """
         if self.wide or not self.symbols:
             return {}
@@ -276,7 +276,7 @@ class Nest:
             elif inner in found and stride % inner == 0:
                 outer = stride // inner
                 name = self.symbols.get(outer)
-                # A square is one by chance: its rows are no columns.
+                # A square has equal extents by chance: its rows are not its columns.
                 factor = operand(outer) if name is None or outer == inner else Name(name)
                 found[stride] = (factor, *found[inner])
             inner = stride
@@ -297,9 +297,9 @@ class Nest:
         return found if coefficient == 1 else Binary("*", found, self._factor(coefficient, strides))
 
     def _factor(self, coefficient: Dim, strides: Mapping[int, Expression]) -> Expression:
-        """Return a factor of a loop variable, which may be an int where the product is wider.
+        """Return a factor of a loop variable, which may be an int if the product is wider.
 
-        strides: those of the index that constants of the kernel spell.
+        strides: the named strides of the index.
         """
         if coefficient.is_const and coefficient.value in strides:
             return strides[coefficient.value]
@@ -333,7 +333,7 @@ class Nest:
         return self._atoms[(home, atom)]
 
     def _counts_vectors(self, atom: Atom) -> bool:
-        """Return whether an atom is a number of vectors."""
+        """Return whether an atom counts vectors."""
         scaled = {v for v, alias in self.aliases.items() if alias.scale == self.width}
         if self.lane is None or self.wide or isinstance(atom, Var | Loaded):
             return False
@@ -354,11 +354,11 @@ class Nest:
     def load_test(
         self, buffer: str, variables: frozenset[Var], conditions: Conditions, phase: int
     ) -> Expression | None:
-        """Return the test under which a load is executed; None where it always is.
+        """Return the test under which a load is executed; None if it always is.
 
         A thread past the end repeats the last row or column. It does not read a buffer that the
-        kernel overwrites: the thread that owns the row may already have stored to it. Where there
-        is one row, or column, its number is in no address.
+        kernel overwrites: the thread that owns the row may already have stored to it. If there is
+        only one row, or column, its index is in no address.
         """
         in_range = self.in_range or self.guard
         inside = frozenset[Var]().union(*(scope.variables for scope in self.scopes[1:]))

@@ -1,4 +1,4 @@
-"""Complex tensors in kernels: both parts of a number are loaded, and stored, by one access."""
+"""Complex tensors in kernels: one access loads or stores both parts of a number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.kernel.nodes import Braced, Evaluate, call, vector_of
 
 
 def parts_of(fusion: Fusion) -> Mapping[str, tuple[str, int]]:
-    """Return (the real part's name, which part it is) of inputs of which the kernel has both."""
+    """Return (the real part's name, part index) of inputs if the kernel has both parts."""
     halves: dict[str, dict[int, Input]] = {}
     for entry in fusion.inputs:
         if entry.part is not None and not entry.value.is_scalar:
@@ -27,7 +27,7 @@ def parts_of(fusion: Fusion) -> Mapping[str, tuple[str, int]]:
 
 
 def second_parts(fusion: Fusion) -> frozenset[str]:
-    """Return the tensors that a kernel takes by the first parts of their numbers."""
+    """Return the tensors that a kernel accesses through the first parts of their numbers."""
     firsts = {o.part.of for o in fusion.outputs if o.part is not None and o.part.index == 0}
     seconds = {name for name, (_, index) in parts_of(fusion).items() if index == 1}
     seconds |= {
@@ -39,7 +39,7 @@ def second_parts(fusion: Fusion) -> frozenset[str]:
 
 
 def emit_stores(emitter: Emitter, plans: Iterable[StorePlan], phase: int) -> None:
-    """Emit all stores, those of a complex output's parts as one."""
+    """Emit all stores; the parts of a complex output are stored as one."""
     waiting: dict[str, StorePlan] = {}
     left = list(plans)
     for plan in left:

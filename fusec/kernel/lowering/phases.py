@@ -1,4 +1,4 @@
-"""The statements of kernels that work in phases: accumulate, reduce, and go on with the results."""
+"""The statements of kernels that work in phases: accumulate, reduce, then use the results."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from fusec.kernel.nodes import (
 
 
 def uses_column(lines: Iterable[Statement]) -> bool:
-    """Return whether statements need the number of their column."""
+    """Return whether statements use the index of their column."""
     return mentions(lines, "column")
 
 
 C, COLUMN = Name("c"), Name("column")
-"""The number of a vector among those of a thread, and its first column."""
+"""The index of a vector among those of a thread, and its first column."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,8 @@ class Phase:
     """One sweep over the columns.
 
     row: statements before it, once per row; row_stores: stores of row values; loads: vectors that
-    stay on chip; statements: what is done with a vector; accumulators: reductions that it ends
-    with. Beside vectors that are shifted, end_loads: what loads a thread's element by itself, ends:
-    what is done with that.
+    stay on chip; statements: the work on a vector; accumulators: reductions at its end. With
+    unaligned vectors, end_loads: the loads of a thread's single element, ends: the work on it.
     """
 
     row: tuple[Statement, ...]
@@ -63,32 +62,32 @@ class Phase:
 
     @property
     def loads_use_column(self) -> bool:
-        """Return whether what stays on chip is loaded by the number of its column."""
+        """Return whether loads of on-chip vectors use the index of their column."""
         return uses_column(self.loads)
 
     @property
     def uses_column(self) -> bool:
-        """Return whether the sweep needs the number of its column."""
+        """Return whether the sweep uses the index of its column."""
         return uses_column(self.statements)
 
     @property
     def ends_use_column(self) -> bool:
-        """Return whether what is done with a thread's element needs the number of its column."""
+        """Return whether the work on a thread's single element uses the index of its column."""
         return uses_column(self.ends)
 
     @property
     def starts(self) -> tuple[Statement, ...]:
-        """Return the declarations of what the sweep accumulates."""
+        """Return the declarations of the sweep's accumulators."""
         return tuple(each.start for each in self.accumulators)
 
     @property
     def results(self) -> tuple[Statement, ...]:
-        """Return the declarations of what the accumulators of a block come to."""
+        """Return the declarations of the block's reduced values."""
         return tuple(line for each in self.accumulators for line in each.named(each.of_block))
 
 
 def vector_of_thread() -> Expression:
-    """Return the first column of a vector in a row that threads divide among them by vectors."""
+    """Return the first column of a vector in a row that is distributed over threads by vectors."""
     return (C * "kThreadsX" + THREAD_X) * "kVec"
 
 
@@ -108,9 +107,9 @@ def emit_outputs(
 
 
 def once_per_row(emitter: Emitter, thread: Expression, *tests: Expression) -> Expression | None:
-    """Return what holds for the thread that stores the values of a row: the first along it.
+    """Return the condition for the thread that stores the values of a row: the first along it.
 
-    thread: its number; tests: what has to hold besides, and the emitter's guard, if it has one.
+    thread: its index; tests: additional conditions, as is the emitter's guard, if it has one.
     """
     guard = [Name(emitter.guard)] if emitter.guard else []
     return both([Binary("==", thread, ZERO), *tests, *guard])
@@ -130,9 +129,9 @@ def phase_of(
     once: Expression | None = None,
     guarded: bool = True,
 ) -> Phase:
-    """Return a phase's lines, once every phase has been emitted.
+    """Return a phase's lines, after every phase was emitted.
 
-    once: what holds for the thread that stores the values of a row; guarded: whether stores of
+    once: the condition for the thread that stores the values of a row; guarded: whether stores of
     vectors need the emitter's guard.
     """
     stores = emitter.take(number, "row_stores")

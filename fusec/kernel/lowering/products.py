@@ -1,4 +1,4 @@
-"""What kernels of products have in common: constants, members of a Config, coordinates."""
+"""Common parts of GEMM kernels: constants, members of a Config, coordinates."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from fusec.kernel.nodes import (
 from fusec.kernel.sizes import Constants, size
 
 INDEX = Type("Index")
-"""The type of positions, as kernels of products call it."""
+"""The type of positions in GEMM kernels."""
 ROWS, COLUMNS, ROW, COLUMN = map(Name, ("M", "N", "m", "n"))
-"""How many rows and columns a result has, and those of an element."""
+"""The number of rows and columns of a result, and the indices of an element."""
 TILE_BATCH = Member(Name("tile"), "batch")
 GROUP_INDEX = Member(Name("group"), "index")
 
 
 def integer(name: str, value: int | Expression, meaning: str = "") -> Statement:
-    """Return a number among the members of a Config, with what it means."""
+    """Return an integer member of a Config, with its meaning."""
     return _member(INT, name, value, meaning)
 
 
 def boolean(name: str, value: bool, meaning: str) -> Statement:
-    """Return a truth value among the members of a Config, with what it means."""
+    """Return a boolean member of a Config, with its meaning."""
     return _member(BOOL, name, value, meaning)
 
 
@@ -56,18 +56,18 @@ def _member(kind: Type, name: str, value: int | Expression, meaning: str) -> Sta
 
 
 def using(name: str, kind: Type, meaning: str) -> Statement:
-    """Return a type among the members of a Config, with what it is of."""
+    """Return a type alias in a Config, with its meaning."""
     return Noted(Using(name, kind), meaning)
 
 
 THREADS = integer("kThreads", operand(128) * (Name("kConsumers") + 1))
-"""Those of a kernel whose warpgroups multiply, but one, which loads."""
+"""Threads of a kernel with consumer warpgroups and one producer warpgroup."""
 
 
 def shared_memory(constants: Constants) -> tuple[Statement, ...]:
-    """Return the members of a Config that say where shared memory holds what, if any do.
+    """Return the members of a Config with the layout of shared memory, if any.
 
-    What they mean stands above them where not all of it fits behind them.
+    Their meanings are in comments above them if not all fit after them.
     """
     if not constants:
         return ()
@@ -88,7 +88,7 @@ def constant(kind: Type, name: str, value: Dim) -> Statement:
     text = dim_text(value, wide=kind != INT)
     if value.is_const:
         return Constexpr(kind, name, text)
-    return Let(kind, name, text if kind == I64 else Cast(kind, text))  # sizes come in 64 bits
+    return Let(kind, name, text if kind == I64 else Cast(kind, text))  # sizes are passed in 64 bits
 
 
 def element(*, has_batches: bool) -> tuple[Listed, Listed]:
@@ -99,7 +99,7 @@ def element(*, has_batches: bool) -> tuple[Listed, Listed]:
 
 
 def coordinates(atoms: Iterable[Atom | None], number: Expression) -> Listed:
-    """Return the coordinates along batch axes of a tensor map, from the number of the batch."""
+    """Return the coordinates along batch axes of a tensor map, from the index of the batch."""
     return Listed(tuple(ZERO if atom is None else _coordinate(atom, number) for atom in atoms))
 
 

@@ -1,4 +1,4 @@
-"""Stores of a kernel's outputs: where each is stored, and the statements that do it."""
+"""Stores of a kernel's outputs: their addresses, and the statements."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from fusec.kernel.nodes import (
 
 @dataclass(frozen=True)
 class StorePlan:
-    """An output, the instance it stores, and where: in a buffer of its own, or in an input's.
+    """An output, the instance it stores, and its destination: its own buffer, or an input's.
 
     conditions: hold at one point of the loops for each element; overwrites: whether the buffer is
-    an input's, so that all that is read of it comes before; kind: how the store stays inside.
+    an input's, so that all reads of it come before; kind: how the store stays inside.
     """
 
     output: Output
@@ -46,7 +46,7 @@ class StorePlan:
 
     @property
     def variables(self) -> frozenset[Var]:
-        """Return the loop variables on which it depends where, and whether, it is stored."""
+        """Return the loop variables on which the store's address and conditions depend."""
         return self.address.variables.union(*(c.position.variables for c in self.conditions))
 
 
@@ -56,11 +56,11 @@ def plan_stores(
     kind: StoreKind | Callable[[Output], StoreKind],
     is_looped: Callable[[StorePlan], bool] = lambda plan: False,
 ) -> tuple[StorePlan, ...]:
-    """Return where each output is stored, with the conditions under which one thread stores it.
+    """Return the destination of each output, with the conditions under which one thread stores it.
 
-    What is the same along an axis, or repeated, is computed at several points and stored at one.
-    kind: `Nest.store_kind` of the emitter of the stores, or STAGED of some outputs; is_looped:
-    whether a store stands in the loop over what is reduced.
+    Values that are constant along an axis, or repeated, are computed at several points and stored
+    at one. kind: `Nest.store_kind` of the emitter of the stores, or STAGED of some outputs;
+    is_looped: whether a store is inside the loop over the reduced axes.
     """
     effects, plans = lowering.fusion.effects, list[StorePlan]()
     for output in outputs:
@@ -107,7 +107,7 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
 def guarded(
     emitter: Emitter, conditions: Conditions, line: Statement, phase: int, guard: str = ""
 ) -> Statement:
-    """Return a statement that is executed where a guard, a variable, and conditions hold."""
+    """Return a statement that is executed if a guard, a variable, and conditions hold."""
     tests = [Name(guard)] if guard else []
     test = both([*tests, *([emitter.condition(conditions, phase)] if conditions else [])])
     return line if test is None else If(test, (line,), braces=False)

@@ -1,4 +1,4 @@
-"""Expressions that are made of names, numbers and other expressions."""
+"""Expressions constructed from names, numbers and other expressions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def call(function: str, *arguments: Operand, about: Iterable[Operand] = ()) -> C
 
 
 def item(array: Operand, *indices: Operand) -> Expression:
-    """Return an element of an array of the thread's own, or of a vector in it."""
+    """Return an element of an array in the thread's registers, or of a vector in it."""
     found = operand(array)
     for each in indices:
         found = Item(found, operand(each))
@@ -36,27 +36,27 @@ def item(array: Operand, *indices: Operand) -> Expression:
 
 
 def grouped(value: Expression, least: int) -> Expression:
-    """Return a value that a reader sees in parentheses if it binds less tightly than `least`."""
+    """Return a value in parentheses, for readability, if it binds less tightly than `least`."""
     return value if value.precedence >= least else Grouped(value)
 
 
 def negated(value: Expression) -> Expression:
-    """Return the opposite of a test."""
+    """Return the negation of a test."""
     return Unary("!", value)
 
 
 def both(tests: Iterable[Expression]) -> Expression | None:
-    """Return a test that holds where all do; None without any."""
+    """Return the conjunction of tests; None for none."""
     return _chained("&&", tests)
 
 
 def either(tests: Iterable[Expression]) -> Expression | None:
-    """Return a test that holds where any does; None without any."""
+    """Return the disjunction of tests; None for none."""
     return _chained("||", tests)
 
 
 def total(terms: Iterable[Expression]) -> Expression | None:
-    """Return a sum; None without any terms."""
+    """Return the sum of terms; None for none."""
     return _chained("+", terms)
 
 

@@ -1,4 +1,4 @@
-"""Expressions: each prints just the parentheses that it needs."""
+"""Expressions: each prints only the parentheses that it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _IN_ANY_ORDER = frozenset(["&&", "||", "&", "|"])
 
 
 class Expression(Node):
-    """A value, a type's name among them; precedence: that of its outermost operator."""
+    """A value, or the name of a type; precedence: that of its outermost operator."""
 
     @property
     def precedence(self) -> int:
@@ -38,9 +38,9 @@ class Expression(Node):
 
     @property
     def opposite(self) -> Expression | None:
-        """Return the expression without the minus that it begins with; None without one.
+        """Return the expression without its leading minus; None if it has none.
 
-        Of a sum, the minus is of its first term alone.
+        In a sum, the minus belongs to its first term alone.
         """
         return None
 
@@ -93,7 +93,7 @@ class Word(Literal):
 
 @dataclass(frozen=True)
 class Integer(Literal):
-    """An integer constant; suffix: of its type, none of an int; is_hex: written with 8 digits."""
+    """An integer constant; suffix: of its type, empty for int; is_hex: written with 8 digits."""
 
     value: int
     suffix: str = ""
@@ -120,7 +120,7 @@ class Real(Literal):
 
     @cached_property
     def value(self) -> float:
-        """Return the number, -0.0 and 0.0 apart."""
+        """Return the number, with -0.0 distinct from 0.0."""
         return float(self.digits)
 
     @property
@@ -202,7 +202,7 @@ class Binary(Expression):
 
 @dataclass(frozen=True)
 class Sum(Expression):
-    """Terms that are added; those that begin with a minus are subtracted."""
+    """Terms that are added; those with a leading minus are subtracted."""
 
     terms: tuple[Expression, ...]
 
@@ -246,9 +246,9 @@ class Select(Expression):
 
 @dataclass(frozen=True)
 class Call(Expression):
-    """A call of a function of C, or of a device function of fusec's: `fusec::NAME`.
+    """A call of a C function, or of a device function of fusec: `fusec::NAME`.
 
-    template: the arguments of its template.
+    template: its template arguments.
     """
 
     function: str
@@ -261,7 +261,7 @@ class Call(Expression):
 
 @dataclass(frozen=True)
 class Widened(Call):
-    """A value that memory holds in 16 bits or fewer, as a float; stored: its type in memory."""
+    """A value stored in 16 bits or fewer, as a float; stored: its type in memory."""
 
     stored: Type = field(kw_only=True)
 
@@ -319,7 +319,7 @@ class Cast(Expression):
 
 @dataclass(frozen=True)
 class Braced(Expression):
-    """A value of a type, or of none that is named, from its parts; zero without any."""
+    """A braced value of a named type, or of none, from its parts; zero without any."""
 
     type: Type | None
     parts: tuple[Expression, ...] = ()
@@ -330,7 +330,7 @@ class Braced(Expression):
 
 @dataclass(frozen=True)
 class Grouped(Expression):
-    """An expression in parentheses that it does not need: a reader does."""
+    """An expression in redundant parentheses, for readability."""
 
     inside: Expression
 

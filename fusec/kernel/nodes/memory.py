@@ -8,7 +8,7 @@ from fusec.kernel.nodes.expressions import BINARY, PRIMARY, ZERO, Expression
 
 @dataclass(frozen=True)
 class Item(Expression):
-    """An element of an array or a vector of the thread's own."""
+    """An element of an array or a vector in the thread's registers."""
 
     array: Expression
     index: Expression
@@ -30,7 +30,7 @@ class Element(Expression):
 
 @dataclass(frozen=True)
 class Pointer(Expression):
-    """Where an element of a buffer lies."""
+    """The address of an element of a buffer."""
 
     buffer: Expression
     index: Expression
@@ -51,7 +51,7 @@ class Pointer(Expression):
 
 @dataclass(frozen=True)
 class Anywhere(Expression):
-    """A pointer to elements that may lie anywhere: the template looks where vectors begin."""
+    """A pointer to elements at any alignment: the template finds the vector boundaries."""
 
     pointer: Pointer
 

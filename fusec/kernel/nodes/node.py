@@ -16,7 +16,7 @@ class Node:
 
     @cached_property
     def children(self) -> tuple[Node, ...]:
-        """The nodes that this one is made of, in the order of the text."""
+        """The child nodes of this one, in source order."""
         found: list[Node] = []
         for name in field_names(type(self)):
             value = getattr(self, name)
@@ -28,7 +28,7 @@ class Node:
         return tuple(found)
 
     def mapped(self, change: Callable[[Node], Node], **fields: Any) -> Self:
-        """Return this node with others in the place of its children, in order, and other fields."""
+        """Return this node with its children replaced, in order, and some fields set."""
         changed: dict[str, Any] = {}
         for name in field_names(type(self)):
             value = getattr(self, name)
@@ -44,12 +44,12 @@ class Node:
 
 @cache
 def field_names(kind: type[Node]) -> tuple[str, ...]:
-    """Return the names of a node's fields, in the order of the text."""
+    """Return the names of a node's fields, in source order."""
     return tuple(field.name for field in fields(kind))
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield nodes and all that they are made of, each before its parts."""
+    """Yield nodes and all of their descendants, each before its parts."""
     stack = [*nodes]
     stack.reverse()
     while stack:

@@ -1,4 +1,4 @@
-"""Statements: each prints its lines; how far they are moved in is the layout's."""
+"""Statements: each prints its lines; the layout indents them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.kernel.nodes.expressions import INT, ZERO, Expression, Type
 from fusec.kernel.nodes.node import Node
 
 MOST_ON_A_LINE = 96
-"""Columns of a closure that stands on one line."""
+"""Maximum number of columns of a closure on one line."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Parameter(Node):
 
 @dataclass(frozen=True)
 class Listed(Node):
-    """Arguments or parameters that a template's own text lists; further: behind others of its."""
+    """Arguments or parameters that a template's own text lists; further: they follow others."""
 
     parts: tuple[Expression | Parameter, ...] = ()
     further: bool = False
@@ -36,11 +36,11 @@ class Listed(Node):
 
 
 class Statement(Node):
-    """What a kernel does; it prints as lines."""
+    """A statement of a kernel; it prints as lines."""
 
     @property
     def lines(self) -> Iterator[str]:
-        """Yield the lines as C, not moved in."""
+        """Yield the lines as C, without indentation."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Comment(Statement):
 
 @dataclass(frozen=True)
 class Noted(Statement):
-    """A statement of one line with a comment behind it."""
+    """A statement of one line with a comment after it."""
 
     statement: Statement
     comment: str
@@ -82,7 +82,7 @@ class Noted(Statement):
 
 @dataclass(frozen=True)
 class Using(Statement):
-    """Another name of a type."""
+    """A type alias."""
 
     name: str
     type: Type
@@ -108,7 +108,7 @@ class Let(Statement):
 
 @dataclass(frozen=True)
 class Constexpr(Statement):
-    """A constant that the compiler knows; is_member: of a struct."""
+    """A compile-time constant; is_member: of a struct."""
 
     type: Type
     name: str
@@ -123,7 +123,7 @@ class Constexpr(Statement):
 
 @dataclass(frozen=True)
 class Declare(Statement):
-    """A variable, or an array, of the thread; value: what it begins with."""
+    """A variable, or an array, of the thread; value: its initial value."""
 
     type: Type
     name: str
@@ -139,9 +139,9 @@ class Declare(Statement):
 
 @dataclass(frozen=True)
 class Assign(Statement):
-    """A value is put into a variable, or stored to an element of a buffer.
+    """An assignment to a variable, or a store to an element of a buffer.
 
-    operator: `=`, or what combines the value with that before: `+=`.
+    operator: `=`, or a compound assignment: `+=`.
     """
 
     target: Expression
@@ -166,7 +166,7 @@ class Evaluate(Statement):
 
 @dataclass(frozen=True)
 class If(Statement):
-    """Statements that are executed where a test holds; braces: whether they stand in a block."""
+    """Statements that are executed if a test holds; braces: whether they are in a block."""
 
     test: Expression
     body: tuple[Statement, ...]
@@ -187,9 +187,9 @@ class If(Statement):
 
 @dataclass(frozen=True)
 class Loop(Statement):
-    """A loop over the numbers from `start` up to `end`; unroll: how often, None not to say.
+    """A loop from `start` up to `end`; unroll: the unroll pragma, None for none.
 
-    unroll: "" as often as it turns, or a number.
+    unroll: "" for full unrolling, or a number.
     """
 
     variable: str
@@ -239,7 +239,7 @@ class Closure(Statement):
 
 @dataclass(frozen=True)
 class Leave(Statement):
-    """An early end: `return`, `continue` or `break`."""
+    """An early exit: `return`, `continue` or `break`."""
 
     word: str
 

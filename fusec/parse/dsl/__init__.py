@@ -1,4 +1,4 @@
-"""nvFuser's FusionDefinition, spoken by fusec."""
+"""fusec's implementation of nvFuser's FusionDefinition."""
 
 from fusec.parse.dsl.datatype import DataType
 from fusec.parse.dsl.definition import FusionDefinition

@@ -1,4 +1,4 @@
-"""What a definition says of segments and phases: pins and boundaries."""
+"""Segments and phases of a definition: pins and boundaries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.parse.dsl.steps import Steps
 
 
 class Boundaries:
-    """The calls of a definition that make no value."""
+    """The calls of a definition that produce no value."""
 
     _steps: Steps
     _unknown: bool
@@ -87,16 +87,16 @@ class Boundaries:
 
 
 def span_of(place: Place | None) -> Span | None:
-    """Return where a call stands in the script."""
+    """Return the location of a call in the script."""
     return None if place is None else place.span
 
 
 def nothing() -> None:
-    """Stand in for results where there are none."""
+    """Do nothing, as the step of a call without results."""
 
 
 def value_of(handle: Any) -> Value:
-    """Return the value of a handle that stands for a tensor of the fusion."""
+    """Return the value of a handle for a tensor of the fusion."""
     operand = handle.operand if isinstance(handle, Handle) else handle
     if not isinstance(operand, Value):
         help = "an output has the name of its variable: write `fd.add_output(y)`"

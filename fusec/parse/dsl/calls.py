@@ -1,4 +1,4 @@
-"""Calls of `fd.ops.*`: argument lists of nvFuser, old and new, laid onto the operation table."""
+"""Calls of `fd.ops.*`: map nvFuser's argument lists, old and new, to the operation table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Arguments = tuple[list[Any], dict[str, Any]]
 
 
 def _without_original_shape(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
-    """Leave out the shape of the operand, which older versions wanted before the new one."""
+    """Remove the shape of the operand, which older versions require before the new one."""
     positional, named = list(args), dict(options)
     named.pop("original_shape", None)
     if len(positional) == 3 or (len(positional) == 2 and {"new_shape", "dims"} & named.keys()):
@@ -38,7 +38,7 @@ def _without_original_shape(args: Sequence[Any], options: Mapping[str, Any]) -> 
 
 
 def _squeeze(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
-    # The old form has the operand's sizes in the second place, the new one a bool in the third.
+    # The old form has the operand's sizes as the second argument, the new one a bool as the third.
     if len(args) == 3 and isinstance(args[2], bool):
         return list(args), dict(options)
     return _without_original_shape(args, options)
@@ -52,14 +52,14 @@ def _cat(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
 
 
 def _reduce(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
-    # nvFuser's overload without dims takes the dtype in the second place.
+    # nvFuser's overload without dims takes the dtype as the second argument.
     if len(args) == 2 and isinstance(args[1], DataType):
         return [args[0]], {**options, "dtype": args[1]}
     return list(args), dict(options)
 
 
 def _draw(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
-    # Older versions have the dtype where the seed is now.
+    # Older versions have the dtype in the position of the seed.
     positional, named = list(args), dict(options)
     if len(positional) > 3 and isinstance(positional[3], (DataType, DType)):
         named["dtype"] = positional.pop(3)
@@ -72,7 +72,7 @@ _SCALES_OF_THE_RESULT = ("output_block_scale_size", "output_block_scale_dtype", 
 
 
 def _scale(args: Sequence[Any], options: Mapping[str, Any], *, before: int) -> Arguments:
-    """Refuse scales of the result, whose arguments follow `before` others."""
+    """Reject scales of the result, whose arguments follow `before` others."""
     named = {**options, **dict(zip(_SCALES_OF_THE_RESULT, args[before:], strict=False))}
     asked = {name: named.pop(name, None) for name in _SCALES_OF_THE_RESULT}
     for name in ("output_block_scale_size", "output_gamma"):
@@ -85,8 +85,8 @@ def _scale(args: Sequence[Any], options: Mapping[str, Any], *, before: int) -> A
 
 
 def _attention_call(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
-    # Older versions have neither a bias nor a mask, both tensors: dropout_p and is_causal, numbers,
-    # stand in their places.
+    # Older versions have neither a bias nor a mask, both tensors, but the numbers dropout_p and
+    # is_causal in these positions.
     if any(_is_number(value) for value in args[3:5]):
         return [*args[:3], None, None, *args[3:]], dict(options)
     return list(args), dict(options)
@@ -106,7 +106,7 @@ ADAPTERS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Arguments]] 
     "sdpfa_fwd": _attention_call,
     **dict.fromkeys(("sum", "prod", "max", "min"), _reduce),
 }
-"""Argument lists that the table's own parameters do not cover."""
+"""Argument lists that differ from the table's own parameters."""
 
 
 def named_arguments(op: OpDef, args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
@@ -138,7 +138,7 @@ def read_call(
         [_plain(definition, v, kind) for v, kind in zip(positional, order, strict=False)],
         {name: _plain(definition, v, kinds.get(name, "")) for name, v in named.items()},
     )
-    # None means "not given" wherever nvFuser has an optional attribute.
+    # None means "not given" for every optional attribute of nvFuser.
     return operands, {name: value for name, value in attributes.items() if value is not None}
 
 
@@ -175,7 +175,7 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
     try:
         return value.item() if hasattr(value, "item") else value
     except (ValueError, RuntimeError):
-        return value  # an array: refused where the argument has a name
+        return value  # an array: rejected later, with the argument's name
 
 
 _NUMBERS = ("bool", "float")
@@ -193,7 +193,7 @@ def handle_of(definition: FusionDefinition, operand: Operand) -> Tensor | Scalar
 def guessed_handles(
     definition: FusionDefinition, op: OpDef, arguments: Arguments, count: int | None = None
 ) -> list[Tensor | Scalar]:
-    """Return handles for the results of a call that could not be made yet."""
+    """Return handles for the results of a call that cannot be applied yet."""
     positional, named = arguments
     given = {**dict(zip((p.name for p in op.params), positional, strict=False)), **named}
     operands: list[Any] = [given.get(p.name) for p in op.operands]
@@ -213,7 +213,7 @@ def guessed_handles(
 
 
 def scalar_const(value: Any, dtype: DType | None) -> Const:
-    """Return a literal of the given type, or of Python's for the value."""
+    """Return a literal of the given type, or of the value's own Python type."""
     value = value.item() if hasattr(value, "item") else value
     if not isinstance(value, (bool, int, float, complex)):
         raise FusecError(f"the value of a scalar must be a number, got {value!r}")
@@ -232,7 +232,7 @@ def scalar_const(value: Any, dtype: DType | None) -> Const:
 
 
 def as_size(value: Any, what: str) -> Dim | int:
-    """Return a size: an int (-1 among them) or an expression of sizes."""
+    """Return a size: an int (which may be -1) or an expression of sizes."""
     if isinstance(value, Scalar):
         size = value.dim
         if size is None:

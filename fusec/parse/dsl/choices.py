@@ -1,4 +1,4 @@
-"""What a definition has for Python's choices by a tensor: `if`, `and`, `not`, from the source."""
+"""Replacements for Python's choices by a tensor (`if`, `and`, `not`), from the script's source."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _GENERAL = "select elements with `fd.ops.where(condition, a, b)`: both values ar
 
 
 def choice_help(span: Span | None, *, is_bool: bool) -> str:
-    """Return what to write for the statement or expression that asks for a truth value.
+    """Return what to write for the statement or expression that takes a tensor's truth value.
 
-    span: where it asks. is_bool: whether the tensor that it asks is one of bools.
+    span: the location of the test. is_bool: whether the tested tensor is one of bools.
     """
     called = builtin_call(span)
     if called is not None:
@@ -63,7 +63,7 @@ def _line(node: ast.AST) -> int:
 
 
 def _asks(node: ast.AST, span: Span) -> bool:
-    """Return whether a node takes the truth value of an expression at a place."""
+    """Return whether a node takes the truth value of an expression at a location."""
     if isinstance(node, ast.BoolOp):
         asked = node.values
     elif isinstance(node, ast.Compare) and len(node.ops) > 1:
@@ -75,7 +75,7 @@ def _asks(node: ast.AST, span: Span) -> bool:
     else:
         return False
     if (_line(node), getattr(node, "col_offset", 0)) == (span.line, span.column - 1):
-        return True  # Python places the test of a name alone at the whole statement
+        return True  # a test that is only a name has the location of the statement
     return any(
         (e.lineno, e.col_offset) <= (span.line, span.column - 1)
         and (e.end_lineno or e.lineno, e.end_col_offset or 0) >= (span.line, span.column)
@@ -84,7 +84,7 @@ def _asks(node: ast.AST, span: Span) -> bool:
 
 
 def _assigned(body: list[ast.stmt]) -> tuple[str | None, ast.expr | None]:
-    """Return the name and the value of a block that is one assignment."""
+    """Return the name and the value of a block that is a single assignment."""
     statement = body[0] if len(body) == 1 else None
     if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
         return None, None

@@ -14,7 +14,7 @@ from fusec.parse.dsl.refused import MissingName
 
 
 class _Names(EnumMeta):
-    """Names the nearest element type where a script asks for one of another name."""
+    """Suggests the nearest element type if a script uses an unknown name."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):
@@ -31,7 +31,7 @@ class _Names(EnumMeta):
 
 
 class DataType(Enum, metaclass=_Names):
-    """The element types by nvFuser's names; Null stands for none."""
+    """The element types by nvFuser's names; Null means none."""
 
     Double = "f64"
     Float = "f32"
@@ -75,7 +75,7 @@ _PYTHON = {bool: dtypes.BOOL, int: dtypes.I64, float: dtypes.F64, complex: dtype
 
 
 def as_dtype(value: Any) -> DType | None:
-    """Return the element type that a script means: a DataType, a name, a NumPy or PyTorch dtype."""
+    """Return the element type of a DataType, a name, a NumPy or PyTorch dtype."""
     if value is None or value is DataType.Null:
         return None
     if isinstance(value, DType):
@@ -97,7 +97,7 @@ def as_dtype(value: Any) -> DType | None:
 
 
 def need_dtype(value: Any) -> DType:
-    """Return the element type that a script means, where there must be one."""
+    """Return the element type that a script specifies; raise FusecError if there is none."""
     dtype = as_dtype(value)
     if dtype is None:
         raise FusecError("expected an element type, not DataType.Null")

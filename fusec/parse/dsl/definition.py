@@ -54,7 +54,7 @@ class FusionDefinition(Executed):
     def __init__(
         self, id: Any = None, *_: Any, name: str | None = None, doc: str = "", **options: Any
     ) -> None:
-        """Start an empty definition; a string in the first place is its name.
+        """Start an empty definition; a string as the first argument is its name.
 
         Without `doc` the script's docstring describes the fusion.
         """
@@ -76,7 +76,7 @@ class FusionDefinition(Executed):
         self._hints: dict[str, tuple[int, Span | None]] = {}
         self._sized: dict[str, Span | None] = {}
         self.executed_as: Fusion | None = None
-        # The `Fusion` of nvFuser's first versions wants to know what defines it.
+        # The `Fusion` of nvFuser's first versions needs its definition.
         adopt: Callable[[FusionDefinition], None] | None = getattr(id, "adopt_definition", None)
         if adopt is not None:
             adopt(self)
@@ -102,11 +102,11 @@ class FusionDefinition(Executed):
         return self._steps.build.builder
 
     def knows(self, handle: Handle) -> bool:
-        """Return whether a handle's value has been made."""
+        """Return whether the graph already has a handle's value."""
         return handle in self._steps.build.operands
 
     def operand_of(self, handle: Handle) -> Operand:
-        """Return what a handle stands for; where that needs sizes, the error that says so."""
+        """Return the operand of a handle; raise the error of its step if that needs sizes."""
         operand = self._steps.build.operands.get(handle)
         if operand is None:
             failure = self._steps.failure
@@ -114,23 +114,23 @@ class FusionDefinition(Executed):
         return self._builder.resolve(operand)
 
     def operand_of_size(self, size: Dim) -> Operand:
-        """Return a size as a number, from the inputs that have it."""
+        """Return a size as a number, computed from the inputs that have it."""
         return operand_of_size(self._builder, size)
 
     def known(self, size: Dim) -> Dim:
-        """Return a size with the values of scalar inputs, where an execution has shown them."""
+        """Return a size with the values of scalar inputs, if an execution has provided them."""
         return self._steps.build.known(size)
 
     def whole_number(self, scalar: Value) -> int | None:
-        """Return the whole number that a scalar is, where an execution has shown its inputs."""
+        """Return the integer value of a scalar, if an execution has provided its inputs."""
         return self._steps.build.whole_number(scalar)
 
     def is_scalar_input(self, value: Value) -> bool:
-        """Return whether a value is a scalar that each execution gives anew."""
+        """Return whether a value is a scalar input that every execution provides."""
         return (value.name, None) in self._inputs
 
     def value_of(self, scalar: str) -> int | float:
-        """Return the value of a scalar input; UnknownValue where no execution has shown it."""
+        """Return the value of a scalar input; UnknownValue if no execution has provided it."""
         return self._steps.build.value_of(scalar)
 
     def define_dim(
@@ -214,9 +214,9 @@ class FusionDefinition(Executed):
         return handle
 
     def define_generator(self, part: str, *, name: str | None = None) -> Tensor:
-        """Declare the `seed` or the `offset` of the program's generator; no caller gives them.
+        """Declare the `seed` or the `offset` of the program's generator, which no caller passes.
 
-        Draws without a seed read both by themselves; this names them, for draws that must agree.
+        Random operations without a seed read both implicitly; named ones can be shared.
         """
         with placed() as place:
             if part not in PARTS:
@@ -332,7 +332,7 @@ class FusionDefinition(Executed):
             own = given.pop("name", None)
             targets = () if place is None else place.targets
             several = len(targets) if op.many and op.results == ("out",) else 0
-            # A shape's results are scalars, which take no names of their own.
+            # The results of `shape` are scalars, which take no names of their own.
             expected = several if several > 1 and op.name != "shape" else count
             arguments = calls.named_arguments(op, args, given)
 
@@ -413,7 +413,7 @@ class FusionDefinition(Executed):
         return self.graph()
 
     def graph(self) -> Fusion:
-        """Return the same; nvFuser's own `fusion` is no method."""
+        """Return the same fusion; nvFuser's own `fusion` is not a method."""
         with placed():
             self._define()
             made = self._steps.finish()

@@ -1,4 +1,4 @@
-"""Where `fd.execute` runs, and what its results are made of."""
+"""The device on which `fd.execute` runs, and the types of its results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.diagnostics import FusecError
 from fusec.parse.dsl.inputs import Actual, to_torch
 
 Wrap = Callable[[Any, "tuple[int, ...] | None"], Any]
-"""Makes a result of the caller's kind out of an array and its stride order."""
+"""Converts an array and its stride order to a result of the caller's type."""
 
 
 def index_of(device: Any) -> int | None:
@@ -28,7 +28,7 @@ def index_of(device: Any) -> int | None:
 
 
 def check_device(given: Sequence[Any], index: int | None) -> int | None:
-    """Return the GPU that inputs are on, or the one asked for; FusecError where they differ."""
+    """Return the GPU of the inputs, or the requested one; FusecError if they differ."""
     for value in given:
         if not getattr(value, "is_cuda", False) or isinstance(value.device, str):
             continue
@@ -43,7 +43,7 @@ def check_device(given: Sequence[Any], index: int | None) -> int | None:
 
 
 def all_on_gpu(given: Sequence[Any]) -> bool:
-    """Return whether a call can take inputs as they are: PyTorch's on a GPU, and numbers."""
+    """Return whether a call can use inputs directly: PyTorch tensors on a GPU, and numbers."""
     torch = sys.modules.get("torch")
     kind = getattr(torch, "Tensor", None)
     tensors = 0
@@ -58,20 +58,20 @@ def all_on_gpu(given: Sequence[Any]) -> bool:
 
 
 _ALIGNMENT = 16
-"""Bytes of which addresses are multiples; others are copied first."""
+"""Required alignment of addresses in bytes; other inputs are copied first."""
 
 
 def on_device(index: int | None) -> AbstractContextManager[Any]:
-    """Let PyTorch's current GPU be `index` for a while."""
+    """Make `index` PyTorch's current GPU within a context."""
     if index is None or "torch" not in sys.modules:
         return nullcontext()
     return sys.modules["torch"].cuda.device(index)
 
 
 def wrap_for(actuals: Sequence[Actual], index: int | None, *, prefers_torch: bool) -> Wrap | None:
-    """Return how results become the caller's: like the first input that is no plain array.
+    """Return the conversion of results to the caller's type: that of the first non-NumPy input.
 
-    Without one they are tensors on the GPU where `prefers_torch` and PyTorch is loaded.
+    Without such an input they are tensors on the GPU if `prefers_torch` and PyTorch is loaded.
     """
     for actual in actuals:
         if actual.wrap is not None and actual.shape is not None:

@@ -1,4 +1,4 @@
-"""What a definition says of how tensors are divided: over the ranks of a mesh, and over streams."""
+"""Shardings of a definition's tensors: over the ranks of a mesh, and over streams."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.steps import Build, Steps
 
 UNKNOWN_SIZE = 64
-"""The default of a `-1` until `execute` shows the actual size, or the next that is divided."""
+"""The default of a `-1` until `execute` provides the actual size, or the next divisible one."""
 Say = Callable[[Value, "Mesh | None"], Sharding]
-"""Returns how a value is divided over the mesh of its fusion."""
+"""Returns how a value is sharded over the mesh of its fusion."""
 
 
 class Divided:
-    """The calls of a definition that divide tensors."""
+    """The calls of a definition that shard tensors."""
 
     _steps: Steps
 
     def __init__(self) -> None:
-        """Begin with tensors that nothing is said of."""
+        """Start without any shardings."""
         self._mesh: tuple[Mesh, Span | None] | None = None
         self._loops: dict[Tensor, Loops] = {}
         self._first_axes: dict[Tensor, tuple[int | None, ...]] = {}
         self._said: dict[Tensor, Say] = {}
 
     def set_mesh(self, mesh: Sequence[int] | Mapping[str, int]) -> None:
-        """Say which ranks run the fusion: the sizes of a grid's axes, with their names or not."""
+        """Set the mesh of ranks that run the fusion: sizes of its axes, optionally with names."""
         with placed() as place:
             span = span_of(place)
             sizes = mesh.values() if isinstance(mesh, Mapping) else mesh
@@ -68,11 +68,11 @@ class Divided:
         stream: Any = None,
         ranks: Sequence[int] | None = None,
     ) -> None:
-        """Say how a tensor is divided: by dim a mesh axis, or several, outermost first.
+        """Set the sharding of a tensor: for each dim a mesh axis, or several, outermost first.
 
         `{}`: every rank has all of it. Among axes, `{"whole": 2}` is a factor that stays whole.
         `stream`: the dim that a loop divides, or a mapping from it to the number of slices.
-        `ranks`: which hold it; all of the mesh where none are given.
+        `ranks`: the ranks that hold it; all of the mesh if none are given.
         """
         with placed() as place:
             if not isinstance(of, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -87,11 +87,11 @@ class Divided:
                 self._check(of, self._said[of])
 
     def parallelize(self, of: Tensor, axis: int, parallel_type: ParallelType) -> None:
-        """Spread the iterations of a loop axis over a mesh axis or over streams."""
+        """Distribute the iterations of a loop axis over a mesh axis or over streams."""
         of.axis(axis).parallelize(parallel_type)
 
     def _check(self, of: Tensor, say: Say) -> None:
-        """Raise FusecError where what is said of a tensor is wrong already."""
+        """Raise FusecError if a sharding of a tensor is already known to be wrong."""
         mesh = self._common_mesh()
         if mesh is not None and isinstance(of.operand, Value):
             say(of.operand, mesh)
@@ -107,22 +107,22 @@ class Divided:
         return self._loops[tensor]
 
     def transform(self, tensor: Tensor, text: str, change: Callable[[], None]) -> None:
-        """Change the loop domain of a tensor by a call that reads so."""
+        """Change the loop domain of a tensor by a call with this text."""
         change()
         self._steps.forget()
 
     def note_axes(self, op: OpDef, arguments: calls.Arguments, results: Sequence[Any]) -> None:
-        """Keep which axes the loop domains of a call's results have, where these are not dims."""
+        """Record the axes of the results' loop domains where these differ from dims."""
         if op.family in ("reduction", "contraction"):
             for k, result in enumerate(results):
                 axes = _axes(op, arguments, k, result.ndim)
                 if axes is not None:
                     self._first_axes[result] = axes
 
-    # What comes of it.
+    # Results.
 
     def divided(self, fusion: Fusion, build: Build) -> Fusion:
-        """Return a fusion with its mesh, and what is said of its values."""
+        """Return a fusion with its mesh and the shardings of its values."""
         shardings: dict[str, Sharding] = {}
         for value, sharding in self._shardings(build):
             known = shardings.setdefault(value.name, sharding)
@@ -143,8 +143,8 @@ class Divided:
     ) -> dict[str, Sharding]:
         """Return the shardings of tensors that are computed whole, outside of loops over others.
 
-        As in nvFuser, a loop domain on streams is of one computed tensor: those that have none are
-        in no loop, unless an input's loop domain is also theirs.
+        As in nvFuser, a loop domain on streams belongs to one computed tensor: tensors without one
+        are in no loop, unless an input's loop domain also applies to them.
         """
         handles = {t: build.builder.resolve(o) for t, o in build.operands.items()}
         given = {entry.value for entry in fusion.inputs}
@@ -173,7 +173,7 @@ class Divided:
         return found
 
     def _laid_out(self, fusion: Fusion, build: Build) -> tuple[Output, ...]:
-        """Return the outputs in the order of memory that allocation domains say."""
+        """Return the outputs in the memory order of their allocation domains."""
         outputs = {o.value.name: o for o in fusion.outputs}
         for tensor, loops in self._loops.items():
             if loops.order is None or tensor not in build.operands:
@@ -192,7 +192,7 @@ class Divided:
         return tuple(outputs.values())
 
     def ranks_of_inputs(self, build: Build) -> dict[str, tuple[int, ...]]:
-        """Return over how many ranks each dim of an input is divided, by name."""
+        """Return over how many ranks each dim of an input is sharded, by name."""
         mesh = self._common_mesh()
         if mesh is None:
             return {}
@@ -205,7 +205,7 @@ class Divided:
         return found
 
     def divided_as(self, tensor: Tensor, shape: Shape) -> tuple[Mesh | None, Sharding]:
-        """Return the mesh, and how one tensor of a shape is divided."""
+        """Return the mesh, and the sharding of one tensor with a shape."""
         mesh, value = self._common_mesh(), Value("tensor", Type(F32, shape))
         say = dict(self._says()).get(tensor)
         sharding = Sharding.whole(len(shape)) if say is None else say(value, mesh)
@@ -213,7 +213,7 @@ class Divided:
         return mesh, sharding
 
     def _shardings(self, build: Build) -> Iterator[tuple[Value, Sharding]]:
-        """Yield the values of which something is said, and what."""
+        """Yield the values with shardings, and these."""
         mesh = self._common_mesh()
         for tensor, say in self._says():
             value = build.operands.get(tensor)
@@ -222,17 +222,17 @@ class Divided:
                 yield value, say(value, mesh)
 
     def _says(self) -> Iterator[tuple[Tensor, Say]]:
-        """Yield the tensors of which something is said, and what says it."""
+        """Yield the tensors with shardings, and functions that return these."""
         for tensor, loops in self._loops.items():
             if loops.says:
                 yield tensor, lambda value, mesh, of=loops: _on_its_mesh(of, value, mesh)
         yield from self._said.items()
 
     def _common_mesh(self) -> Mesh | None:
-        """Return the one mesh of the fusion, of all ranks up to the last that a tensor is on.
+        """Return the only mesh of the fusion, of all ranks up to the last one that holds a tensor.
 
-        It has an axis of two where tensors are divided over equal blocks of ranks.
-        Unsupported where there are several, and one of them has several axes.
+        It has a second axis if tensors are sharded over equal blocks of ranks. Raise Unsupported if
+        there are several meshes, and one of them has several axes.
         """
         given = [] if self._mesh is None else [self._mesh]
         given += [(t.mesh, t.mesh_span) for t in self._loops.values() if t.mesh is not None]
@@ -260,12 +260,12 @@ class Divided:
 
 
 def _is_block(ranks: Sequence[int]) -> bool:
-    """Return whether ranks are consecutive, and begin at a multiple of their number."""
+    """Return whether ranks are consecutive, starting at a multiple of their number."""
     return list(ranks) == [*range(ranks[0], ranks[0] + len(ranks))] and ranks[0] % len(ranks) == 0
 
 
 def _on_its_mesh(loops: Loops, value: Value, mesh: Mesh | None) -> Sharding:
-    """Return how a tensor is divided over the fusion's mesh, of which its own may be a part."""
+    """Return how a tensor is sharded over the fusion's mesh, which may contain its own mesh."""
     sharding, own = loops.sharding(value.shape, mesh), loops.mesh
     if own is None or mesh is None or own.ranks == mesh.ranks:
         return sharding
@@ -275,7 +275,7 @@ def _on_its_mesh(loops: Loops, value: Value, mesh: Mesh | None) -> Sharding:
 def _factors(
     value: Value, mesh: Mesh | None, dims: Mapping[int, Any], stream: Any, span: Span | None
 ) -> Sharding:
-    """Return the sharding that `fd.shard` says."""
+    """Return the sharding that `fd.shard` specifies."""
     factors = Factors(value.name, value.shape, mesh)
     for at, given in dims.items():
         own = factors.dim(at, span)
@@ -313,10 +313,10 @@ def _size(value: Any) -> Dim:
 def _axes(
     op: OpDef, arguments: calls.Arguments, result: int, rank: int
 ) -> tuple[int | None, ...] | None:
-    """Return the dims that the axes of a result's loop domain stand for, None for reduced ones.
+    """Return the dim of each axis of a result's loop domain, None for reduced axes.
 
-    As in nvFuser, a product has the contracted axis last, and a reduction those that it reduces
-    where they were; extents that are known to be 1 are not reduced but left out.
+    As in nvFuser, a contraction has the contracted axis last, and a reduction has its reduced axes
+    in their original positions; extents that are known to be 1 are omitted rather than reduced.
     """
     positional, named = arguments
     given = {**dict(zip((p.name for p in op.params), positional, strict=False)), **named}

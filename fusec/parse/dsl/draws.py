@@ -1,4 +1,4 @@
-"""What the draws of `fd.execute` start from: PyTorch's generator for its tensors, else our own."""
+"""The random state of `fd.execute`: PyTorch's generator for its tensors, else fusec's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.parse.dsl.inputs import Actual
 
 
 def with_generator(fusion: Fusion, actuals: Sequence[Actual]) -> tuple[Actual, ...]:
-    """Return the inputs, and behind them the generator's state if the fusion reads it."""
+    """Return the inputs, followed by the generator's state if the fusion reads it."""
     tensor = next((a.tensor for a in actuals if a.tensor is not None), None)
 
     @cache
@@ -34,10 +34,10 @@ def with_generator(fusion: Fusion, actuals: Sequence[Actual]) -> tuple[Actual, .
 
 
 def torch_pair(tensor: Any) -> tuple[int, int]:
-    """Return seed and offset from the generator of a PyTorch tensor's device, which moves on."""
+    """Return seed and offset from the generator of a PyTorch tensor's device, and advance it."""
     torch = sys.modules["torch"]
     if not tensor.is_cuda:
-        # It has no offset: its next number is a seed.
+        # It has no offset: its next number is used as a seed.
         return int(torch.empty((), dtype=torch.int64).random_()), 0
     return next_torch_pair(torch.cuda.default_generators[tensor.device.index])
 

@@ -15,11 +15,11 @@ from fusec.parse.dsl.session import Executor
 
 
 class StopRecording(BaseException):
-    """A recorded script asks for numbers that nobody computed: what follows is only checks."""
+    """A recorded script reads numbers that were not computed: the rest only checks results."""
 
 
 class NotRun:
-    """The result of an execution that was only noted; using it ends the script."""
+    """The result of an execution that was only recorded; using it ends the script."""
 
     def __getattr__(self, name: str) -> Any:
         raise StopRecording
@@ -38,28 +38,28 @@ for _name in _USES.split():
 
 
 class Ready:
-    """A fusion with its program, for tensors where they lie."""
+    """A fusion with its program, which uses tensors without copies."""
 
     def __init__(self, fusion: Fusion) -> None:
-        """Find the program."""
+        """Look up the program."""
         self.fusion, self._program = fusion, executor.program(fusion)
         into = fusion.effects.into
         self._fresh = [k for k, o in enumerate(fusion.outputs) if o.value not in into]
 
     def call(self, given: Sequence[Any]) -> list[Any]:
-        """Return the outputs, but for those that are inputs' memory."""
+        """Return the outputs, except those written into inputs."""
         return self._listed(self._program(*given))
 
     def again(self, given: Sequence[Any]) -> list[Any] | None:
-        """Return the same for inputs that look as the last ones did, else None."""
+        """Return the same for inputs with the properties of the last ones, else None."""
         results = self._program.again(*given)
         return None if results is NotImplemented else self._listed(results)
 
     def validate(
         self, bound: Fusion, actuals: Sequence[Actual], given: Sequence[Any], references: Any
     ) -> list[Any]:
-        """Return the outputs once they compare well, bound to what `actuals` know of `given`."""
-        inputs = _arrays(bound, actuals)  # before outputs are written there
+        """Return the outputs after comparing them, bound to the properties `actuals` of `given`."""
+        inputs = _arrays(bound, actuals)  # before outputs are written into them
         results = self._program(*given)
         _check(bound, inputs, [results] if len(self.fusion.outputs) == 1 else results, references)
         return self._listed(results)
@@ -100,12 +100,12 @@ def validate(
 ) -> list[Any]:
     """Run a fusion and compare its outputs; FusecError names the first one that differs.
 
-    Without references they are compared with fusec's own. References of the caller are expected to
-    err as a framework does that runs operation by operation, with roundings after each.
+    Without references they are compared with fusec's own. The caller's references are expected to
+    have the errors of a framework that runs operation by operation, rounding after each.
     """
     results = run(bound, tuple(actuals))
     if results is not None:
-        # Compared before anything is written into inputs, which the reference reads.
+        # Compare before anything is written into inputs, which the reference reads.
         _check(bound, _arrays(bound, actuals), results, references)
     return _deliver(bound, actuals, results, wrap)
 
@@ -144,9 +144,9 @@ def _check(
 def _by_other(
     bound: Fusion, inputs: Mapping[str, Any], found: Mapping[str, Any], given: Mapping[str, Any]
 ) -> bool:
-    """Return whether outputs and references are right by a definition each that rounds less.
+    """Return whether outputs and references each match a definition that rounds less.
 
-    The references' may be that of the outputs, or another one, which a warning names.
+    The references may match the outputs' definition, or another one, which a warning names.
     """
     import numpy as np
 
@@ -160,7 +160,7 @@ def _by_other(
     dtypes = {o.value.name: o.value.dtype.numpy for o in bound.outputs}
     theirs = {n: np.asarray(a).astype(dtypes[n]) for n, a in {**found, **given}.items()}
     for other in (Definition(Model(), ""), *other_definitions(bound)):
-        own = Model(early=other.model.early)  # kernels of attention round weights early, too
+        own = Model(early=other.model.early)  # attention kernels also round weights early
         if is_right(theirs, other.model) and is_right(found, own):
             if other.text:
                 text = f"the references match an equivalent definition: with {other.text}"
@@ -170,7 +170,7 @@ def _by_other(
 
 
 def _given(bound: Fusion, found: Mapping[str, Any], references: Sequence[Any]) -> dict[str, Any]:
-    """Return the caller's references by the names of the outputs that are returned."""
+    """Return the caller's references by the names of the returned outputs."""
     import numpy as np
 
     returned = [o.value.name for o in bound.effects.fresh]

@@ -1,4 +1,4 @@
-"""What a definition does with inputs: it runs on them."""
+"""Execution of a definition on inputs."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Executed(Divided, Boundaries, ABC):
                 bound, actuals, current().executor, wrap))  # fmt: skip
 
     def _again(self, inputs: Iterable[Any], device: Any) -> list[Any] | None:
-        """Return the outputs for inputs that look as the last ones did, else None.
+        """Return the outputs for inputs with the properties of the last ones, else None.
 
-        What is compared is all that the outputs follow from.
+        All properties that affect the outputs are compared.
         """
         if self._ready is None or not isinstance(inputs, (list, tuple)):
             return None
@@ -74,7 +74,7 @@ class Executed(Divided, Boundaries, ABC):
         return ready.again(inputs)  # pyright: ignore[reportUnknownArgumentType]
 
     def _fusion_for(self, given: Sequence[Any]) -> Fusion:
-        """Return the fusion for the given inputs, the same one while it need not know sizes."""
+        """Return the fusion for the given inputs, the same one unless it needs their sizes."""
         self._define()
         made = None if self._steps.failure else self._steps.finish()
         if made is None or (self._unknown and wants_sizes(made)):
@@ -94,7 +94,7 @@ class Executed(Divided, Boundaries, ABC):
         return adopt_all([name for name, _ in self._inputs], self._defaults, given)
 
     def _bound(self, given: Iterable[Any]) -> tuple[Fusion, tuple[Actual, ...]]:
-        """Return the fusion for the given inputs; where it must know sizes, made with theirs."""
+        """Return the fusion for the given inputs; if it needs sizes, it is built with theirs."""
         self._define()
         actuals = self._adopted(given)
         made, bound = None if self._steps.failure else self.graph(), None
@@ -106,7 +106,7 @@ class Executed(Divided, Boundaries, ABC):
         return bound, with_generator(bound, actuals)
 
     def _whole_sizes(self, actuals: Sequence[Actual]) -> Sizes:
-        """Return the sizes of whole tensors, of which a rank gives its parts."""
+        """Return the sizes of whole tensors, given a rank's parts of them."""
         own = sizes_of(self._inputs, actuals)
         return whole_sizes(own, self.ranks_of_inputs(self._steps.build))
 

@@ -1,4 +1,4 @@
-"""Calls of `fd.ops` and of tensors by other frameworks' names, put into fusec's words."""
+"""Calls of `fd.ops` and of tensors by other frameworks' names, rewritten for fusec."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def function_named(operations: Operations, name: str) -> Callable[..., Any] | None:
-    """Return `fd.ops.name` where another framework has the name and fusec takes it too.
+    """Return `fd.ops.name` if the name is another framework's and fusec accepts it.
 
-    None where no framework has it. The error for one that is written otherwise, or that is not
-    supported, is an AttributeError too.
+    None if no framework has it. The error for a name that must be rewritten, or that is not
+    supported, is also an AttributeError.
     """
     if name == "einsum":
         return _einsum(operations)
@@ -47,9 +47,9 @@ def function_named(operations: Operations, name: str) -> Callable[..., Any] | No
 
 
 def method_named(operations: Operations, name: str) -> Callable[..., Any] | None:
-    """Return `tensor.name` as a function of the tensor, where only a tensor has such a method.
+    """Return `tensor.name` as a function of the tensor, if only a tensor has such a method.
 
-    A method of a name of `fd.ops` takes several sizes one by one too: `x.permute(0, 2, 1)`.
+    A method with a name of `fd.ops` also accepts separate sizes: `x.permute(0, 2, 1)`.
     """
     if name in LIKE:
         return _like(operations, name)
@@ -73,7 +73,7 @@ def method_named(operations: Operations, name: str) -> Callable[..., Any] | None
 
 
 def _missing(name: str, entry: Entry) -> FusecError:
-    """Return the error for a name that is written otherwise, in Python's words."""
+    """Return the error for a name that must be rewritten, in Python syntax."""
     prefix = "fd.ops."
     written = frameworks.shown(entry, prefix) if entry.kind != "unsupported" else None
     place = here()
@@ -94,7 +94,7 @@ _CALL_IN_PLACE = re.compile(r"\.([A-Za-z]\w*)_\(")
 
 
 def _assigned(line: str, call: str) -> str | None:
-    """Return what to write for a line that changes a tensor in place; None of one cut off."""
+    """Return what to write for a line that changes a tensor in place; None for a truncated one."""
     text, receiver = line.strip(), re.match(r"\s*([A-Za-z_]\w*)\.", line)
     if text.count("(") != text.count(")") or call not in _CALL_IN_PLACE.sub(r".\1(", text):
         return None
@@ -104,7 +104,7 @@ def _assigned(line: str, call: str) -> str | None:
 
 
 def _like(operations: Operations, name: str) -> Callable[..., Any]:
-    """Return a method that gives a tensor the type or the shape of another."""
+    """Return a method that converts a tensor to the type or the shape of another."""
 
     def method(tensor: Any, other: Any) -> Any:
         return getattr(operations, LIKE[name])(
@@ -162,9 +162,9 @@ def evaluate_calls(
     operations: Operations, tree: Tree, given: Mapping[str, Any], own: Mapping[str, Any],
     inner: Mapping[str, Any] | None = None,
 ) -> Any:  # fmt: skip
-    """Return what an expression gives for values of its names.
+    """Return the value of an expression for values of its names.
 
-    own: further arguments of its calls. inner: of those that are arguments of others, if not `own`.
+    own: further arguments of its calls. inner: of calls nested in others, if not `own`.
     """
 
     def by(options: Mapping[str, Any]) -> Callable[[str, Sequence[Any], Mapping[str, Any]], Any]:
@@ -190,9 +190,9 @@ def _value_of(value: Any) -> Any:
 
 
 def on_tensors(called: str) -> str | None:
-    """Return what to write for a call of another library, as `math.exp(x)`, of a fusion's tensor.
+    """Return what to write for another library's call, such as `math.exp(x)`, on a fusion's tensor.
 
-    None where fusec has nothing for it, or the script's call is not found.
+    None if fusec has no equivalent, or the script's call is not found.
     """
     place = here()
     written = written_call(None if place is None else place.span)

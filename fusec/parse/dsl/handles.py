@@ -1,4 +1,4 @@
-"""What a script holds: tensors, scalars and vectors of a definition, with Python's operators."""
+"""The handles of a script: tensors, scalars and vectors, with Python's operators."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from fusec.parse.dsl.loops import Loops
     from fusec.parse.dsl.typed import Methods
 else:
-    Methods = object  # what the operations give a value is in typed.pyi alone
+    Methods = object  # the types of a value's operations are only in typed.pyi
 
 
 _AS_IT_IS = "a scalar of the fusion is used as it is, without `int` or `float`: `x * s`"
 
 
 class Method:
-    """A method of a value, which is called: it says so where a value is expected."""
+    """A method of a value; it is an error to use it as a value instead of calling it."""
 
     def __init__(self, name: str, function: Callable[..., Any], owner: Handle) -> None:
-        """Call `function` with the owner first."""
+        """Call `function` with the owner as the first argument."""
         self._name, self._function, self._owner = name, function, owner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the operation gives of the owner and further arguments."""
+        """Return the result of the operation on the owner and further arguments."""
         return self._function(self._owner, *args, **kwargs)
 
     def __repr__(self) -> str:
@@ -51,21 +51,21 @@ class Handle(Methods):
     """A value of a definition; `handle.name(...)` is `fd.ops.name(handle, ...)`."""
 
     device = None
-    """A fusion runs on one GPU: PyTorch's `device=x.device` says nothing more."""
+    """A fusion runs on one GPU, so PyTorch's `device=x.device` is ignored."""
 
     __array_ufunc__ = None  # so that NumPy numbers leave operators to the handle
 
     def __init__(
         self, definition: FusionDefinition, const: Const | None = None, *, rank: int = 0
     ) -> None:
-        """Stand for a constant, or for what the definition's steps make; `rank` if they fail."""
+        """Represent a constant, or a result of the definition's steps; `rank`: if these fail."""
         self.definition = definition
         self.const = const
         self.guessed_rank = rank
 
     @property
     def operand(self) -> Operand:
-        """Return the value as it is now: unifying two sizes may have changed its type."""
+        """Return the current value: unifying two sizes may have changed its type."""
         return self.const or self.definition.operand_of(self)
 
     @property
@@ -113,7 +113,7 @@ class Handle(Methods):
 
     @classmethod
     def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> NoReturn:
-        """Refuse PyTorch's functions, which PyTorch itself hands a value of another library."""
+        """Reject PyTorch's functions, which PyTorch passes to a value of another library."""
         name = getattr(function, "__name__", str(function))
         with placed():
             message = f"`torch.{name}` of a value of a fusion"
@@ -138,7 +138,7 @@ class Tensor(Scheduled, Handle):
         return self.operand.shape if self.definition.knows(self) else ()
 
     def transformed(self, text: str, change: Callable[[], None]) -> None:
-        """Change the loop domain by a call that reads so."""
+        """Change the loop domain by a call with this text."""
         self.definition.transform(self, text, change)
 
     @property
@@ -181,14 +181,14 @@ class Tensor(Scheduled, Handle):
         return prod(rest, start=first)
 
     def to(self, *args: Any, dtype: Any = None, **_: Any) -> Tensor:
-        """Return the tensor in a type, or in that of another; devices of PyTorch say nothing."""
+        """Return the tensor converted to a type, or to another's; PyTorch devices are ignored."""
         given = [a.dtype if isinstance(a, Handle) else a for a in (*args, dtype)]
         types = [a for a in given if not (a is None or isinstance(a, bool) or is_device(a))]
         converted: Tensor = self.definition.ops.cast(self, types[0]) if types else self.cuda()
         return converted
 
     def cuda(self, *_: Any, **__: Any) -> Tensor:
-        """Return a copy, as PyTorch writes for a tensor that is on the GPU."""
+        """Return a copy, as in PyTorch for a tensor that is on the GPU."""
         copy: Tensor = self.definition.ops.set(self)
         return copy
 
@@ -202,7 +202,7 @@ class Tensor(Scheduled, Handle):
 
     @property
     def mT(self) -> Tensor:
-        """Return the matrices of the last two dims with these exchanged."""
+        """Return the tensor with its last two dims swapped."""
         if self.ndim < 2:
             with placed():
                 help = "it transposes the last two dims; fd.ops.permute(t, dims) reorders any dims"
@@ -226,7 +226,7 @@ class Tensor(Scheduled, Handle):
                 help=written_update(self, key, value),
             )
 
-    __iter__ = None  # or Python would ask for t[0], t[1], ... without an end
+    __iter__ = None  # otherwise Python would read t[0], t[1], ... forever
 
     def __len__(self) -> int:
         with placed():
@@ -244,7 +244,7 @@ class Scalar(Handle):
 
     @property
     def dim(self) -> Dim | None:
-        """Return the value where it is an integer known from sizes."""
+        """Return the value if it is an integer known from sizes."""
         return self.operand.type.dim
 
     def __index__(self) -> int:
@@ -326,7 +326,7 @@ def _quotient(a: Any, b: Any) -> str:
 
 
 def _of_sizes(op: str) -> Callable[[Scalar, Any], Any]:
-    """Return a comparison of scalars that is Python's for two sizes that are known."""
+    """Return a comparison of scalars that is Python's own for two known sizes."""
 
     def compare(self: Scalar, other: Any) -> Any:
         left, right = (_known_size(v) for v in (self, other))
@@ -339,7 +339,7 @@ def _of_sizes(op: str) -> Callable[[Scalar, Any], Any]:
 
 
 def _known_size(value: Any) -> int | None:
-    """Return a size as a number where it is one; None of other values."""
+    """Return a size as a number if it is one; None for other values."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     size = value.dim if isinstance(value, Scalar) and value.const is None else value

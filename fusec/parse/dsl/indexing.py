@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of a dim, whichever it has when the definition's steps are taken."""
+    """The size of a dim, looked up when the definition's steps are performed."""
 
     tensor: Tensor
     axis: int
 
     def size(self) -> Dim:
-        """Return it as it is now."""
+        """Return the current size."""
         return self.tensor.operand.shape[self.axis]
 
     @property
     def known_size(self) -> Dim | None:
-        """Return it, or None while the steps before it wait for sizes."""
+        """Return the size, or None while the steps before it wait for sizes."""
         shape = self.tensor.known_shape
         return shape[self.axis] if shape else None
 
@@ -41,7 +41,7 @@ def index(tensor: Tensor, key: Any) -> Tensor:
 
 
 def _indexed(tensor: Tensor, given: Sequence[Any], named: bool) -> Tensor:
-    """Return a tensor at a key; named: it has the name that the script assigns it to."""
+    """Return a tensor at a key; named: it gets the name that the script assigns it to."""
     taken = taken_by_tensors(tensor, given, _indexed)
     if taken is not None:
         return taken
@@ -49,14 +49,14 @@ def _indexed(tensor: Tensor, given: Sequence[Any], named: bool) -> Tensor:
     steps = steps_of(given, tensor.ndim, extent, f"it is {tensor!r}")
     result = tensor
     for left, (name, arguments) in zip(reversed(range(len(steps))), steps, strict=True):
-        # The last result alone is what the script assigns to a name.
+        # Only the last result gets the name that the script assigns.
         options = {"name": ()} if left or not named else {}
         result = tensor.definition.call(name, [result, *arguments], options)
     return result
 
 
 def written_update(tensor: Tensor, key: Any, value: Any) -> str:
-    """Return what to write for `tensor[key] = value`: an operation with the tensor so changed."""
+    """Return what to write for `tensor[key] = value`: an operation with the changed tensor."""
     keys: Sequence[Any] = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else [key]
     shape, operand = tensor.known_shape, tensor.operand
     whole = slice(None)
@@ -75,7 +75,7 @@ def written_update(tensor: Tensor, key: Any, value: Any) -> str:
 
 
 def _part(entry: Any, size: Dim) -> tuple[Dim, Dim] | None:
-    """Return where an entry of a key begins, and the extent; None of one that is not known."""
+    """Return the start and the extent of an entry of a key; None if they are unknown."""
     low: Any = entry
     high: Any = None
     if isinstance(entry, slice):

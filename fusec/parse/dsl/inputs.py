@@ -19,11 +19,11 @@ from fusec.parse.dsl.lists import is_list
 
 @dataclass(frozen=True, eq=False)
 class Actual:
-    """An input given to `execute`: what it looks like, and how to get its data.
+    """An input passed to `execute`: its properties, and access to its data.
 
-    strides count elements. `array` makes a NumPy array with these strides; `write` stores a result
-    into the caller's memory; `wrap` makes a result of the caller's kind out of an array, laid
-    out in a stride order. `tensor` is PyTorch's own.
+    strides count elements. `array` creates a NumPy array with these strides; `write` stores a
+    result into the caller's memory; `wrap` converts an array to a result of the caller's type in a
+    stride order. `tensor` is the PyTorch tensor, if any.
     """
 
     shape: tuple[int, ...] | None
@@ -36,16 +36,16 @@ class Actual:
 
 
 def adopt(values: Iterable[Any]) -> tuple[Actual, ...]:
-    """Return the inputs that a script passes, with lists (vectors of scalars) laid flat."""
+    """Return the inputs that a script passes, with lists (vectors of scalars) flattened."""
     return tuple(_adopt(v) for v in flat(values))
 
 
 def adopt_all(
     names: Sequence[str], defaults: Mapping[str, Any], values: Iterable[Any]
 ) -> tuple[Actual, ...]:
-    """Return what is given for inputs, in their order; errors name the input.
+    """Return the arguments for inputs, in their order; errors name the input.
 
-    A scalar that is left out at the end, or given as None, has its default.
+    A scalar that is omitted at the end, or passed as None, has its default.
     """
     given = [*flat(values)]
     count = f"got {len(given)} inputs, the fusion takes {len(names)}"
@@ -65,7 +65,7 @@ def adopt_all(
 
 
 def flat(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield the inputs that a script passes, vectors of scalars laid flat."""
+    """Yield the inputs that a script passes, with vectors of scalars flattened."""
     for value in values:
         if is_list(value):
             yield from flat(value)
@@ -102,7 +102,7 @@ def _adopt(value: Any) -> Actual:
 
 
 def _check_memory(array: Any) -> None:
-    """Raise FusecError for a NumPy array that is read backwards, or beyond what it is a view of."""
+    """Raise FusecError for a NumPy array with negative strides, or exceeding its base's memory."""
     import numpy as np
 
     if not array.size:
@@ -118,7 +118,7 @@ def _check_memory(array: Any) -> None:
     try:
         memory: Any = owner if hasattr(owner, "ctypes") else np.frombuffer(owner, np.uint8)
     except (TypeError, ValueError, BufferError):
-        return  # memory of another library, which alone knows its size
+        return  # memory of another library, whose size is unknown here
     offset = array.ctypes.data - memory.ctypes.data
     reach = span(array.shape, array.strides) - 1 + array.itemsize
     if offset < 0 or offset + reach > memory.nbytes:
@@ -149,7 +149,7 @@ def _adopt_torch(tensor: Any) -> Actual:
     strides = tuple(int(s) for s in tensor.stride())
 
     def array() -> Any:
-        # The memory is copied as it lies, so that strides and sharing between elements survive.
+        # The memory is copied unchanged, so strides and sharing between elements survive.
         length = span(shape, strides)
         flat = torch.as_strided(tensor.detach(), (length,), (1,), tensor.storage_offset()).cpu()
         flat = flat.numpy() if has_numpy else flat.view(bits).numpy().view(dtype.numpy)
@@ -166,16 +166,16 @@ def _adopt_torch(tensor: Any) -> Actual:
 
 
 def to_torch(result: Any, order: tuple[int, ...] | None, device: Any) -> Any:
-    """Return an array as a PyTorch tensor on a device; `order`: each dim's place, 0 the fastest.
+    """Return an array as a PyTorch tensor on a device; `order`: each dim's rank, 0 the fastest.
 
-    What is a tensor already, made by PyTorch on the GPU, stays as it is.
+    PyTorch tensors that are already on the GPU are returned unchanged.
     """
     import numpy as np
 
     torch = sys.modules["torch"]
     if isinstance(result, torch.Tensor):
         return result
-    # Not ascontiguousarray, which makes one dim of none.
+    # Not ascontiguousarray, which makes 0-dim arrays 1-dim.
     result = np.require(result, requirements=["C", "W"])
     own = dtypes.of_numpy(result.dtype)
     if result.dtype.isbuiltin == 1:
@@ -199,7 +199,7 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def strided(flat: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
-    """Return a view of a 1-D array with any strides, counted in elements."""
+    """Return a view of a 1-D array with any strides, in elements."""
     import numpy as np
 
     raw: Any = np.asarray(flat).view(np.uint8)
@@ -211,7 +211,7 @@ def strided(flat: Any, shape: Sequence[int], strides: Sequence[int], offset: int
 
 
 def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
-    """Return the fusion with sizes and scalars of `actuals` as defaults, once they are checked."""
+    """Return the fusion with sizes and scalars of `actuals` as defaults, after checking them."""
     sizes: dict[str, tuple[int, str]] = {}
     inputs: list[Input] = []
     pending: list[tuple[Dim, int, str, Input]] = []
@@ -278,7 +278,8 @@ def _solve(
     """Match declared sizes with actual ones: first plain symbols, then all others."""
     for size, actual, place, declared in pending:
         name = str(size)
-        # An extent may stand as a stride, but only a stride of its own is learnt from one.
+        # A symbol of an extent may be used as a stride, but only a stride's own symbol is solved
+        # for.
         if name in size.symbols and ("." in name or not place.startswith("the stride")):
             known = sizes.setdefault(str(size), (actual, place))
             if known[0] != actual:

@@ -6,5 +6,5 @@ from typing import Any
 
 
 def is_list(value: Any) -> bool:
-    """Return whether an argument is a list or a tuple; what it holds is checked later."""
+    """Return whether an argument is a list or a tuple; its elements are checked later."""
     return isinstance(value, (list, tuple))

@@ -1,7 +1,7 @@
-"""The loop domain of a tensor as nvFuser's schedules transform it, and the sharding that it says.
+"""The loop domain of a tensor as transformed by nvFuser's schedules, and the sharding it implies.
 
-Each axis is a product of factors of dims, outermost first. A split cuts one axis in two, a merge
-puts two together; what an axis is parallelised on then holds for its factors.
+Each axis is a product of factors of dims, outermost first. A split divides one axis into two, a
+merge combines two; the parallel type of an axis applies to its factors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 
 class ParallelType(Enum):
-    """What iterations of an axis are spread over, by nvFuser's names."""
+    """Targets over which the iterations of an axis are distributed, by nvFuser's names."""
 
     mesh_x = "mesh_x"
     mesh_y = "mesh_y"
@@ -45,7 +45,7 @@ OVER_MESH = (ParallelType.mesh_x, ParallelType.mesh_y, ParallelType.mesh_z)
 
 @dataclass(eq=False)
 class Factor:
-    """A factor of one of a tensor's first axes; its size counts in symbols of their extents."""
+    """A factor of one of a tensor's original axes; its size is in symbols of their extents."""
 
     of: int
     size: Dim
@@ -60,10 +60,10 @@ class Axis:
 
 
 class Loops:
-    """The loop domain of one tensor, which has a first axis for each dim and each reduced one."""
+    """The loop domain of one tensor, with an original axis for each dim and each reduced dim."""
 
     def __init__(self, dims: Sequence[int | None]) -> None:
-        """Begin with the dim that each axis stands for; None: it is reduced."""
+        """Start with the dim of each axis; None: it is reduced."""
         self.dims = tuple(dims)
         self._factors = [[Factor(k, symbol(f"{k}"))] for k in range(len(self.dims))]
         self.axes = [Axis([factor]) for (factor,) in self._factors]
@@ -74,7 +74,7 @@ class Loops:
         self.spans: dict[Axis, Span | None] = {}
 
     def copy(self) -> Loops:
-        """Return the same loop domain, to be changed by itself."""
+        """Return an independent copy of the loop domain."""
         made = Loops(self.dims)
         new = {f: Factor(f.of, f.size) for own in self._factors for f in own}
         made._factors = [[new[f] for f in own] for own in self._factors]
@@ -82,14 +82,14 @@ class Loops:
         return made
 
     def position(self, at: int) -> int:
-        """Return the place of an axis, counted from the first one."""
+        """Return the index of an axis, counted from the first one."""
         rank = len(self.axes)
         if not -rank <= at < rank:
             raise FusecError(f"loop axis {rank} is out of range: there are {at}")
         return at % rank
 
     def split(self, at: int, factor: int, shape: Sequence[Dim], *, inner: bool) -> None:
-        """Cut an axis in two, of which the inner or else the outer one has `factor` iterations."""
+        """Split an axis in two; the inner, or else the outer one, gets `factor` iterations."""
         at = self.position(at)
         axis = self.axes[at]
         if factor < 1:
@@ -101,14 +101,14 @@ class Loops:
         self.axes[at : at + 1] = [Axis(left), Axis(taken)] if inner else [Axis(taken), Axis(left)]
 
     def _extents(self, shape: Sequence[Dim]) -> Mapping[str, Dim]:
-        """Return the extents that are known, by the symbols of the axes."""
+        """Return the known extents by the symbols of the axes."""
         known = zip(self.dims, range(len(self.dims)), strict=True)
         return {f"{k}": shape[d] for d, k in known if d is not None and d < len(shape)}
 
     def _cut(
         self, factors: Sequence[Factor], size: int, known: Mapping[str, Dim], *, inner: bool
     ) -> tuple[list[Factor], list[Factor]]:
-        """Return the factors with a product of `size` at one end, and those that are left."""
+        """Return the factors with a product of `size` at one end, and the remaining ones."""
         taken, left = list[Factor](), list(factors)
         end = -1 if inner else 0
         while left:
@@ -145,7 +145,7 @@ class Loops:
         return mine, rest
 
     def merge(self, outer: int, inner: int) -> None:
-        """Make one axis of two."""
+        """Merge two axes into one."""
         first, second = self.position(outer), self.position(inner)
         if first == second:
             raise FusecError(f"axis {outer} cannot be merged with itself")
@@ -156,7 +156,7 @@ class Loops:
         del self.axes[second]
 
     def reorder(self, moved: Mapping[int, int]) -> None:
-        """Put axes in other places; the others follow in their order."""
+        """Move axes to other positions; the others keep their order."""
         places = {self.position(new): self.position(old) for old, new in moved.items()}
         if len(places) != len(moved) or len({*places.values()}) != len(moved):
             raise FusecError(f"{dict(moved)} moves two axes to one position")
@@ -165,17 +165,17 @@ class Loops:
         self.axes = [self.axes[k] for k in order]
 
     def extent(self, axis: Axis, shape: Sequence[Dim]) -> Dim:
-        """Return the number of an axis's iterations."""
+        """Return the number of iterations of an axis."""
         return product(f.size for f in axis.factors).substitute(self._extents(shape))
 
     def is_reduced(self, axis: Axis) -> bool:
-        """Return whether an axis is of reduced ones."""
+        """Return whether an axis consists of reduced ones."""
         return all(self.dims[f.of] is None for f in axis.factors)
 
     def memory_order(self, axes: Sequence[Axis]) -> tuple[int, ...]:
-        """Return the dims, outermost first, in which a rank's part lies in the order of axes.
+        """Return the dims in the memory order of a rank's part that the order of axes implies.
 
-        Unsupported where the factors of a dim do not lie together, in their order.
+        Raise Unsupported if the factors of a dim are not adjacent and in order.
         """
         listed = [f for axis in axes for f in axis.factors if self.dims[f.of] is not None]
         over_mesh = {f for a in axes for f in a.factors if a.parallel in OVER_MESH}
@@ -198,13 +198,13 @@ class Loops:
 
     @property
     def says(self) -> bool:
-        """Return whether anything is said of how the tensor is divided."""
+        """Return whether any sharding was specified for the tensor."""
         return self.mesh is not None or any(
             a.parallel is not ParallelType.serial for a in self.axes
         )
 
     def sharding(self, shape: Sequence[Dim], mesh: Mesh | None) -> Sharding:
-        """Return how a tensor of a shape is divided."""
+        """Return the sharding of a tensor with a shape."""
         known = self._extents(shape)
         self._check_one_stream()
         owner = {factor: axis for axis in self.axes for factor in axis.factors}
@@ -248,7 +248,7 @@ class Loops:
         return mesh.axes[-1 - at][0]
 
     def _check_reduced(self, axes: Sequence[Axis]) -> None:
-        """Raise FusecError for a loop over what is reduced."""
+        """Raise FusecError for a loop over reduced axes."""
         for axis in axes:
             if axis.parallel is ParallelType.stream:
                 raise FusecError(
@@ -268,7 +268,7 @@ class Loops:
             )
 
     def _check_factors(self, axis: Axis, known: Mapping[str, Dim]) -> None:
-        """Raise Unsupported for an axis that divides no dim, or several, as shardings say it.
+        """Raise Unsupported for an axis that shards no dim, or several.
 
         Slices of a loop may be of several dims, in any order: each iteration has one of them.
         """
@@ -290,7 +290,7 @@ class Loops:
             )
 
     def _are_neighbours(self, factors: Sequence[Factor]) -> bool:
-        """Return whether factors of one dim follow one another in it."""
+        """Return whether factors of one dim are adjacent in it."""
         if not factors:
             return True
         own = self._factors[factors[0].of]
@@ -299,7 +299,7 @@ class Loops:
 
 
 def _checked(sharding: Sharding, shape: Sequence[Dim], mesh: Mesh | None) -> Sharding:
-    """Return a sharding with the sizes of mesh axes, where the extents of dims were not known."""
+    """Return a sharding with the sizes of mesh axes, if the extents of dims were not known."""
     sizes = {} if mesh is None else dict(mesh.axes)
 
     def part(given: Part) -> Part:

@@ -1,4 +1,4 @@
-"""nvFuser's DeviceMesh: ranks in a grid, and the part of a tensor that one of them has."""
+"""nvFuser's DeviceMesh: ranks in a grid, and the part of a tensor that a rank holds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeviceMesh:
 
     @classmethod
     def of(cls, mesh: Mesh) -> DeviceMesh:
-        """Return the same mesh by nvFuser's name, whatever its axes are called."""
+        """Return the same mesh as a DeviceMesh, keeping its axis names."""
         made = cls(list(mesh.ranks))
         made.mesh = mesh
         return made
@@ -54,7 +54,7 @@ class DeviceMesh:
         return self.mesh.shape
 
     def shard_tensor(self, tensor: Any, axis: int) -> Any:
-        """Return this rank's part of a whole tensor that is divided along one dim."""
+        """Return this rank's part of a whole tensor that is sharded along one dim."""
         with placed() as place:
             if len(self.shape) != 1:
                 raise Unsupported(

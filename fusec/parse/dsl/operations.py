@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
     from fusec.parse.dsl.typed import Functions
 else:
-    Functions = object  # the operations are in typed.pyi alone
+    Functions = object  # the types of operations are only in typed.pyi
 
 RETURNED = {
     "shape": "Vector", "size": "Scalar", "scaled_mm": "tuple[Tensor, None, None]",
     "grouped_mm": "Any",
 }  # fmt: skip
-"""Types of what the methods return, where that is not one tensor for each result."""
+"""Result types of methods, where these do not return one tensor for each result."""
 
 
 class Operations(Functions):
@@ -55,7 +55,8 @@ class Operations(Functions):
             if other is not None:
                 return other()
             result = self._definition.call(op.name, args, options)
-            # nvFuser returns the scales of a result beside it; fusec has results without scales.
+            # nvFuser returns the scales of a result along with it; fusec has results without
+            # scales.
             several = op.name == "scaled_mm" or (op.name == "grouped_mm" and "scale1" in options)
             several = several or (op.name == "grouped_mm" and len(args) > 3)
             return (result, None, None) if several else result

@@ -1,4 +1,4 @@
-"""Sizes of divided tensors: a rank gives its parts, and a definition knows whole tensors."""
+"""Sizes of sharded tensors: a rank passes its parts, and a definition has the whole sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.shard.partition import partition
 
 
 def is_divided(fusion: Fusion) -> bool:
-    """Return whether ranks hold parts of tensors; loops over streams divide no memory."""
+    """Return whether ranks hold parts of tensors; loops over streams do not shard memory."""
     return any(not s.without(STREAM).is_whole for s in fusion.shardings.values())
 
 
@@ -36,7 +36,7 @@ def bind_parts(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
 
 
 def whole_sizes(sizes: Sizes, ranks: Mapping[str, Sequence[int]]) -> Sizes:
-    """Return the sizes of whole inputs where those of a rank's parts are given."""
+    """Return the sizes of whole inputs, given those of a rank's parts."""
     return {
         (name, axis): size * ranks[name][axis] if axis is not None and name in ranks else size
         for (name, axis), size in sizes.items()
@@ -44,7 +44,7 @@ def whole_sizes(sizes: Sizes, ranks: Mapping[str, Sequence[int]]) -> Sizes:
 
 
 def with_divided_defaults(fusion: Fusion, unknown: int) -> Fusion:
-    """Return the fusion with defaults of unknown sizes that are divided as the fusion says."""
+    """Return the fusion with defaults of unknown sizes that its shardings divide."""
     needs: dict[str, int] = {}
     for extent, parts in _parts(fusion):
         for fact in fusion.dims:
@@ -58,7 +58,7 @@ def with_divided_defaults(fusion: Fusion, unknown: int) -> Fusion:
 
 
 def _parts(fusion: Fusion) -> Iterable[tuple[Dim, int]]:
-    """Yield extents, and into how many parts each is divided, where that is a number."""
+    """Yield extents, and the number of parts of each, if that is a constant."""
     for value in fusion.values:
         sharding = fusion.shardings.get(value.name, Sharding.whole(value.rank))
         for extent, factors in zip(value.shape, sharding.dims, strict=True):

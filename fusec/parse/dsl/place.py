@@ -1,4 +1,4 @@
-"""Where in the user's script a call stands: its span, and the names its result is assigned to."""
+"""Locations of calls in the user's script: the span, and the names assigned to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_own(frame: FrameType) -> bool:
 
 
 def here() -> Place | None:
-    """Return the place of the innermost call outside fusec."""
+    """Return the location of the innermost call outside fusec."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and is_own(frame):
         frame = frame.f_back
@@ -50,7 +50,7 @@ def here() -> Place | None:
 
 @contextmanager
 def placed() -> Generator[Place | None]:
-    """Give the place of the script's call, and put it on errors that have none."""
+    """Yield the location of the script's call, and add it to errors that have none."""
     place = here()
     try:
         yield place
@@ -59,7 +59,7 @@ def placed() -> Generator[Place | None]:
 
 
 def of_frame(code: CodeType, instruction: int, line: int) -> Place:
-    """Return the place of one instruction."""
+    """Return the location of one instruction."""
     start, end, column, end_column = _positions(code)[instruction // 2]
     start = start or line
     text = linecache.getline(code.co_filename, start).rstrip("\n")
@@ -72,7 +72,7 @@ def of_frame(code: CodeType, instruction: int, line: int) -> Place:
     if end == start and end_column is not None:
         last = len(encoded[:end_column].decode(errors="ignore"))
     assignment = _ASSIGNMENT.fullmatch(text[:first])
-    # In `y = x.sum(0).exp()` the sum stands behind the `=` too, but is not what y is.
+    # In `y = x.sum(0).exp()` the sum is also right of the `=`, but it is not the value of y.
     after = linecache.getline(code.co_filename, end or start).encode()[end_column:].decode()
     if not re.match(r"\s*\)?\s*(#|$)", after):
         assignment = None

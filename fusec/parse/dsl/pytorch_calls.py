@@ -1,4 +1,4 @@
-"""Calls of operations with the arguments that PyTorch's function of the name has."""
+"""Calls of operations with the arguments of PyTorch's function of the same name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OUT = re.compile(r",\s*out\s*=\s*([A-Za-z_]\w*)")
 def as_pytorch(
     operations: Operations, op: OpDef, args: Sequence[Any], options: Mapping[str, Any]
 ) -> Callable[[], Any] | None:
-    """Return PyTorch's function of an operation's name for a call that has its arguments alone."""
+    """Return PyTorch's function of an operation's name for a call that only it accepts."""
     if op.name in PAIRS and len(args) == 2 and not options and all(map(_has_dims, args)):
         return lambda: getattr(operations, PAIRS[op.name][0])(*args)
     entry = find("torch", op.name)
@@ -54,7 +54,7 @@ def as_pytorch(
 
 
 def _has_dim_second(entry: Entry, op: OpDef, args: Sequence[Any]) -> bool:
-    """Return whether a call is `gather(x, 1, index)`: a number where fusec has a tensor."""
+    """Return whether a call is `gather(x, 1, index)`: a number where fusec expects a tensor."""
     names = [p.name for p in entry.parameters]
     ours = len(op.params) > 2 and op.params[1].is_operand
     if not ours or names[1:2] != ["dim"] or len(args) < 3:

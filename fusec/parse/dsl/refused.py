@@ -1,4 +1,4 @@
-"""What fusec refuses of nvFuser's API by name: scheduling, views of internals, some operations."""
+"""Parts of nvFuser's API that are rejected by name: scheduling, internals, some operations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OPERATIONS = """
     rng_uniform launch_dependent_grid wait_for_prior_grid as_nested lstm
 """
 OPERATIONS = frozenset(_OPERATIONS.split())
-"""Operations of nvFuser that fusec may lack; asked only for names outside its own table."""
+"""Operations of nvFuser that fusec may lack; only used for names outside its own table."""
 
 
 _MEANT = {
@@ -51,7 +51,7 @@ _MEANT = {
     "outputs": "add_output", "add_input": "define_tensor", "input": "define_tensor",
     "tensor": "define_tensor", "scalar": "define_scalar",
 }  # fmt: skip
-"""What other builders of graphs call the methods of a definition."""
+"""Other graph builders' names for the methods of a definition."""
 
 
 class MissingName(FusecError, AttributeError):
@@ -63,7 +63,7 @@ class UnsupportedName(Unsupported, AttributeError):
 
 
 def find_nvfuser_op(name: str) -> OpDef:
-    """Return an operation; Unsupported if only nvFuser has it, FusecError if nobody has."""
+    """Return an operation; Unsupported if only nvFuser has it, FusecError if neither has it."""
     if name not in TABLE and name not in REFUSED and name in OPERATIONS:
         raise Unsupported(
             f"the operation `{name}` of nvFuser", help="`fusec ops` lists all operations"
@@ -72,7 +72,7 @@ def find_nvfuser_op(name: str) -> OpDef:
 
 
 def find_method(name: str) -> OpDef:
-    """Return the operation of `fd.ops.name`; the same errors, that `hasattr` understands."""
+    """Return the operation of `fd.ops.name`; raise the same errors, usable by `hasattr`."""
     try:
         return find_nvfuser_op(name)
     except FusecError as error:
@@ -94,7 +94,7 @@ def of_definition(name: str, place: Place | None) -> MissingName:
 
 
 def refuse_schedule(kind: type, base: type) -> None:
-    """Raise Unsupported at a method of a subclass that would schedule kernels by hand."""
+    """Raise Unsupported at a method of a subclass that would schedule kernels manually."""
     own = getattr(kind, "schedule", None)
     if own is not getattr(base, "schedule", None):
         raise refuse("schedule", base.__name__, span=_line_of(own))

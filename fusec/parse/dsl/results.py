@@ -1,4 +1,4 @@
-"""The results of an operation that has several: a tuple, whose use as one tensor is refused."""
+"""Multiple results of an operation: a tuple whose use as a single tensor is rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusec.parse.dsl.refused import MissingName
 
 
 class Results(tuple[Any, ...]):
-    """The results of one call, by place and by name: `topk(x, 2)[0]` and `topk(x, 2).values`."""
+    """The results of one call, by index and by name: `topk(x, 2)[0]` and `topk(x, 2).values`."""
 
     op: str
     names: Sequence[str]
@@ -33,7 +33,7 @@ class Results(tuple[Any, ...]):
             raise MissingName(f"{told.message}, which have no `{name}`", help=told.help)
 
     def refused(self) -> FusecError:
-        """Return the error of a use of the results as one tensor."""
+        """Return the error for a use of the results as one tensor."""
         names = f" ({', '.join(self.names)})" if self.names else ""
         taken = ", ".join(["y", *["_"] * (len(self) - 1)])
         return FusecError(
@@ -42,7 +42,7 @@ class Results(tuple[Any, ...]):
         )
 
     def __mul__(self, other: Any) -> NoReturn:
-        with placed():  # a tuple would be repeated
+        with placed():  # otherwise the tuple would be repeated
             raise self.refused()
 
     __rmul__ = __mul__

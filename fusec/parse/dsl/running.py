@@ -1,4 +1,4 @@
-"""Norms with running statistics: as in nvFuser the new ones are written into the inputs."""
+"""Norms with running statistics: as in nvFuser, the updated ones are written into the inputs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
 
 UPDATING: Mapping[str, str] = {"batch_norm": "training", "instance_norm": "use_input_stats"}
-"""The argument that says whether the running statistics are updated."""
+"""The argument that decides whether the running statistics are updated."""
 
 _OWN = 3
-"""Results that are the caller's: the tensor and its statistics."""
+"""Number of results for the caller: the tensor and its statistics."""
 
 
 def call_updating(
     definition: FusionDefinition, op: OpDef, args: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
-    """Call a norm; what it adds to its three results becomes outputs in place of inputs."""
+    """Call a norm; results beyond the first three become outputs written into inputs."""
     positional, named = named_arguments(op, args, options)
     given = {**dict(zip((p.name for p in op.params), positional, strict=False)), **named}
     running = [given.get(name) for name in op.results[_OWN:]]

@@ -1,4 +1,4 @@
-"""What nvFuser's scripts do to the loop domain of a tensor, where it divides tensors."""
+"""Loop domain transformations in nvFuser's scripts, where they shard tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THIS = "<this>"
 
 
 class MemoryType(Enum):
-    """Where nvFuser puts a tensor."""
+    """The memory of a tensor in nvFuser."""
 
     tensor = "tensor"
     local = "local"
@@ -36,11 +36,11 @@ class LoopAxis:
     """An axis of a tensor's loop domain."""
 
     def __init__(self, tensor: Scheduled, axis: Axis) -> None:
-        """Stand for an axis, wherever it comes to be."""
+        """Refer to an axis, also after it is moved."""
         self._tensor, self._axis = tensor, axis
 
     def parallelize(self, parallel_type: ParallelType) -> None:
-        """Spread the iterations over a mesh axis or over streams."""
+        """Distribute the iterations over a mesh axis or over streams."""
         with placed():
             self._tensor.parallelize_axis(self._axis, parallel_type)
 
@@ -61,7 +61,7 @@ class LoopAxis:
 class Scheduled:
     """A tensor whose loop domain can be transformed.
 
-    What a script says so becomes the tensor's sharding when the definition is finished.
+    The transformations become the tensor's sharding when the definition is finished.
     """
 
     definition: FusionDefinition
@@ -77,11 +77,11 @@ class Scheduled:
         raise NotImplementedError
 
     def transformed(self, text: str, change: Callable[[], None]) -> None:
-        """Change the loop domain by a call that reads so."""
+        """Change the loop domain by a call with this text."""
         raise NotImplementedError
 
     def set_device_mesh(self, mesh: DeviceMesh) -> None:
-        """Say which ranks have the tensor: all of it, but for axes that are parallelised."""
+        """Set the ranks that hold the tensor: whole, except for parallelized axes."""
         with placed() as place:
             if not isinstance(mesh, DeviceMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise WrongType(f"a device mesh must be a DeviceMesh, got {mesh!r}")
@@ -93,7 +93,7 @@ class Scheduled:
             self.transformed(f"set_device_mesh({mesh!r})", change)
 
     def split(self, axis: int, factor: Any, inner_split: bool = True) -> None:
-        """Cut an axis in two; `factor` is the size of the inner one, or of the outer one."""
+        """Split an axis in two; `factor` is the size of the inner one, or of the outer one."""
         with placed() as place:
             is_backwards = isinstance(factor, int) and factor < 1
             if is_backwards or (place is not None and place.targets):
@@ -109,22 +109,22 @@ class Scheduled:
             )
 
     def inner_split(self, axis: int, factor: Any) -> None:
-        """Cut an axis in two, of which the inner one has `factor` iterations."""
+        """Split an axis in two; the inner one has `factor` iterations."""
         self.split(axis, factor, inner_split=True)
 
     def outer_split(self, axis: int, factor: Any) -> None:
-        """Cut an axis in two, of which the outer one has `factor` iterations."""
+        """Split an axis in two; the outer one has `factor` iterations."""
         self.split(axis, factor, inner_split=False)
 
     def merge(self, axis_o: int, axis_i: int | None = None) -> None:
-        """Make one axis of two; without `axis_i` of an axis and the next one."""
+        """Merge two axes into one; without `axis_i` an axis and the next one."""
         with placed():
             outer = self.loops.position(_integer(axis_o, "an axis"))
             inner = outer + 1 if axis_i is None else _integer(axis_i, "an axis")
             self.transformed(f"merge({outer}, {inner})", lambda: self.loops.merge(outer, inner))
 
     def reorder(self, old2new: Mapping[int, int] | Sequence[int]) -> None:
-        """Put axes in other places, by a mapping from old to new ones or by their new order."""
+        """Move axes, by a mapping from old to new positions or by their new order."""
         with placed():
             if isinstance(old2new, Mapping):
                 moved = {_integer(k, "an axis"): _integer(v, "a place") for k, v in old2new.items()}
@@ -143,7 +143,7 @@ class Scheduled:
         return [LoopAxis(self, axis) for axis in self.loops.axes]
 
     def parallelize_axis(self, axis: Axis, kind: ParallelType) -> None:
-        """Spread the iterations of an axis over a mesh axis or over streams."""
+        """Distribute the iterations of an axis over a mesh axis or over streams."""
         if kind not in _DIVIDING:
             raise refuse("parallelize", type(self).__name__)
         if axis not in self.loops.axes:
@@ -158,14 +158,14 @@ class Scheduled:
         self.transformed(f"axis({at}).parallelize({kind!r})", change)
 
     def swizzle1d(self, axis: int, parallel_type: ParallelType) -> None:
-        """Let each rank begin with the slice of its own place: loops over ranks always do so."""
+        """Let each rank start with the slice of its own index: loops over ranks always do so."""
         with placed():
             self.loops.position(_integer(axis, "an axis"))
             if parallel_type not in OVER_MESH:
                 raise refuse("swizzle1d", type(self).__name__)
 
     def set_memory_type(self, memory_type: MemoryType) -> None:
-        """Ask for memory that other ranks see: what is exchanged lies where its transport wants."""
+        """Accept memory that other ranks can access: the transport of a collective decides."""
         with placed():
             if memory_type not in (MemoryType.symmetric, MemoryType.global_):
                 raise refuse("set_memory_type", type(self).__name__)
@@ -173,9 +173,9 @@ class Scheduled:
     def set_allocation_domain(
         self, new_allocation_domain: Sequence[LoopAxis], new_contiguity: Any = True
     ) -> None:
-        """Say the order of memory, of an output other than that of its dims too.
+        """Set the memory order of the tensor; an output's may differ from the order of dims.
 
-        Axes over the mesh may stand anywhere: a rank has one iteration of each.
+        Axes over the mesh may be anywhere: a rank has one iteration of each.
         """
         with placed() as place:
             own = [a._axis for a in new_allocation_domain]  # pyright: ignore[reportPrivateUsage]
@@ -197,10 +197,10 @@ class Scheduled:
             self.transformed(f"set_allocation_domain([{listed}], True)", change)
 
     def rfactor(self, axes: Sequence[int]) -> LocalSums:
-        """Return what each rank sums, of some reduced axes, before the ranks' sums are added.
+        """Return each rank's local sums over some reduced axes, before the sum across ranks.
 
-        Which sums are local follows from how operands are divided; what is said of them is checked
-        and chooses nothing.
+        Which sums are local follows from the operands' shardings; transformations of the result are
+        checked and otherwise ignored.
         """
         with placed():
             chosen = [self.loops.axes[self.loops.position(at)] for at in axes]
@@ -216,10 +216,10 @@ class Scheduled:
 
 
 class LocalSums(Scheduled):
-    """What ranks sum by themselves, in place of a tensor that a script wants to schedule."""
+    """The ranks' local sums, returned in place of a tensor for a script to schedule."""
 
     def __init__(self, of: Scheduled) -> None:
-        """Have the loop domain of a tensor, as it is now."""
+        """Take a tensor's current loop domain."""
         self.definition = of.definition
         self._shape = of.known_shape
         self._loops = of.loops.copy()
@@ -235,7 +235,7 @@ class LocalSums(Scheduled):
         return self._shape
 
     def transformed(self, text: str, change: Callable[[], None]) -> None:
-        """Change the loop domain, which says nothing."""
+        """Change the loop domain, which has no effect on the fusion."""
         change()
 
 

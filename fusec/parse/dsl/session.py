@@ -1,4 +1,4 @@
-"""Who runs a fusion when a script calls `fd.execute`, and which definitions a script has made."""
+"""The executor that `fd.execute` of a script uses, and the definitions of the script."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from fusec.parse.dsl.inputs import Actual
 
 Executor = Callable[[Fusion, "tuple[Actual, ...]"], "Sequence[Any] | None"]
-"""Runs a fusion on its inputs and returns one array per output, or None if it only takes note."""
+"""Runs a fusion on its inputs and returns one array per output, or None if it only records it."""
 
 
 @dataclass
 class Session:
-    """The executor in charge and the definitions made while it is."""
+    """The current executor, and the definitions created while it is current."""
 
     executor: Executor
     definitions: list[FusionDefinition] = field(default_factory=list["FusionDefinition"])
 
     @property
     def calls(self) -> bool:
-        """Return whether fusions just run: nobody takes note of them."""
+        """Return whether fusions run directly, without being recorded."""
         return self.executor is _execute
 
 
@@ -39,18 +39,18 @@ _sessions: list[Session] = [Session(_execute)]
 
 
 def current() -> Session:
-    """Return the session in charge."""
+    """Return the current session."""
     return _sessions[-1]
 
 
 def set_executor(executor: Executor | None) -> None:
-    """Let `executor` run fusions from now on; None: as at the start."""
+    """Make `executor` run fusions from now on; None: the default one."""
     current().executor = executor or _execute
 
 
 @contextmanager
 def recording(executor: Executor) -> Generator[Session]:
-    """Put `executor` in charge for a while and collect the definitions that are made."""
+    """Make `executor` current within a context, and collect the definitions created in it."""
     session = Session(executor)
     _sessions.append(session)
     try:

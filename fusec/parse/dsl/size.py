@@ -1,4 +1,4 @@
-"""The dims of a script: sizes, and numbers of the fusion where arithmetic is not that of sizes."""
+"""The dims of a script: sizes, or numbers of the fusion where arithmetic leaves the sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _WithOperations(Protocol):
 
 
 _MOST_FACTORS = 8
-"""The largest exponent of a size that is a size."""
+"""The largest exponent for which a power of a size is a size."""
 
 
 class Size(Dim):
@@ -25,13 +25,13 @@ class Size(Dim):
     """
 
     def __init__(self, definition: _WithOperations, size: Dim) -> None:
-        """Stand for a size in expressions of a definition."""
+        """Represent a size in expressions of a definition."""
         super().__init__(size.terms)
         vars(self)["definition"] = definition
 
 
 def plain(size: Dim) -> Dim:
-    """Return a size as the graph has it."""
+    """Return a size in the form that the graph uses."""
     return Dim(size.terms) if isinstance(size, Size) else size
 
 
@@ -40,7 +40,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _number(size: Size, name: str, *operands: Any) -> Any:
-    """Return what an operation makes of numbers, of which a size is one."""
+    """Return the result of an operation on numbers, including a size."""
     definition: _WithOperations = vars(size)["definition"]
     return getattr(definition.ops, name)(*operands)
 

@@ -1,8 +1,8 @@
-"""A definition as steps: taken as they are written, and again once an execution shows sizes.
+"""A definition as steps: performed as they are written, and again once an execution provides sizes.
 
-A `-1` is a symbol while the script defines the fusion. Where that is too little to go on (a reshape
-to constants, a slice of an unknown size), the error is kept, what follows is only noted, and
-`execute` takes all steps again with the sizes of its inputs.
+A `-1` is a symbol while the script defines the fusion. If that is insufficient (a reshape to
+constants, a slice of an unknown size), the error is stored, later steps are only recorded, and
+`execute` performs all steps again with the sizes of its inputs.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ Sizes = Mapping[tuple[str, int | None], int | float]
 
 
 class UnknownValue(FusecError):
-    """An attribute is a scalar input, whose value only an execution shows."""
+    """An attribute is a scalar input whose value only an execution provides."""
 
 
 @dataclass
 class Build:
-    """One pass over the steps: the graph so far, and what each handle stands for in it."""
+    """One pass over the steps: the graph so far, and the operand of each handle in it."""
 
     builder: GraphBuilder
     sizes: Sizes | None = None
     operands: dict[Handle, Operand] = field(default_factory=dict["Handle", Operand])
 
     def known(self, size: Dim) -> Dim:
-        """Return a size with the values of scalar inputs in place, where they are known."""
+        """Return a size with the values of scalar inputs substituted, if they are known."""
         if self.sizes is None:
             return size
         scalars = ((name, v) for (name, axis), v in self.sizes.items() if axis is None)
         return size.substitute({name: dim(v) for name, v in scalars if isinstance(v, int)})
 
     def value_of(self, scalar: str) -> int | float:
-        """Return the value of a scalar input; UnknownValue where no execution has shown it."""
+        """Return the value of a scalar input; UnknownValue if no execution has provided it."""
         if self.sizes is None or (scalar, None) not in self.sizes:
             raise UnknownValue(f"the value of `{scalar}` is needed to define the fusion")
         return self.sizes[scalar, None]
 
     def whole_number(self, scalar: Operand) -> int | None:
-        """Return the whole number that a scalar is, where an execution has shown its inputs."""
+        """Return the integer value of a scalar, if an execution has provided its inputs."""
         if self.sizes is None or not scalar.is_scalar:
             return None
         scalars = {name: v for (name, axis), v in self.sizes.items() if axis is None}
@@ -65,16 +65,16 @@ class Steps:
         start: Callable[[], GraphBuilder],
         complete: Callable[[Fusion, Build], Fusion] = lambda fusion, _: fusion,
     ) -> None:
-        """Begin the first pass, in which unknown sizes are symbols; `complete` ends each pass."""
+        """Start the first pass, in which unknown sizes are symbols; `complete` ends each pass."""
         self._start, self._complete = start, complete
         self._taken: list[Callable[[], None]] = []
         self._fusions: dict[tuple[Any, ...], Fusion] = {}
         self.build = Build(start())
         self.failure: FusecError | None = None
-        """Why the definition needs the sizes of an execution, if it does."""
+        """The error that requires the sizes of an execution, if any."""
 
     def declare(self, step: Callable[[], None]) -> None:
-        """Take a step that does not depend on others: an input, a dim, a constant."""
+        """Perform a step that does not depend on others: an input, a dim, a constant."""
         self._fusions.clear()
         step()
         self._taken.append(step)
@@ -87,9 +87,9 @@ class Steps:
         *,
         symbolic: bool,
     ) -> None:
-        """Read arguments and apply them; where sizes are unknown, a failure to apply is kept.
+        """Read arguments and apply them; if sizes are unknown, a failure to apply is stored.
 
-        `guess` then stands in for the results.
+        `guess` then provides placeholders for the results.
         """
         self._fusions.clear()
         if self.failure is None:
@@ -114,12 +114,12 @@ class Steps:
         return None
 
     def forget(self) -> None:
-        """Make the fusion anew when it is asked for."""
+        """Build the fusion again when it is next needed."""
         self._fusions.clear()
 
     @property
     def made(self) -> Fusion | None:
-        """Return the fusion with unknown sizes as symbols, if it is made and nothing was added."""
+        """Return the fusion with unknown sizes as symbols, if it was built and is up to date."""
         return self._fusions.get(())
 
     def finish(self, sizes: Sizes | None = None) -> Fusion:
@@ -148,7 +148,7 @@ def _needs_sizes(failure: FusecError) -> FusecError:
 
 
 def wants_sizes(fusion: Fusion) -> bool:
-    """Return whether shapes hold min or max: slices of unknown sizes, better known."""
+    """Return whether shapes contain min or max: slices for which sizes had better be known."""
     return any(
         getattr(atom, "function", "") in ("min", "max")
         for value in fusion.values

@@ -1,4 +1,4 @@
-"""Calls to write instead of wrong ones, in Python: made once before an error says them."""
+"""Suggested replacements of wrong calls, in Python: each is tried before an error shows it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ PREFIX = "fd.ops."
 def with_call(
     error: FusecError, definition: FusionDefinition, builder: GraphBuilder, op: OpDef, *read: Any
 ) -> FusecError:
-    """Return the error of a call with the call to write, in the variables of the script.
+    """Return the error of a call with a suggested call, in the variables of the script.
 
-    The rule alone where that call is wrong, too, or has a value that no variable holds. read: the
+    Only the rule if that call is wrong, too, or has a value that no variable holds. read: the
     operands and the attributes.
     """
     return searched(error, partial(_with_call, error, definition, builder, op, *read))
@@ -85,7 +85,7 @@ def _with_call(
 
 
 def _has_subscript(tree: Tree) -> bool:
-    """Return whether an expression indexes a tensor, which values of a graph do not support."""
+    """Return whether an expression indexes a tensor, which graph values do not support."""
     return isinstance(tree, Subscript) or any(map(_has_subscript, frameworks.parts_of(tree)))
 
 
@@ -114,7 +114,7 @@ def _sizes(names: Sequence[tuple[str, Any]]) -> set[str]:
 
 
 def _text(value: Any, names: Sequence[tuple[str, Any]]) -> str | None:
-    """Return an argument as the script may write it; None where no variable holds it."""
+    """Return an argument in the script's syntax; None if no variable holds it."""
     if isinstance(value, (list, tuple)):
         items = [_text(v, names) for v in value]  # pyright: ignore[reportUnknownVariableType]
         return None if None in items else f"[{', '.join(i for i in items if i)}]"
@@ -122,7 +122,7 @@ def _text(value: Any, names: Sequence[tuple[str, Any]]) -> str | None:
         held = next((n for n, v in names if v is value), None)
         return repr(value.value) if held is None and isinstance(value, Const) else held
     if isinstance(value, DType):
-        return None  # a script has its own names for types
+        return None  # a script has other names for types
     if isinstance(value, str):
         return repr(value)
     if isinstance(value, Dim) and not value.is_const:

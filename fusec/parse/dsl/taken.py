@@ -35,10 +35,11 @@ _MOST_NUMBERS = 64
 
 
 def taken_by_tensors(tensor: Tensor, key: Sequence[Any], index: Index) -> Tensor | None:
-    """Return `tensor[key]` where a list or a tensor of integers is an entry; None of other keys.
+    """Return `tensor[key]` if an entry is a list or a tensor of integers; None for other keys.
 
-    index: returns a tensor at a key, with the name of what the script assigns, or none. Unsupported
-    for a mask, whose result has a shape that depends on data, FusecError for a tensor of floats.
+    index: indexes a tensor with a key, with the name that the script assigns to, or none. Raise
+    Unsupported for a mask, since the result's shape depends on data, FusecError for a tensor of
+    floats.
     """
     if not any(_is_tensor(e) or _is_reversal(e) or _numbers(e) is not None for e in key):
         return None
@@ -62,14 +63,14 @@ def taken_by_tensors(tensor: Tensor, key: Sequence[Any], index: Index) -> Tensor
 
 
 class _Reading:
-    """Entries of a key as expressions of names, and the values that the names stand for."""
+    """Entries of a key as expressions of names, and the values of these names."""
 
     def __init__(self, tensor: Tensor, index: Index) -> None:
         self._values: dict[str, Any] = {"x": tensor}
         self._index = index
 
     def tree(self, entry: Any, place: int, count: int) -> Tree:
-        """Return an entry as an expression; place, count: where it stands, and of how many."""
+        """Return an entry as an expression; place, count: its index, and the key's length."""
         numbers = _numbers(entry)
         if numbers is not None and place == 0 and count > 1 and numbers == [*range(len(numbers))]:
             argument = Argument(None, Literal(len(numbers), 0, 0))
@@ -85,16 +86,16 @@ class _Reading:
         return Literal(None, 0, 0) if entry is None else self._named(entry)
 
     def sizes(self, shape: Sequence[Dim], at: Tree) -> Items:
-        """Return the list of sizes as it is written."""
+        """Return the list of sizes in written form."""
         return Items(tuple(map(self._named, shape)), at.start, at.end)
 
     def evaluate(self, tree: Tree, tensor: Tensor) -> Any:
-        """Return what an expression gives; only its last call has the name that is assigned."""
+        """Return the value of an expression; only its last call gets the assigned name."""
         whole = self._without_subscripts(tree, named=True)
         return evaluate_calls(tensor.definition.ops, whole, self._values, {}, {"name": ()})
 
     def _without_subscripts(self, tree: Tree, *, named: bool) -> Tree:
-        """Return an expression with names for its subscripts, once they are taken."""
+        """Return an expression with names instead of its subscripts, which are evaluated."""
         parts = [self._without_subscripts(p, named=False) for p in frameworks.parts_of(tree)]
         tree = frameworks.rebuilt(tree, parts)
         if not isinstance(tree, Subscript):
@@ -122,7 +123,7 @@ def _is_tensor(entry: Any) -> bool:
 
 
 def _is_handle(entry: Any) -> bool:
-    return "guessed_rank" in getattr(entry, "__dict__", ())  # others may refuse any attribute
+    return "guessed_rank" in getattr(entry, "__dict__", ())  # others may reject any attribute
 
 
 def _is_reversal(entry: Any) -> bool:
@@ -138,14 +139,14 @@ def _is_known(entry: Any) -> bool:
 
 
 def _entry(entry: Any) -> Any:
-    """Return an entry as an expression of a file has it."""
+    """Return an entry in the form of a file's expression."""
     if _is_tensor(entry):
         return entry.operand
     return [] if _numbers(entry) is not None else entry
 
 
 def _numbers(entry: Any) -> list[int] | None:
-    """Return the integers of a list, a range or an array of one dim; None of other entries."""
+    """Return the integers of a list, a range or a 1-dim array; None for other entries."""
     if isinstance(entry, (str, bytes)) or _is_handle(entry):
         return None
     if hasattr(entry, "view_array"):

@@ -1,4 +1,4 @@
-"""The argument lists of `define_tensor` that nvFuser has had, as one declaration."""
+"""The argument lists of nvFuser's `define_tensor` in its versions, as one declaration."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_form(args: tuple[Any, ...], options: dict[str, Any]) -> TensorForm:
 
 
 def _named(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return all arguments by name; what the second one means depends on what it holds."""
+    """Return all arguments by name; the meaning of the second one depends on its type."""
     for name in _SHAPE_NAMES:
         if name in options:
             options["shape"] = options.pop(name)
@@ -148,9 +148,9 @@ def describe(
 
 
 def _by_stride(strides: Sequence[int]) -> list[int]:
-    """Return the axes from the largest stride to the smallest; a stride of 0 holds its place.
+    """Return the axes from the largest stride to the smallest; a stride of 0 keeps its position.
 
-    As PyTorch and nvFuser sort them: by insertion, past what has no stride of its own.
+    Sorted as PyTorch and nvFuser do: by insertion, skipping dims without a stride of their own.
     """
     order = list(range(len(strides)))
     for start in range(1, len(order)):

@@ -1,4 +1,4 @@
-"""What to write in a script for an error that Python or another library raises."""
+"""Suggestions for errors that Python or another library raises in a script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"range\(\s*(?:\w+\s*,\s*)?([A-Za-z_]\w*)\s*\)")
 
 
 def way_out(error: Exception, span: Span) -> str | None:
-    """Return what to write for an error of Python at a place of a script; None if not known."""
+    """Return a suggestion for a Python error at a location of a script; None if there is none."""
     if isinstance(error, NameError):
         return _named(str(error.name), span) or _variable(str(error.name), error)
     if isinstance(error, ModuleNotFoundError):
@@ -52,7 +52,7 @@ def way_out(error: Exception, span: Span) -> str | None:
 
 
 def _named(name: str, span: Span) -> str | None:
-    """Return what to write for a name that the script does not define."""
+    """Return a suggestion for a name that the script does not define."""
     if name in _IMPORTS:
         return f"write `{_IMPORTS[name]}` above"
     if name == "ops":
@@ -68,7 +68,7 @@ def _named(name: str, span: Span) -> str | None:
 
 
 def _variable(name: str, error: NameError) -> str:
-    """Return the variable that a name is a slip of, or how it is defined."""
+    """Return the variable that a name is a misspelling of, or how to define it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -85,7 +85,7 @@ def _variable(name: str, error: NameError) -> str:
 
 
 def _imported(name: str) -> str:
-    """Return what to write for a module that is not installed."""
+    """Return a suggestion for a module that is not installed."""
     if name == "einops":
         return "remove the line: `fd.ops.rearrange` takes patterns of einops"
     return "install it, or remove the line"

@@ -1,4 +1,4 @@
-"""Calls of other libraries in a script as `fd.ops` has them, from the script's own text."""
+"""Calls of other libraries in a script rewritten as calls of `fd.ops`, from the script's source."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fusec.parse.syntax.trees import CallTree, Items, Name, Tree
 PREFIX = "fd.ops."
 _OPERATORS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda)
 _BUILTINS = {"sum": "sum", "max": "maximum", "min": "minimum", "len": "size"}
-"""Functions of Python that take no tensor, and the operations that they are."""
+"""Python functions that take no tensor, and the corresponding operations."""
 _PLACES: dict[Any, int] = {0: 0, 1: 1, "values": 0, "indices": 1}
-"""The places of two results by what takes them in PyTorch."""
+"""The index of a result for the subscripts and attributes that select it in PyTorch."""
 _AS_THEY_ARE = ("einsum", "rearrange")
 """Functions that `fd.ops` has with the arguments of their libraries."""
 
 
 def written_call(span: Span | None) -> str | None:
-    """Return the statement with the call at a place in fusec's words; None where it has none.
+    """Return the statement at a location with its call rewritten; None without equivalent.
 
-    span: of a call, or of its function. Of a statement of several lines it is the call alone.
+    span: of a call, or of its function. For a statement of several lines only the call is returned.
     """
     node, statement = _call_at(span)
     if node is None:
@@ -40,7 +40,7 @@ def written_call(span: Span | None) -> str | None:
 
 
 def written_method(span: Span | None, name: str, entry: Entry) -> str | None:
-    """Return the statement with `x.name(...)` at a place, a method of a tensor, as `fd.ops` is."""
+    """Return the statement at a location with a method `x.name(...)` rewritten as `fd.ops`."""
     node, statement = _call_at(span)
     if node is None or not isinstance(node.func, ast.Attribute) or node.func.attr != name:
         return None
@@ -51,9 +51,9 @@ def written_method(span: Span | None, name: str, entry: Entry) -> str | None:
 
 
 def without_pair(span: Span | None) -> tuple[str, str] | None:
-    """Return `max`, and what to write for `x.max(-1)[0]` or `x.max(-1).indices` at a place.
+    """Return `max`, and what to write for `x.max(-1)[0]` or `x.max(-1).indices` at a location.
 
-    None of other expressions: of two results that PyTorch has, a fusion's call returns one.
+    None for other expressions: PyTorch returns two results, a fusion's call returns one.
     """
     nodes = _nodes_at(span)
     for node in nodes:
@@ -76,15 +76,15 @@ def without_pair(span: Span | None) -> tuple[str, str] | None:
 
 
 def builtin_call(span: Span | None) -> str | None:
-    """Return the statement with `max(x, y)` of Python at a place as an operation."""
+    """Return the statement at a location with Python's `max(x, y)` rewritten as an operation."""
     node, _ = _call_at(span)
     return None if node is None or _dotted(node.func) not in _BUILTINS else written_call(span)
 
 
 def _call_at(span: Span | None) -> tuple[ast.Call | None, ast.stmt | None]:
-    """Return the call that stands at a place, or whose function does, and its statement.
+    """Return the call at a location, or whose function is there, and its statement.
 
-    The statement is None where it has a block, or several lines.
+    The statement is None if it has a block, or several lines.
     """
     nodes = _nodes_at(span)
     start, end = _ends(span)
@@ -104,7 +104,7 @@ def _statement(nodes: Sequence[ast.AST]) -> ast.stmt | None:
 
 
 def _with_part(statement: ast.stmt | None, old: ast.expr, new: ast.expr) -> str:
-    """Return a statement with another part; the part alone where there is no statement."""
+    """Return a statement with one part replaced; only the new part if there is no statement."""
 
     class Replaced(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST:
@@ -114,7 +114,7 @@ def _with_part(statement: ast.stmt | None, old: ast.expr, new: ast.expr) -> str:
 
 
 def _nodes_at(span: Span | None) -> Sequence[ast.stmt | ast.expr]:
-    """Return the nodes of a script that contain a place, the outer ones first."""
+    """Return the nodes of a script that contain a location, the outer ones first."""
     if span is None:
         return []
     try:
@@ -131,7 +131,7 @@ def _nodes_at(span: Span | None) -> Sequence[ast.stmt | ast.expr]:
 
 
 def _ends(span: Span | None) -> tuple[tuple[int, int], int]:
-    """Return the line and column of a place, in bytes as in syntax trees, and its end."""
+    """Return the line and column of a location, in bytes as in syntax trees, and its end."""
     if span is None:
         return (0, 0), 0
     first, last = span.column - 1, span.column - 1 + span.width
@@ -139,15 +139,15 @@ def _ends(span: Span | None) -> tuple[tuple[int, int], int]:
 
 
 class _Ours(ast.NodeTransformer):
-    """Puts calls of other libraries into fusec's words, those in their arguments too."""
+    """Rewrites calls of other libraries as fusec's, including those in their arguments."""
 
     def __init__(self, asked: ast.Call) -> None:
-        """Put at least `asked` into fusec's words, calls of numbers only if it is the one."""
+        """Rewrite at least `asked`; calls on numbers only if it is that call."""
         self._asked = asked
         self.is_done = False
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Return a call in fusec's words, or as it is where it has none."""
+        """Return a call rewritten for fusec, or unchanged if it has no equivalent."""
         called = _dotted(node.func)
         args = [self.visit(a) for a in node.args]
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
@@ -168,13 +168,13 @@ class _Ours(ast.NodeTransformer):
         return made or ast.copy_location(ast.Call(function, args, keywords), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """Return `torch.max(x, 1)[0]` without the place, as one result is returned."""
+        """Return `torch.max(x, 1)[0]` without the subscript, since one result is returned."""
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         one = self._one_of(node.value, key)
         return one or self.generic_visit(node)  # pyright: ignore[reportReturnType]
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """Return `torch.max(x, 1).values` without the name, as one result is returned."""
+        """Return `torch.max(x, 1).values` without the attribute, since one result is returned."""
         one = self._one_of(node.value, node.attr)
         return one or self.generic_visit(node)  # pyright: ignore[reportReturnType]
 
@@ -195,7 +195,7 @@ class _Ours(ast.NodeTransformer):
 
 
 def _of_layer(layer: ast.Call, args: Sequence[ast.expr]) -> ast.expr | None:
-    """Return `nn.GELU()(x)` as a call of the function; None of layers that have weights."""
+    """Return `nn.GELU()(x)` as a call of the function; None for layers with weights."""
     name = FUNCTIONALS.get(_dotted(layer.func).rpartition(".")[2], "")
     entry = _entry(name)
     if entry is None or not args:
@@ -205,7 +205,7 @@ def _of_layer(layer: ast.Call, args: Sequence[ast.expr]) -> ast.expr | None:
 
 
 def _dotted(node: ast.expr) -> str:
-    """Return a name with dots, or nothing for another expression."""
+    """Return a dotted name, or an empty string for another expression."""
     text = ast.unparse(node)
     return text if re.fullmatch(r"[A-Za-z_][\w.]*", text) else ""
 
@@ -224,7 +224,7 @@ def _entry(called: str) -> Entry | None:
 def _instance(
     entry: Entry, args: Sequence[ast.expr], keywords: Sequence[ast.keyword]
 ) -> ast.expr | None:
-    """Return a call of an entry in fusec's words; None where its arguments have no place."""
+    """Return a call of an entry rewritten for fusec; None if its arguments do not fit."""
     if entry.kind == "unsupported" or any(k.arg is None for k in keywords):
         return None
     if any(isinstance(a, ast.Starred) for a in args):
@@ -254,7 +254,7 @@ def _instance(
 
 
 def _literal(node: ast.expr) -> Any:
-    """Return the value of a number, a word, or a list of such; OPAQUE of other expressions."""
+    """Return the value of a number, a word, or a list of such; OPAQUE for other expressions."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

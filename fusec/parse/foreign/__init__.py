@@ -1,1 +1,1 @@
-"""Calls and lines as PyTorch, NumPy and Python write them, put into fusec's words."""
+"""Calls and lines in the syntax of PyTorch, NumPy and Python, rewritten for fusec."""

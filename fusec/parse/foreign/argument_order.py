@@ -1,4 +1,4 @@
-"""Calls of operations in PyTorch's order of arguments, or with what only PyTorch leaves out."""
+"""Calls of operations with PyTorch's order of arguments, or in forms that only PyTorch has."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ArgumentOrder(LayerCalls):
     """Puts calls by fusec's names with PyTorch's arguments into fusec's order."""
 
     def in_our_order(self, op: OpDef, tree: CallTree) -> CallTree:
-        """Return a call in PyTorch's order of arguments in fusec's, where it can be no other.
+        """Return a call in PyTorch's argument order in fusec's, if it is unambiguous.
 
-        `gather(x, 1, index)`: the dim is a literal, in the place where fusec has a tensor of
-        integers, and stands before something that is no literal.
+        `gather(x, 1, index)`: the dim is a literal, in the position where fusec has a tensor of
+        integers, and is followed by an argument that is not a literal.
         """
         arguments, has_too_few = tree.arguments, self._has_too_few(op, tree)
         plain = len(arguments) > 2 and not any(a.keyword for a in arguments[:3])
@@ -50,7 +50,7 @@ class ArgumentOrder(LayerCalls):
         return made if isinstance(made, CallTree) and made.name.text in TABLE else None
 
     def _has_too_few(self, op: OpDef, tree: CallTree) -> bool:
-        """Return whether a call is `clamp(x, min=0)` or `zeros(B, H)`, which only PyTorch has."""
+        """Return whether a call has a form of PyTorch's: `clamp(x, min=0)` or `zeros(B, H)`."""
         plain = [a.value for a in tree.arguments if a.keyword is None]
         words = {parameter_called(op, a.keyword.text) for a in tree.arguments if a.keyword}
         needed = [p for p in op.params if p.default is REQUIRED]

@@ -22,11 +22,11 @@ FUNCTIONS: Mapping[str, Callable[..., float]] = {
 _OF_NUMBERS: Mapping[str, tuple[Callable[..., float], int]] = {
     "max": (max, 2), "min": (min, 2), "int": (int, 1), "float": (float, 1),
 }  # fmt: skip
-"""Functions of Python's own, and the fewest arguments with which they are of numbers alone."""
+"""Python's functions, and the minimum number of arguments with which they take only numbers."""
 
 
 def counted(tree: CallTree) -> Tree | None:
-    """Return `arange(0, 1, 0.25)` as multiples of the step; None of one of integers."""
+    """Return `arange(0, 1, 0.25)` as multiples of the step; None for one of integers."""
     plain = [number_in(a.value) for a in tree.arguments if a.keyword is None]
     numbers = [n for n in plain if n is not None]
     if (
@@ -52,7 +52,7 @@ def total(listed: Items) -> Tree:
 
 
 def folded(tree: Tree) -> Tree:
-    """Return the number that a function of Python's gives of numbers; other trees as they are."""
+    """Return the value of a Python function of numbers as a literal; other trees unchanged."""
     if not isinstance(tree, CallTree):
         return tree
     owner, _, name = tree.name.text.rpartition(".")
@@ -66,14 +66,14 @@ def folded(tree: Tree) -> Tree:
         return tree
     try:
         made = FUNCTIONS[name](*known)
-        # NumPy's floor and ceil are floats, those of math are integers.
+        # NumPy's `floor` and `ceil` return floats, those of math return integers.
         return Literal(float(made) if owner == "np" else made, tree.start, tree.end)
     except (TypeError, ValueError, OverflowError):
         return tree
 
 
 def number_said(tree: CallTree) -> Literal | None:
-    """Return the number of `float("-inf")`; None of other calls."""
+    """Return the number of `float("-inf")`; None for other calls."""
     said = tree.arguments[0].value if len(tree.arguments) == 1 else None
     text = said.text.strip().lower() if isinstance(said, String) else ""
     if tree.name.text != "float" or text.lstrip("+-") not in ("inf", "infinity", "nan"):
@@ -102,10 +102,10 @@ _TENSORS = {
     "LongTensor": "i64", "IntTensor": "i32", "ShortTensor": "i16", "CharTensor": "i8",
     "ByteTensor": "u8", "BoolTensor": "bool",
 }  # fmt: skip
-"""PyTorch's names of tensors of a type, and the types."""
+"""PyTorch's names for tensors of a type, and the types."""
 
 
 def tensor_type(tree: Tree) -> str | None:
-    """Return the type of `torch.LongTensor` or `torch.cuda.LongTensor`; None of other names."""
+    """Return the type of `torch.LongTensor` or `torch.cuda.LongTensor`; None for other names."""
     name = tree.text if isinstance(tree, (Name, String)) else ""
     return _TENSORS.get(name.removeprefix("torch.").removeprefix("cuda."))

@@ -1,4 +1,4 @@
-"""Methods of `torch.distributions` in fusec's words: the formula of a density or an entropy."""
+"""Methods of `torch.distributions` for fusec: the formula of a density or an entropy."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _FORMS: Mapping[str, tuple[_Form, ...]] = {
 }  # fmt: skip
 """Distributions by their parameters: the logarithm of the density at `value`, and the entropy."""
 _FIRST = {"Categorical": "probs", "Bernoulli": "probs"}
-"""The parameter that one argument without a keyword is."""
+"""The parameter for a single argument without a keyword."""
 
 
 def density(tree: CallTree) -> Tree | None:
-    """Return the formula of `Normal(loc, scale).log_prob(x)` or `.entropy()`; None of others."""
+    """Return the formula of `Normal(loc, scale).log_prob(x)` or `.entropy()`; None for others."""
     made = tree.arguments[0].value if tree.arguments else None
     if not isinstance(made, CallTree):
         return None

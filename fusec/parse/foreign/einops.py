@@ -1,6 +1,6 @@
-"""einops' `rearrange`, `reduce` and `repeat` in fusec's words: reshape, permute, a reduction.
+"""einops' `rearrange`, `reduce` and `repeat` for fusec: reshape, permute, a reduction.
 
-Patterns are those of https://einops.rocks/api/rearrange/, an ellipsis among them.
+Patterns are those of https://einops.rocks/api/rearrange/, including ellipses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Pattern:
         self.sizes = self._lengths(shape, sizes)
 
     def _groups(self, side: str, rank: int) -> list[Group]:
-        """Return the dims of one side, each the names that it is made of."""
+        """Return the dims of one side, each as the list of its names."""
         found = [tuple((a or b).split()) for a, b in re.findall(_PART, side)]
         if re.sub(_PART, "", side).strip():
             raise self.wrong("a dim is a name, or names in parentheses")
@@ -77,10 +77,10 @@ def rearranged(
     reduction: str = "",
     shown: Callable[[Dim], str] = str,
 ) -> str:
-    """Return the expression of `x` for a pattern; FusecError of one that has none.
+    """Return the expression of `x` for a pattern; FusecError for an unsupported one.
 
-    sizes: the lengths of names that the call gives. reduction: of names that the right side lacks.
-    shown: how a size is written.
+    sizes: the lengths of names given by the call. reduction: of names missing on the right side.
+    shown: formats a size.
     """
     read = _Pattern(pattern, shape, sizes)
     known, names, wanted = read.sizes, read.names, read.wanted
@@ -121,9 +121,9 @@ def rearranged(
 def einops(
     tree: CallTree, type_of: Callable[[Tree], Type | None], size_of: Callable[[Tree], Dim | None]
 ) -> Tree | None:
-    """Return what `rearrange(x, 'b s (h d) -> b h s d', h=4)` is; None of a call of another form.
+    """Return the equivalent of `rearrange(x, 'b s (h d) -> b h s d', h=4)`; None for other calls.
 
-    type_of: the type of an operand that has a name. size_of: the size that an argument is.
+    type_of: returns the type of a named operand. size_of: returns the size given by an argument.
     """
     plain = [a.value for a in tree.arguments if a.keyword is None]
     words = {a.keyword.text: a.value for a in tree.arguments if a.keyword is not None}

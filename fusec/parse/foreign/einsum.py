@@ -1,4 +1,4 @@
-"""`torch.einsum` in fusec's words: a matmul where it is one, else a product and a sum."""
+"""`torch.einsum` for fusec: a matmul if it is one, else a product and a sum."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fusec.parse.syntax.trees import Name, Tree
 def einsum(
     equation: str, operands: Sequence[Tree], at: Tree, ranks: Sequence[int | None]
 ) -> Tree | None:
-    """Return the expression for `equation`; None of one with `...` or a repeated index.
+    """Return the expression for `equation`; None for one with `...` or a repeated index.
 
-    ranks: of the operands, None where it is not known.
+    ranks: of the operands, None if unknown.
     """
     names = [o.text if isinstance(o, Name) else "" for o in operands]
     made = expression_of(equation, ranks, names)
@@ -36,7 +36,7 @@ def in_letters(equation: str) -> str:
 
 
 def _without_dots(equation: str, ranks: Sequence[int | None]) -> str:
-    """Return an equation with letters for `...`, where the ranks of its operands are known."""
+    """Return an equation with letters for `...`, if the ranks of its operands are known."""
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if "..." not in equation or len(terms) != len(ranks) or not arrow:
@@ -61,9 +61,9 @@ def _without_dots(equation: str, ranks: Sequence[int | None]) -> str:
 def expression_of(
     equation: str, ranks: Sequence[int | None], called: Sequence[str] = ()
 ) -> tuple[str, list[str]] | None:
-    """Return the text for `equation` and the names of its operands there, which have `ranks`.
+    """Return the text for `equation` and the names of its operands in it, which have `ranks`.
 
-    called: what errors call operands, empty for those without a name.
+    called: names of operands in errors, empty for those without a name.
     """
     count = len(ranks)
     equation = _without_dots(equation, ranks)

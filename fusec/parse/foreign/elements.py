@@ -1,4 +1,4 @@
-"""Assignments to elements, `x[key] = value`, as what gives the changed tensor."""
+"""Assignments to elements, `x[key] = value`, as expressions of the changed tensor."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from fusec.parse.syntax.trees import (
 def updated(
     tree: CallTree, type_of: Callable[[Tree], Type | None], span: Callable[[Tree], Span]
 ) -> Tree:
-    """Return `x[key] = value` as what gives the changed tensor: `where`, or `update_slice`.
+    """Return `x[key] = value` as an expression of the changed tensor: `where`, or `update_slice`.
 
-    type_of: returns the type of an expression; span: where an expression stands.
+    type_of: returns the type of an expression; span: its location.
     """
     base, *keys, value = (a.value for a in tree.arguments)
     changed, mask = type_of(base), type_of(keys[0])
@@ -71,7 +71,7 @@ def updated(
 
 
 def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
-    """Return where a key of an assignment begins, and how many elements it has."""
+    """Return the start of a key of an assignment, and its number of elements."""
     if isinstance(key, Range) and key.step is None:
         low = key.low or Literal(0, at.start, at.end)
         high = key.high or frameworks.size_tree(size, at)
@@ -86,7 +86,7 @@ def _bounds(key: Tree, size: Dim, at: Tree) -> tuple[Tree, Tree] | None:
 
 
 def _with_dims(mask: Tree, rank: int, wanted: int) -> Tree:
-    """Return a mask of the first dims of a tensor with the others as new dims."""
+    """Return a mask of the first dims of a tensor with new dims for the others."""
     if rank >= wanted:
         return mask
     at = mask.start

@@ -1,4 +1,4 @@
-"""Shapes as lists of sizes, as they are written."""
+"""Shapes as lists of sizes, in written form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors of calls by the names of other frameworks: what to write instead."""
+"""Errors for calls by the names of other frameworks, with what to write instead."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ _OF_MASKED = {
     "min": "min(where(m, x, inf))", "amin": "min(where(m, x, inf))",
     "prod": "prod(where(m, x, 1))",
 }  # fmt: skip
-"""Reductions of the elements `x` that a mask `m` selects, which `count` counts."""
+"""Reductions over the elements `x` that a mask `m` selects; `count` is their number."""
 
 
 class ForeignCalls(ArgumentOrder):
-    """Says of calls that fusec does not have, or not so, which line to write."""
+    """Suggests the line to write for calls that fusec lacks, or has in another form."""
 
     def unquoted(self, tree: String, error: FusecError) -> FusecError:
-        """Return the error of a string where a value is expected with the line without quotes."""
+        """Return the error for a string used as a value, suggesting the line without quotes."""
         why = "dtypes and names are not quoted"
         return self.with_part(tree, Name(tree.text, tree.start, tree.end), error, why)
 
     def named(self, tree: CallTree, error: FusecError) -> FusecError:
-        """Return the error of a call whose results are not all named with the line that does."""
+        """Return the error for a call with unnamed results, suggesting the line that names them."""
         if not isinstance(error, Miscounted) or self.line is None or self.line.tree is not tree:
             return error
         unused = Name("_", tree.start, tree.start)
@@ -90,7 +90,7 @@ class ForeignCalls(ArgumentOrder):
         return error.changed(help=told, guess=Guess(line, help))
 
     def _unbound(self, tree: CallTree, error: Miscounted) -> OpLine | None:
-        """Return `a, b = permute(...)` with as many names as there are along dim 0, unbound."""
+        """Return `a, b = permute(...)` unbound along dim 0, if it has as many names as elements."""
         assert self.line is not None
         ours = replace(self.line, names=self.line.names[:1])
         type = self._type_of(ours.tree) if error.results == 1 else None
@@ -102,7 +102,7 @@ class ForeignCalls(ArgumentOrder):
         return replace(self.line, tree=call)
 
     def _in_more_chunks(self, tree: CallTree, error: FusecError, rule: str) -> FusecError:
-        """Return the error of `a, b, c = chunk(x, 2)` with as many chunks as names, or the rule."""
+        """Return the error of `a, b, c = chunk(x, 2)`, suggesting three chunks, or the rule."""
         assert self.line is not None
         wanted = Literal(len(self.line.names), tree.start, tree.start)
         made = [
@@ -131,11 +131,11 @@ class ForeignCalls(ArgumentOrder):
         )
 
     def on_its_own_line(self, tree: CallTree, count: int) -> str:
-        """Return how to write a call of several results of which one is used in a line."""
+        """Return how to write a call with several results if a line uses one of them."""
         return f"write {self._in_two_lines(tree, tree, count)}"
 
     def unknown(self, tree: CallTree, error: FusecError) -> FusecError:
-        """Return the error for a name that is no operation, with the line to write instead."""
+        """Return the error for a name that is not an operation, with the line to write instead."""
         name = tree.name.text
         dtype = known_dtype(name)
         if dtype is not None:
@@ -158,7 +158,7 @@ class ForeignCalls(ArgumentOrder):
         )
 
     def _misfit(self, entry: Entry, called: CallTree) -> FusecError | None:
-        """Return the error of a call that fusec has no equivalent of with these arguments."""
+        """Return the error for a call without an equivalent for these arguments."""
         if entry.kind == "other":
             try:
                 self._in_our_words(entry, called)
@@ -223,7 +223,7 @@ class ForeignCalls(ArgumentOrder):
         return FusecError(message, span=self._span(tree), help=help, code=METHOD_CALL)
 
     def reordered(self, op: OpDef, tree: CallTree, error: FusecError) -> FusecError:
-        """Return an error with the line to write, if the call has the arguments of PyTorch."""
+        """Return the error with a suggested line, if the call has PyTorch's arguments."""
         entry, told = find("torch", op.name), error.diagnostic
         called = tree
         if error.code is UNKNOWN_ARGUMENT:
@@ -242,7 +242,7 @@ class ForeignCalls(ArgumentOrder):
         words = {a.keyword.text for a in tree.arguments if a.keyword is not None}
         known = {p.name for p in op.params}
         if first != op.name and all(parameter_called(op, word) in known for word in words):
-            return error  # the call has nothing that is PyTorch's alone
+            return error  # the call has nothing specific to PyTorch
         written = self._written(entry, tree, called)
         if written is None or plain_text(tree) in written:
             return error
@@ -254,7 +254,7 @@ class ForeignCalls(ArgumentOrder):
         return error.changed(help=help, guess=Guess(line, told.help))
 
     def _is_of_argument(self, tree: CallTree, error: FusecError) -> bool:
-        """Return whether an error stands in a call that is an argument of another one."""
+        """Return whether an error is in a call that is an argument of another one."""
         at = error.diagnostic.span
         inner = [self._span(c) for a in tree.arguments for c in frameworks.calls_in(a.value)]
         return at is not None and any(
@@ -262,7 +262,7 @@ class ForeignCalls(ArgumentOrder):
         )
 
     def _with_last_dim(self, tree: CallTree, error: FusecError) -> FusecError:
-        """Return the error of a norm without `normalized_shape` with the line that has it."""
+        """Return the error for a norm without `normalized_shape`, suggesting a line with it."""
         type = self._type_of(tree.arguments[0].value)
         if type is None or not type.shape:
             return error
@@ -275,7 +275,7 @@ class ForeignCalls(ArgumentOrder):
     def _with_argument(
         self, entry: Entry, tree: CallTree, called: CallTree, error: FusecError
     ) -> FusecError:
-        """Return the error of an argument of PyTorch's operation, which takes those of `called`."""
+        """Return the error for an argument of PyTorch's operation, given those of `called`."""
         try:
             made = self._in_our_words(entry, called)
         except FusecError:
@@ -285,7 +285,7 @@ class ForeignCalls(ArgumentOrder):
     def mended(
         self, tree: Tree, op: OpDef, given: Mapping[str, Tree], error: FusecError
     ) -> FusecError:
-        """Return the error of a call with the line to write, where the call to write is known.
+        """Return the error of a call with the corrected line, if the correct call is known.
 
         given: the arguments by the names of the operation's parameters.
         """
@@ -324,7 +324,7 @@ class ForeignCalls(ArgumentOrder):
         return error.changed(help=instead.help(self._lines_text(line)), guess=guess)
 
     def _as_power(self, tree: Infix) -> str:
-        """Return the line with `**` for a `^`, which binds as a power does where it is meant."""
+        """Return the line with `**` for a `^`, with the precedence of a power."""
         text, place = self._source.text, tree.place
         start = tree.start if self.line is None else self.line.names[0].start
         end = tree.end if self.line is None else self.line.tree.end
@@ -332,10 +332,10 @@ class ForeignCalls(ArgumentOrder):
         return f"{text[start:place]}**{rest}"
 
     def masked(self, tree: Subscript, lacking: int, rank: int, error: FusecError) -> FusecError:
-        """Return the error of a mask as an index with the line that keeps the shape.
+        """Return the error of a mask as an index, suggesting a line that keeps the shape.
 
-        What a reduction makes of the elements that are left out depends on it: 0 of a sum. rank: of
-        the mask, and lacking: how many dims more the tensor has.
+        The value for masked elements depends on the reduction: 0 for a sum. rank: of the mask, and
+        lacking: the number of additional dims of the tensor.
         """
         mask, at = tree.keys[0], tree.start
         wide = mask
@@ -360,9 +360,9 @@ class ForeignCalls(ArgumentOrder):
         return self.with_part(part, made, error, why)
 
     def with_dims(self, error: FusecError, hints: Mapping[str, int]) -> FusecError:
-        """Return an error of operands that do not broadcast with dims for numbers of the line.
+        """Return an error for operands that do not broadcast, suggesting dims instead of numbers.
 
-        hints: the default sizes, at which a number is the size that it meets.
+        hints: the default sizes, at which a number equals the size in its position.
         """
         found = _number_of_size(error, hints)
         if found is None or self.line is None:
@@ -378,7 +378,7 @@ class ForeignCalls(ArgumentOrder):
 
 
 def _number_of_size(error: FusecError, hints: Mapping[str, int]) -> tuple[int, Dim, str] | None:
-    """Return a number, the size that it does not equal, and a size that it may be meant to be."""
+    """Return a number, the size it differs from, and a size that it may be meant to be."""
     values = [v for v in error.given.values() if isinstance(v, Value) and v.type.shape]
     for left, right in permutations(values, 2):
         for axis in range(-min(left.rank, right.rank), 0):
@@ -395,7 +395,7 @@ def _number_of_size(error: FusecError, hints: Mapping[str, int]) -> tuple[int, D
 
 
 def _with_size(tree: Tree, number: int, size: Tree) -> Tree:
-    """Return an expression with a size for each literal that is a number."""
+    """Return an expression with a size for each literal of a number."""
     if isinstance(tree, Literal) and integer_literal(tree) == number:
         return frameworks.substituted(size, {}, tree)
     parts = [_with_size(part, number, size) for part in frameworks.parts_of(tree)]

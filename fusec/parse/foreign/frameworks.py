@@ -1,4 +1,4 @@
-"""Calls by the names of other frameworks, put into fusec's words: as trees, or as text."""
+"""Calls by the names of other frameworks, rewritten for fusec: as trees, or as text."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from fusec.parse.syntax.trees import (
 
 T = TypeVar("T")
 OPAQUE = object()
-"""What stands for the value of an argument that is no literal."""
+"""The value of an argument that is not a literal."""
 _OF_TYPES = frozenset({"ndim", "integers", "complex"})
-"""What conditions of expressions ask of the type of the first argument."""
+"""Conditions on the type of the first argument."""
 
 _FIRST = ("input", "self", "x", "a", "arg")
 _SYNONYMS = {"axis": "dim", "dim": "axis", "keepdim": "keepdims", "keepdims": "keepdim"}
@@ -54,9 +54,9 @@ def bind(
     keywords: Mapping[str, T],
     listed: Callable[[Sequence[T]], T],
 ) -> dict[str, T]:
-    """Return the arguments of a call by the parameters' names; FusecError where they do not fit.
+    """Return the arguments of a call by the parameters' names; FusecError if they do not fit.
 
-    listed: makes one argument of those that a variadic parameter takes.
+    listed: combines the arguments of a variadic parameter into one.
     """
     names = [p.name for p in entry.parameters]
     given: dict[str, T] = {}
@@ -103,13 +103,12 @@ def instantiate(
     value_of: Callable[[T], Any],
     type_of: Callable[[T], Type | None] = lambda argument: None,
 ) -> Tree:
-    """Return what to write for a call, with parameters' names where its arguments go.
+    """Return what to write for a call, with parameters' names in the positions of its arguments.
 
-    Of the entry's expressions it is the first whose conditions hold, and that has a place for all
-    that is given. Arguments that are none, or left out with the same default, are left out there
-    too. value_of: an argument's value, OPAQUE of what is no literal. type_of: the type of an
-    argument that is a tensor, None where it is not known. FusecError where no expression has the
-    places.
+    It is the first of the entry's expressions whose conditions hold and that uses all given
+    arguments. Arguments that are none, or omitted with the same default, are omitted there too.
+    value_of: an argument's value, OPAQUE for one that is not a literal. type_of: the type of a
+    tensor argument, None if it is unknown. Raise FusecError if no expression fits.
     """
     known = {p.name: p for p in entry.parameters}
     values = {
@@ -133,7 +132,7 @@ def instantiate(
 def _misfit(
     entry: Entry, explicit: set[str], values: Mapping[str, Any], types: _Types
 ) -> FusecError:
-    """Return the error of a call that no expression of its entry is."""
+    """Return the error for a call that matches no expression of its entry."""
     possible = [
         (text, conditions)
         for text, conditions in entry.forms
@@ -152,20 +151,20 @@ def _misfit(
     if explicit <= {p.name for p in entry.parameters if p.default is NEEDED}:
         forms = " or ".join(f"`{text}`" for text, _ in possible)
         return FusecError(f"`{entry.name}` needs more arguments", help=f"the form is {forms}")
-    # Of several expressions the one that has the most places says what the others lack.
+    # Of several expressions, report the missing arguments of the one with the most parameters.
     left = min((explicit - set(names_in(parsed(text))) for text, _ in possible), key=len)
     return without_place(entry, _listed(sorted(left or explicit), values))
 
 
 def names_asked(entry: Entry) -> frozenset[str]:
-    """Return the parameters that expressions of an entry use, and their conditions ask for."""
+    """Return the parameters that occur in an entry's expressions and their conditions."""
     used = (n for text in entry.expressions for n in names_in(parsed(text)))
     asked = (_subject(c) for conditions in entry.conditions for c in conditions)
     return frozenset((*used, *asked))
 
 
 def _subject(condition: str) -> str:
-    """Return what a condition is on: an argument, or a word of `_OF_TYPES`."""
+    """Return the subject of a condition: an argument, or a word of `_OF_TYPES`."""
     return re.split("[=:<>]", condition)[0]
 
 
@@ -178,12 +177,12 @@ def _listed(names: Sequence[str], values: Mapping[str, Any]) -> str:
 
 
 class _Types:
-    """The types of the arguments of a call, found as conditions ask for them."""
+    """The types of the arguments of a call, determined lazily for conditions."""
 
     def __init__(
         self, entry: Entry, given: Mapping[str, T], type_of: Callable[[T], Type | None]
     ) -> None:
-        """Find the types of `given` by `type_of`."""
+        """Determine the types of `given` by `type_of`."""
         self._first = entry.parameters[0].name if entry.parameters else ""
 
         def find(name: str) -> Type | None:
@@ -192,12 +191,12 @@ class _Types:
         self._found = cache(find)
 
     def of(self, name: str) -> Type | None:
-        """Return the type of an argument, of the first one for no name; None if not known."""
+        """Return the type of an argument, of the first one for an empty name; None if unknown."""
         return self._found(name or self._first)
 
 
 def _holds(condition: str, values: Mapping[str, Any], types: _Types) -> bool:
-    """Return whether a condition of an expression holds; one on a type that is not known does not.
+    """Return whether a condition of an expression holds; False for one on an unknown type.
 
     values: the arguments.
     """
@@ -233,12 +232,12 @@ def _is(value: Any, default: Any) -> bool:
 
 @cache
 def parsed(text: str) -> Tree:
-    """Return the tree of an expression in fusec's words."""
+    """Return the tree of an expression in fusec's syntax."""
     return Parser(source_of_text(text, "<frameworks>"), 0, len(text)).expression()
 
 
 def is_exact(entry: Entry) -> bool:
-    """Return whether an entry's expressions are its meaning, with nothing for a reader to fill in.
+    """Return whether an entry's expressions are its exact meaning, with nothing left to fill in.
 
     Not exact are entries with a note, those that use dims of their own (`[N, C, H, W]`), and
     methods that write in place (`normal_`).
@@ -252,7 +251,7 @@ def is_exact(entry: Entry) -> bool:
 
 
 def names_in(tree: Tree) -> Sequence[str]:
-    """Return the names that an expression uses, those of operations left out."""
+    """Return the names that an expression uses, except those of operations."""
     if isinstance(tree, Name):
         return [tree.text]
     return [name for part in parts_of(tree) for name in names_in(part)]
@@ -297,7 +296,7 @@ def rebuilt(tree: Tree, parts: Sequence[Tree]) -> Tree:
 
 
 def _instance(tree: Tree, values: Mapping[str, Any], explicit: set[str]) -> Tree | None:
-    """Return an expression without arguments that are none, None where one must be there."""
+    """Return an expression without absent arguments, None if a required one is missing."""
     if isinstance(tree, Name) and tree.text in values and tree.text not in explicit:
         value = values[tree.text]
         if value is None:
@@ -342,7 +341,7 @@ def _is_default(value: Any, param: Param) -> bool:
 
 
 def substituted(tree: Tree, values: Mapping[str, Tree], at: Tree) -> Tree:
-    """Return an expression with trees for names, and all else of it at the place of `at`."""
+    """Return an expression with trees substituted for names, located at `at`."""
     if isinstance(tree, Name) and tree.text in values:
         return values[tree.text]
     tree = replace(tree, start=at.start, end=at.end)
@@ -360,9 +359,9 @@ def evaluated(
     operator: Callable[[str, Sequence[Any]], Any],
     inner: Callable[[str, Sequence[Any], Mapping[str, Any]], Any] | None = None,
 ) -> Any:
-    """Return what an expression gives for values of its names; other names are themselves.
+    """Return the value of an expression for values of its names; other names stay names.
 
-    inner: makes the calls within it, where that is not `call`.
+    inner: evaluates the calls within it, if not `call`.
     """
 
     def of(part: Tree) -> Any:
@@ -392,7 +391,7 @@ _LITERALS = {True: "true", False: "false", None: "none"}
 
 
 def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
-    """Return an expression as it is written, with texts for names; `prefix` is before operations.
+    """Return the text of an expression, with texts for names; `prefix` precedes operations.
 
     With a prefix it is Python: `True` and `None` for `true` and `none`.
     """
@@ -415,7 +414,7 @@ def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
         values = (of(a.value) for a in tree.arguments)
         words = [k + v for k, v in zip(keywords, values, strict=True)]
         if tree.name.text.startswith(".") and words:
-            # A method that fusec has no operation for.
+            # A method without an operation in fusec.
             owner = _factor(tree.arguments[0].value, 10, texts, prefix)
             called = "" if tree.end == tree.name.end else f"({', '.join(words[1:])})"
             return f"{owner}{tree.name.text}{called}"
@@ -437,7 +436,7 @@ def text_of(tree: Tree, texts: Mapping[str, str], prefix: str = "") -> str:
 
 
 def _level(tree: Tree) -> int:
-    """Return how tightly an expression binds: comparisons 0, powers 8, names and calls 10."""
+    """Return the precedence of an expression: comparisons 0, powers 8, names and calls 10."""
     if isinstance(tree, Infix):
         return next((k for k, signs in enumerate(PRECEDENCE) if tree.operator in signs), 8)
     return 7 if isinstance(tree, Prefix) else 10
@@ -455,20 +454,20 @@ def _factor(tree: Tree, level: int, texts: Mapping[str, str], prefix: str) -> st
 
 
 def reversed_dims(tree: Tree, rank: int, at: Tree) -> Tree:
-    """Return a tensor with its dims in reverse, as `x.T` has them."""
+    """Return a tensor with its dims reversed, as `x.T` does."""
     order = parsed(f"permute(x, {[*reversed(range(rank))]})")
     return substituted(order, {"x": tree}, at)
 
 
 def size_tree(size: Dim, at: Tree) -> Tree:
-    """Return a size as an expression at the place of another one."""
+    """Return a size as an expression, located at another one."""
     if size.is_const:
         return Literal(size.value, at.start, at.end)
     return substituted(parsed(str(size)), {}, at)
 
 
 def shown(entry: Entry, prefix: str = "") -> str:
-    """Return what is written for an entry, with its own parameters for arguments."""
+    """Return the text for an entry, with its own parameters as arguments."""
     texts = {p.name: p.name for p in entry.parameters}
     text = " or ".join(f"`{text_of(parsed(e), texts, prefix)}`" for e in entry.expressions)
     return f"{text}; {entry.caveat}" if entry.note else text

@@ -1,4 +1,4 @@
-"""What a file has said of names and expressions so far: values, types, shapes and sizes."""
+"""Known properties of names and expressions of a file: values, types, shapes and sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.parse.syntax.trees import Name, Tree, integer_literal
 
 
 class Known:
-    """Finds values, types and shapes of expressions as they are written."""
+    """Looks up values, types and shapes of expressions."""
 
     def __init__(
         self,
@@ -21,14 +21,14 @@ class Known:
         span: Callable[[Tree], Span],
         inferred: Callable[[Tree], Type | None],
     ) -> None:
-        """Ask `scope` for the types of values, and `span` where expressions stand.
+        """Look up types of values in `scope`, and locations of expressions with `span`.
 
-        inferred: returns the type of an expression, None where that is not known.
+        inferred: returns the type of an expression, None if it is unknown.
         """
         self._scope, self._span, self._inferred = scope, span, inferred
 
     def _value(self, tree: Tree | str) -> Value | None:
-        """Return the tensor or scalar that a name stands for."""
+        """Return the tensor or scalar with a name."""
         text = tree if isinstance(tree, str) else tree.text if isinstance(tree, Name) else ""
         found = self._scope.meaning(text) if text else None
         return found if isinstance(found, Value) else None
@@ -49,7 +49,7 @@ class Known:
     # -- rewriting
 
     def _size(self, tree: Tree) -> Dim | None:
-        """Return the size that an integer or the name of a dim is."""
+        """Return the size given by an integer or the name of a dim."""
         number = integer_literal(tree)
         if number is not None:
             return dim(number)

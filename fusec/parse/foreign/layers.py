@@ -1,4 +1,4 @@
-"""The errors of calls of a module's layers, `self.norm(x)`: what to write, by their names."""
+"""Errors for calls of a module's layers, `self.norm(x)`: what to write, based on their names."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _WITH_WEIGHTS = {
 _FUNCTIONS = {
     r"act\w*|activation\w*|\w*_act|nonlin\w*": "gelu", r"\w*drop\w*": "dropout",
 }  # fmt: skip
-"""What layers of models are called, and the modules that they are."""
+"""Patterns for names of layers in models, and their modules."""
 _SECOND = {"dropout": 0.5, "softmax": -1, "log_softmax": -1}
-"""What layers are given when they are made, and functions second."""
+"""Arguments that layers take when they are created, and functions as the second argument."""
 _HELP = "weights of a module are inputs, and its layers operations"
 
 
 @dataclass
 class _Found:
-    """The layers of a line: what each of them may be, and what else the line needs."""
+    """The layers of a line: the possible functions of each, and the line's requirements."""
 
     kinds: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     missing: list[str] = field(default_factory=list[str])
@@ -47,10 +47,10 @@ class _Found:
 
 
 class LayerCalls(Rewriting):
-    """Says of calls of layers which line to write."""
+    """Suggests the line to write for calls of layers."""
 
     def of_layer(self, tree: CallTree, error: FusecError) -> FusecError:
-        """Return the error of `self.fc(x)` with the line to write, by the names of layers."""
+        """Return the error of `self.fc(x)` with a suggested line, based on the names of layers."""
         found = _Found()
         line = self.line or OpLine((Name("y", tree.start, tree.start),), tree)
         made = self._with_layers(line.tree, found)
@@ -72,7 +72,7 @@ class LayerCalls(Rewriting):
         return error.changed(help=help)
 
     def _with_layers(self, tree: Tree, found: _Found) -> Tree:
-        """Return an expression with the functions of layers for their calls."""
+        """Return an expression with calls of functions instead of layers."""
         made = frameworks.rebuilt(
             tree, [self._with_layers(p, found) for p in frameworks.parts_of(tree)]
         )

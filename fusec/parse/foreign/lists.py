@@ -1,4 +1,4 @@
-"""Lists, tuples and ranges that Python computes before a kernel runs."""
+"""Lists, tuples and ranges that Python evaluates before a kernel runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_ITEMS = 64
 
 
 def folded_list(tree: Tree) -> Tree:
-    """Return the list, item or length that an expression of lists is; other trees as they are."""
+    """Return the list, item or length of an expression of lists; other trees unchanged."""
     made: Tree | None = None
     if isinstance(tree, Infix):
         made = _joined(tree)
@@ -89,12 +89,12 @@ def _indexed(tree: Subscript) -> Tree | None:
 
 
 def _is_new(key: Tree) -> bool:
-    """Return whether an entry is `...` or `none`, which no list of indices has."""
+    """Return whether an entry is `...` or `none`, which a list of indices cannot contain."""
     return isinstance(key, Dots) or (isinstance(key, Literal) and key.value is None)
 
 
 def _key(item: Tree) -> Tree:
-    """Return an entry of a tuple as one of a subscript: `slice(none)` as `:`."""
+    """Return an entry of a tuple in the form of a subscript: `slice(none)` as `:`."""
     called = item if isinstance(item, CallTree) and item.name.text == "slice" else None
     if called is None or not all(map(_is_new, (a.value for a in called.arguments))):
         return item

@@ -50,9 +50,9 @@ MOST_NAMES = 100
 _CALLED = {
     "w": "(?i)(^|_)w|weight|gamma", "b": "(?i)(^|_)b|bias|beta", "table": "(?i)emb|table|wte|wpe",
 }  # fmt: skip
-"""What inputs are called that are weights, biases and tables of embeddings."""
+"""Patterns for the names of inputs that are weights, biases and embedding tables."""
 _IGNORED = ("device", "dtype", "inplace")
-"""Arguments of modules that change nothing in a fusion."""
+"""Arguments of modules that have no effect in a fusion."""
 FUNCTIONALS = {
     "ReLU": "F.relu", "ReLU6": "F.relu6", "SiLU": "F.silu", "GELU": "F.gelu", "ELU": "F.elu",
     "SELU": "F.selu", "CELU": "F.celu", "Mish": "F.mish", "Sigmoid": "F.sigmoid",
@@ -79,24 +79,24 @@ class Modules:
         inputs: Sequence[Value],
         hints: Callable[[], Mapping[str, int]],
     ) -> None:
-        """Ask `value_of` for what names stand for, and `type_of` for the types of expressions.
+        """Look up values of names with `value_of`, and types of expressions with `type_of`.
 
         hints: returns the default sizes of dims.
         """
         self._value, self._type_of, self._span = value_of, type_of, span
         self._inputs, self._hints = inputs, hints
         self.missing: list[str] = []
-        """What calls need besides: inputs to declare."""
+        """Further requirements of calls: inputs to declare."""
         self._weights: dict[tuple[int, int], list[str]] = {}
 
     def begin(self) -> None:
-        """Begin another line: its modules have inputs of their own, and none is missing yet."""
+        """Start another line: its modules have inputs of their own, and none is missing yet."""
         self.missing, self._weights = [], {}
 
     def call(self, tree: CallTree, *, declares: bool = True) -> Tree:
-        """Return a call of a module as one of its function; FusecError of other results.
+        """Return a call of a module as one of its function; FusecError for other calls of results.
 
-        declares: a bias that no input may be is declared, not left out.
+        declares: if no input fits a bias, declare one instead of omitting it.
         """
         inner, *given = (a.value for a in tree.arguments)
         assert isinstance(inner, CallTree)
@@ -170,7 +170,7 @@ class Modules:
     def _sizes(
         self, given: Mapping[str, Tree], own: Type | None, at: Tree
     ) -> Mapping[str, Sequence[Tree]]:
-        """Return the sizes that arguments are; those of dims of the input as it has them."""
+        """Return the sizes given by arguments, spelled as the input's dims where equal."""
         sizes = {word: [*t.items] if isinstance(t, Items) else [t] for word, t in given.items()}
         shape = () if own is None else own.shape or ()
         for word, listed in sizes.items():
@@ -184,7 +184,7 @@ class Modules:
     def _declared(
         self, name: str, sizes: Sequence[Tree], like: Type | None, taken: Sequence[str]
     ) -> str:
-        """Return the name of an input that the file lacks, which it is told to declare."""
+        """Return the name of an input that the file lacks, and request its declaration."""
         free = (name, *(f"{name}_{k}" for k in range(2, MOST_NAMES)))
         name = next(n for n in free if self._value(Name(n, 0, 0)) is None and n not in taken)
         if like is not None:
@@ -194,16 +194,16 @@ class Modules:
         return name
 
     def _number(self, size: Tree) -> int | None:
-        """Return a size as a number, of dims the default."""
+        """Return a size as a number, using the defaults of dims."""
         known = {n: Literal(k, size.start, size.end) for n, k in self._hints().items()}
         return integer_literal(folded_sizes(frameworks.substituted(size, known, size)))
 
     def _input_of(
         self, shape: Sequence[int], like: Type | None, taken: Sequence[str], kind: str
     ) -> str | None:
-        """Return the input that has a shape at the default sizes, and the type of another one.
+        """Return the input with this shape at the default sizes, and the dtype of another input.
 
-        kind: a word of `_CALLED`: of several inputs the one whose name says what it is.
+        kind: a word of `_CALLED`: of several inputs, the one whose name matches it.
         """
         sizes, found = self._hints(), list[str]()
         for value in self._inputs:
@@ -229,7 +229,7 @@ def _one_after_another(layers: Sequence[Tree], x: Tree, at: Tree) -> Tree:
 
 
 def _arguments(module: _Module, call: CallTree) -> Mapping[str, Tree] | None:
-    """Return a module's arguments by their names; None of those that are not followed."""
+    """Return a module's arguments by their names; None for unsupported ones."""
     plain = [a.value for a in call.arguments if a.keyword is None]
     given = dict(zip(module.parameters, plain, strict=False))
     words = {a.keyword.text: a.value for a in call.arguments if a.keyword is not None}

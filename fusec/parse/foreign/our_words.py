@@ -1,4 +1,4 @@
-"""Op lines of Python programs: what fusec takes as it is, and else which line to write."""
+"""Op lines of Python programs: accepted unchanged, or with a suggested line."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from fusec.parse.syntax.trees import CallTree, Items, Name, OpLine, Subscript, T
 
 
 class OurWords(ForeignCalls):
-    """Puts lines of a file into fusec's words."""
+    """Rewrites lines of a file for fusec."""
 
     def line_in_ours(self, line: OpLine) -> OpLine:
-        """Return a line with all that other frameworks and Python have in fusec's words."""
+        """Return a line with all parts of other frameworks and Python rewritten for fusec."""
         made = self._pasted.line(line)
         return replace(made, tree=self._rewritten(made.tree, {}))
 
     @property
     def missing(self) -> Sequence[str]:
-        """Return what the line that was read last needs besides: inputs to declare, and numbers."""
+        """Return further requirements of the last line: inputs to declare, and numbers."""
         return self._pasted.missing
 
     def python(self, line: OpLine, twice: Mapping[str, FusecError]) -> tuple[OpLine, FusecError]:
-        """Return a line of Python's as fusec has it, with the error that says how to write it.
+        """Return a Python line rewritten for fusec, with the error that suggests it.
 
-        twice: the errors of names that the line gives another value, as Python's lines do.
+        twice: the errors of names that the line assigns again, as Python's lines may.
         """
         whole = self.line_in_ours(line)
         error = line.wrong or self._foreign_part() or next(iter(twice.values()))
@@ -53,10 +53,10 @@ class OurWords(ForeignCalls):
     def overwriting(
         self, line: OpLine, below: Collection[str]
     ) -> tuple[OpLine | None, FusecError] | None:
-        """Return the error of a line that writes into a value which is read afterwards, else None.
+        """Return the error of a line that overwrites a value which is read afterwards, else None.
 
-        With it is the line as fusec has it, None where two lines are needed. below: the names that
-        the lines below and the outputs use.
+        With it is the rewritten line, None if two lines are needed. below: the names that the lines
+        below and the outputs use.
         """
         for write in writes_in(line.tree):
             known, name = self._scope.knows(write.name.text), write.name.text
@@ -92,7 +92,7 @@ class OurWords(ForeignCalls):
         )
 
     def static(self, line: OpLine) -> FusecError | None:
-        """Return the error of a line that only names a type or sizes; else None."""
+        """Return the error for a line that only names a type or sizes; else None."""
         whole = self.line_in_ours(line)
         part = self._foreign_part()
         named = len(line.names) == 1 and isinstance(whole.tree, (Name, Items))
@@ -108,19 +108,19 @@ class OurWords(ForeignCalls):
         return (line.wrong or part).changed(help=wrong)
 
     def plain(self, line: OpLine) -> OpLine | None:
-        """Return a line with its constants and types in fusec's words.
+        """Return a line with its constants and types rewritten for fusec.
 
-        None for one with parts that Python computes, or in a form of Python's.
+        None for one with parts that Python evaluates, or with Python syntax.
         """
         found = self._pasted.line(line)
         return None if line.wrong is not None or self._pasted.first is not None else found
 
     def count_of(self, call: CallTree) -> int:
-        """Return how many results a call has; 0 where that is not known before it is read."""
+        """Return how many results a call has; 0 if that is unknown before it is read."""
         return self._pasted.count_of(call)
 
     def results_of(self, tree: Tree) -> Items | None:
-        """Return the results of `chunk(x, 2)`, or a part of them, as a list; None of others."""
+        """Return the results of `chunk(x, 2)`, or a part of them, as a list; None for others."""
         return self._pasted.results_of(tree)
 
     def _foreign_part(self) -> FusecError | None:

@@ -1,4 +1,4 @@
-"""Python in op lines of PyTorch programs: shapes, types and constants in fusec's words."""
+"""Python expressions of PyTorch programs in op lines: shapes, types and constants for fusec."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fusec.parse.syntax.trees import (
 
 
 class Pasted(PythonCalls):
-    """Puts what Python computes before a kernel runs into sizes, types and numbers."""
+    """Replaces Python expressions evaluated before a kernel runs by sizes, types and numbers."""
 
     def __init__(
         self,
@@ -47,24 +47,25 @@ class Pasted(PythonCalls):
         hints: Callable[[], Mapping[str, int]],
         inferred: Callable[[Tree], Type | None],
     ) -> None:
-        """Ask `scope` for the types of values, and `span` where expressions stand.
+        """Look up types of values in `scope`, and locations of expressions with `span`.
 
         hints: returns the default sizes of dims. inferred: returns the type of an expression, None
-        where that is not known.
+        if it is unknown.
         """
         super().__init__(scope, span, inferred)
         self._modules = Modules(self._value, self._type_of, span, inputs, hints)
         self.unknown = []
         self._undeclared: list[str] = []
         self.first: Tree | None = None
-        """The first part that was rewritten, and that op lines do not have, since this was None."""
+        """The first rewritten part that op lines do not support, since this was last reset to
+        None."""
         self.static: dict[str, Tree] = {}
-        """What is to be written for names of the file that are no values: types and sizes."""
+        """Replacements for names of the file that are not values: types and sizes."""
         self.renamed: dict[str, Name] = {}
-        """The names to write for those that lines further up gave other values."""
+        """Replacements for names to which earlier lines gave other values."""
 
     def of(self, tree: Tree) -> Tree:
-        """Return an expression without Python's parts; what is not known stays as it is."""
+        """Return an expression without Python's parts; unknown parts are unchanged."""
         if isinstance(tree, Name) and tree.text in self.static:
             self._note(tree)
             return frameworks.substituted(self.static[tree.text], {}, tree)
@@ -93,25 +94,25 @@ class Pasted(PythonCalls):
             self.first = tree
 
     def quietly(self, tree: Tree) -> Tree:
-        """Return what was rewritten with its own parts rewritten too, at the place noted."""
+        """Return an expression rewritten, without recording its first rewritten part."""
         noted, self.first = self.first, None
         done = self.of(tree)
         self.first = noted
         return done
 
     def renaming(self, name: Name) -> Name:
-        """Return a name as it is written below lines that give it another value."""
+        """Return a name as written below lines that give it another value."""
         owner, dot, rest = name.text.partition(".")
         known = self.renamed.get(owner)
         return name if known is None else replace(name, text=known.text + dot + rest)
 
     def layer(self, tree: CallTree) -> Tree:
-        """Return a call of a module as one of its function, with the inputs of the file alone."""
+        """Return a call of a module as one of its function, using only the file's inputs."""
         return self._modules.call(tree, declares=False)
 
     @property
     def missing(self) -> Sequence[str]:
-        """Return what the line that was read last needs besides: inputs to declare, and numbers."""
+        """Return further requirements of the last line: inputs to declare, and numbers."""
         wrong = [*self._modules.missing, *dict.fromkeys(self.unknown)]
         for section, is_size in (("inputs", False), ("dims", True)):
             names = [n for n in self._undeclared if bool(re.fullmatch(_SIZES, n)) is is_size]
@@ -121,7 +122,7 @@ class Pasted(PythonCalls):
         return wrong
 
     def line(self, line: OpLine) -> OpLine:
-        """Return a line without Python's parts; one result of several is named where it stands."""
+        """Return a line without Python's parts; one result of several is named by its position."""
         self.first = None
         self._modules.begin()
         self.unknown, self._undeclared = [], []
@@ -137,21 +138,21 @@ class Pasted(PythonCalls):
                     return replace(line, names=tuple(names), tree=tree.base)
         listed = isinstance(tree, Items) and tree is not line.tree
         if listed and isinstance(tree, Items) and len(tree.items) != len(line.names):
-            self._note(line.tree)  # a shape is no value
+            self._note(line.tree)  # a shape is not a value
         if isinstance(tree, Name) and tree.text in DTYPES:
-            self._note(line.tree)  # a dtype is no value that the line could name
+            self._note(line.tree)  # a dtype is not a value that the line could name
         elif isinstance(tree, Name) and self._is_copied(tree, line):
             name = Name("set", tree.start, tree.start)
             tree = CallTree(name, (Argument(None, tree),), tree.start, tree.end)
         return replace(line, tree=tree)
 
     def _is_copied(self, tree: Name, line: OpLine) -> bool:
-        """Return whether a line that is not in fusec's words gives a value another name."""
+        """Return whether a line in another framework's terms gives a value another name."""
         known = self._value(tree) is not None
         return known and (tree is not line.tree or line.wrong is not None)
 
     def _accepted(self, tree: Tree) -> Tree | None:
-        """Return constants and types, which op lines may name as Python does; None of others."""
+        """Return constants and types that op lines accept as Python names them; None for others."""
         if isinstance(tree, CallTree):
             return number_said(tree)
         if not isinstance(tree, Name):
@@ -185,7 +186,7 @@ class Pasted(PythonCalls):
         return self._call(tree) if isinstance(tree, CallTree) else None
 
     def _of_self(self, tree: Name) -> Tree | None:
-        """Return `self.gamma` as `gamma`, an input; None of other names, and of modes."""
+        """Return `self.gamma` as `gamma`, an input; None for other names and for modes."""
         owner, _, rest = tree.text.partition(".")
         if owner != "self" or not rest or self._scope.knows("self") or rest == "training":
             return None
@@ -242,7 +243,7 @@ class Pasted(PythonCalls):
         return frameworks.size_tree(shape[at], tree) if known and at is not None else None
 
     def _shape_said(self, tree: Tree) -> list[Dim] | None:
-        """Return the shape that `x.shape` and `x.size()` are."""
+        """Return the shape given by `x.shape` and `x.size()`."""
         if isinstance(tree, Name) and tree.text.endswith(".shape"):
             return self._shape(tree.text.removesuffix(".shape"))
         if isinstance(tree, CallTree) and tree.name.text == ".shape":
@@ -266,17 +267,17 @@ def _of_type(name: str, type: Type, at: Tree) -> Tree | None:
 
 _WEIGHTS = ("weight", "bias")
 _SIZES = r"num_\w+|n|n_\w+|\w*(dim|size|heads|length|groups|features|channels)"
-"""What modules call their sizes."""
+"""Typical names of sizes in modules."""
 _OF_TENSORS = frozenset({"T", "mT", "H", "mH", "shape", "ndim", "dtype", "data", "device"})
 """Attributes of tensors, which are not part of the name of one."""
 _REPORTED_CALLS = frozenset({ASSIGNED, CALLED, "cpu", "numpy", *JOINING})
-"""Calls that change what a value is, or where: they are told, not read."""
+"""Calls that change the type or location of a value: these are reported, not translated."""
 
 
 def _is_read(tree: Tree) -> bool:
-    """Return whether an expression of Python's is read as the one that it is equal to.
+    """Return whether a Python expression is translated to an equal one.
 
-    Others are told: what a module, an attribute or a mode means is not in the file.
+    Others are reported, since the meaning of a module, an attribute or a mode is not in the file.
     """
     if isinstance(tree, Name):
         return not tree.text.endswith(".weight") and not tree.text.startswith("self.")
@@ -288,7 +289,7 @@ def _is_read(tree: Tree) -> bool:
 
 
 def _row(base: Tree, key: Tree) -> Tree | None:
-    """Return `x.unbind(1)[0]` as `select(x, 0, 1)`; None of other subscripts."""
+    """Return `x.unbind(1)[0]` as `select(x, 0, 1)`; None for other subscripts."""
     if not isinstance(base, CallTree) or base.name.text.rpartition(".")[2] != "unbind":
         return None
     x, *rest = (a.value for a in with_receiver(base))

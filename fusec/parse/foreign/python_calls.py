@@ -1,4 +1,4 @@
-"""Calls of PyTorch whose arguments stand otherwise than in fusec, as calls of operations."""
+"""Calls of PyTorch with other argument positions than in fusec, as calls of operations."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ from fusec.parse.syntax.trees import (
 
 JOINING = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
 _OF_SHAPES = frozenset({"size", "dim", "numel", "nelement", "transpose", "squeeze"})
-"""Methods that are known from the shape of a tensor."""
+"""Methods whose value follows from the shape of a tensor."""
 _TENSORS = frozenset({"tensor", "as_tensor", "LongTensor", "array"})
-"""Functions that make a tensor of a list."""
+"""Functions that create a tensor from a list."""
 _OF_MODES = frozenset({"dropout", "batch_norm", "instance_norm"})
-"""Functions that differ in training and in evaluation."""
+"""Functions that differ between training and evaluation."""
 _WITH_CORRECTION = frozenset({"var", "std", "var_mean", "std_mean"})
 _SPLITTING = {
     "tensor_split": "chunk", "hsplit": "chunk", "vsplit": "chunk", "dsplit": "chunk",
     "array_split": "chunk", "split_with_sizes": "split", "msort": "sort",
 }  # fmt: skip
-"""Functions of several results, and the operations that they are."""
+"""Functions with several results, and the corresponding operations."""
 
 
 class PythonCalls(Known, ABC):
-    """Puts calls that depend on shapes, types or several results into fusec's words."""
+    """Rewrites calls that depend on shapes, types or several results."""
 
     unknown: list[str]
-    """What a reader has to fill in in the line that was read last."""
+    """Parts of the last line that a reader has to fill in."""
 
     @abstractmethod
     def quietly(self, tree: Tree) -> Tree:
-        """Return an expression without Python's parts, which are not noted."""
+        """Return an expression without Python's parts, without recording these."""
 
     def count_of(self, call: CallTree) -> int:
-        """Return how many results a call has; 0 where that is not known before it is read."""
+        """Return how many results a call has; 0 if that is unknown before it is read."""
         name = call.name.text.rpartition(".")[2]
         op, arguments = TABLE.get(_SPLITTING.get(name, name)), with_receiver(call)
         if op is None:
@@ -78,7 +78,7 @@ class PythonCalls(Known, ABC):
         return 0 if op.many else len(op.results)
 
     def results_of(self, tree: Tree) -> Items | None:
-        """Return the results of `chunk(x, 2)`, or a part of them, as a list; None of others."""
+        """Return the results of `chunk(x, 2)`, or a part of them, as a list; None for others."""
         call = tree.base if isinstance(tree, Subscript) and len(tree.keys) == 1 else tree
         if not isinstance(call, CallTree) or call.name.text.rpartition(".")[2] not in OF_LISTS:
             return None
@@ -97,10 +97,10 @@ class PythonCalls(Known, ABC):
             parts = parts[slice(*bounds)]
         return Items(tuple(parts), at, tree.end) if parts else None
 
-    # -- what is known
+    # -- known properties
 
     def _einsum(self, tree: CallTree) -> Tree | None:
-        """Return a sum of products by its equation; einops has that last, and words for indices."""
+        """Return a sum of products by its equation; einops has it last, with words as indices."""
         values = [a.value for a in tree.arguments]
         if len(values) > 1 and isinstance(values[-1], String):
             tree = replace(tree, arguments=(tree.arguments[-1], *tree.arguments[:-1]))
@@ -169,7 +169,7 @@ class PythonCalls(Known, ABC):
         return self._method(tree, owner, name, values)
 
     def _result(self, call: CallTree, place: int) -> Tree | None:
-        """Return one result of a function of several that are an operation each."""
+        """Return one result of a function whose results are separate operations."""
         _, dot, name = call.name.text.rpartition(".")
         if name in PARTS and (dot or name == "divmod"):
             text, entry = PARTS[name][place], find_bare(name)
@@ -187,7 +187,7 @@ class PythonCalls(Known, ABC):
         return replace(call, name=replace(call.name, text=word), arguments=with_receiver(call))
 
     def _limit(self, values: list[Tree], name: str) -> float | None:
-        """Return the number that `torch.finfo(dtype).min` or `torch.iinfo(dtype).max` is."""
+        """Return the number of `torch.finfo(dtype).min` or `torch.iinfo(dtype).max`."""
         inner = values[0] if len(values) == 1 else None
         if not isinstance(inner, CallTree) or not inner.arguments:
             return None
@@ -203,7 +203,7 @@ class PythonCalls(Known, ABC):
         return limits.get(name)
 
     def _arguments(self, tree: CallTree) -> tuple[Argument, ...] | None:
-        """Return arguments without `*` and Python's keywords; None where there are none."""
+        """Return arguments without `*` and Python's keywords; None if there are none."""
         made: list[Argument] = []
         name = tree.name.text.rpartition(".")[2]
         before = len(with_receiver(tree)) - len(tree.arguments)
@@ -219,7 +219,7 @@ class PythonCalls(Known, ABC):
                 continue
             of_mode = isinstance(value, Name) and value.text.endswith(".training")
             if of_mode and name in _OF_MODES:
-                continue  # files are of one mode: that of training, where there is a choice
+                continue  # files have one mode: training, where the two differ
             if name == "dropout" and isinstance(value, Name) and self._is_of_self(value):
                 self.unknown.append(f"instead of 0.1 the number that `{value.text}` is")
                 made.append(replace(argument, value=Literal(0.1, value.start, value.end)))
@@ -241,19 +241,19 @@ class PythonCalls(Known, ABC):
         return None if same else tuple(made)
 
     def _rearranged(self, tree: CallTree) -> Tree | None:
-        """Return a call of einops in fusec's words; None of an operation of the name."""
+        """Return a call of einops rewritten for fusec; None for an operation with that name."""
         try:
             return einops(tree, self._type_of, self._size)
         except FusecError as error:
             raise error.at(self._span(tree.arguments[1].value)) from None
 
     def _is_of_self(self, name: Name) -> bool:
-        """Return whether a name is a number of a module's, which the file does not have."""
+        """Return whether a name is a number of a module, which the file does not have."""
         owner, _, rest = name.text.partition(".")
         return owner == "self" and rest != "training" and self._value(rest) is None
 
     def _joined(self, tree: CallTree) -> Tree | None:
-        """Return `cat(x, y, dim=1)` with a list of the tensors; None of a call that has one."""
+        """Return `cat(x, y, dim=1)` with a list of the tensors; None if it already has one."""
         plain = [a for a in tree.arguments if a.keyword is None]
         tensors = [a.value for a in plain if isinstance(a.value, Name) and self._value(a.value)]
         if len(tensors) < 2 or [a.value for a in plain[: len(tensors)]] != tensors:
@@ -262,7 +262,7 @@ class PythonCalls(Known, ABC):
         return replace(tree, arguments=(listed, *tree.arguments[len(tensors) :]))
 
     def _tiled(self, tree: CallTree) -> Tree | None:
-        """Return `x.tile(2)` with a repeat for each dim; None of one that has them."""
+        """Return `x.tile(2)` with a repeat for each dim; None if it already has these."""
         x, *rest = (a.value for a in with_receiver(tree))
         listed = rest[0] if len(rest) == 1 and isinstance(rest[0], Items) else None
         given = [*listed.items] if listed is not None else rest
@@ -275,7 +275,7 @@ class PythonCalls(Known, ABC):
         return CallTree(name, (Argument(None, x), Argument(None, repeats)), tree.start, tree.end)
 
     def _selected(self, tree: CallTree) -> Tree | None:
-        """Return `x.index_select(1, torch.tensor([0, 2]))` as a subscript; None of other calls."""
+        """Return `x.index_select(1, torch.tensor([0, 2]))` as a subscript; None for other calls."""
         values = [a.value for a in with_receiver(tree) if a.keyword is None]
         if len(values) != 3:
             return None
@@ -354,7 +354,7 @@ class PythonCalls(Known, ABC):
 
 
 def _of_shape(name: str, shape: Sequence[Dim], at: Tree) -> Tree | None:
-    """Return what `x.size()`, `x.dim()` or `x.numel()` is; None of other methods."""
+    """Return the value of `x.size()`, `x.dim()` or `x.numel()`; None for other methods."""
     if name == "size":
         return listed_sizes(shape, at)
     if name in ("numel", "nelement"):
@@ -370,7 +370,7 @@ def is_tensor_of_list(tree: Tree) -> bool:
 
 
 def list_of_tensor(tree: Tree) -> Tree:
-    """Return the list of `torch.tensor([0, 2])`; other expressions as they are."""
+    """Return the list of `torch.tensor([0, 2])`; other expressions unchanged."""
     if not isinstance(tree, CallTree) or not is_tensor_of_list(tree):
         return tree
     return tree.arguments[0].value
@@ -381,7 +381,7 @@ _PYTHON_TYPES = {"float": "f64", "int": "i64"}
 
 
 def _of_python(argument: Argument, function: str, place: int) -> Argument:
-    """Return an argument that is a type of Python's as the dtype that it is; others as they are."""
+    """Return a Python type as the corresponding dtype; other arguments unchanged."""
     word, value = argument.keyword.text if argument.keyword else "", argument.value
     is_dtype = word == "dtype" or (function in ("to", "type", "astype") and place == 1)
     if not is_dtype or not isinstance(value, Name) or value.text not in _PYTHON_TYPES:
@@ -390,6 +390,6 @@ def _of_python(argument: Argument, function: str, place: int) -> Argument:
 
 
 def _is_flag(argument: Argument) -> bool:
-    """Return whether an argument of `to` says how the elements are moved."""
+    """Return whether an argument of `to` only controls how elements are copied."""
     word = argument.keyword.text if argument.keyword else ""
     return word in ("non_blocking", "copy", "memory_format")

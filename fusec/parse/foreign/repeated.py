@@ -1,4 +1,4 @@
-"""Comprehensions of Python over ranges of numbers, written out."""
+"""Python comprehensions over ranges of numbers, written out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.parse.syntax.operators import WORDS
 from fusec.parse.syntax.trees import CallTree, Infix, Items, Literal, Name, Tree, integer_literal
 
 MOST_ELEMENTS = 16
-"""How many elements are written out."""
+"""Maximum number of elements that are written out."""
 _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
     "//": lambda a, b: a // b, "%": lambda a, b: a % b,
@@ -20,12 +20,12 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def is_comprehension(tree: Items) -> bool:
-    """Return whether a list is one of Python's comprehensions."""
+    """Return whether a list is a Python comprehension."""
     return any(isinstance(i, CallTree) and i.name.text == REPEATED for i in tree.items)
 
 
 def repeated(tree: Items, span: Callable[[Tree], Span]) -> Items:
-    """Return the list that a comprehension over a range of numbers is."""
+    """Return the list of a comprehension over a range of numbers."""
     (call,) = tree.items
     assert isinstance(call, CallTree)
     item, variable, numbers = (a.value for a in call.arguments)
@@ -46,7 +46,7 @@ def repeated(tree: Items, span: Callable[[Tree], Span]) -> Items:
 
 
 def _with_number(tree: Tree, name: str, number: int) -> Tree:
-    """Return an expression with a number for a name."""
+    """Return an expression with a number substituted for a name."""
     if isinstance(tree, Name) and tree.text == name:
         return Literal(number, tree.start, tree.end)
     parts = [_with_number(part, name, number) for part in frameworks.parts_of(tree)]
@@ -54,7 +54,7 @@ def _with_number(tree: Tree, name: str, number: int) -> Tree:
 
 
 def folded_sizes(tree: Tree) -> Tree:
-    """Return an expression with the arithmetic of its integers done."""
+    """Return an expression with its integer arithmetic evaluated."""
     tree = frameworks.rebuilt(tree, [folded_sizes(p) for p in frameworks.parts_of(tree)])
     if isinstance(tree, Infix):
         left, right = integer_literal(tree.left), integer_literal(tree.right)

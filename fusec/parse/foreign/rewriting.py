@@ -1,4 +1,4 @@
-"""Op lines by the names of other frameworks, put into fusec's words."""
+"""Op lines by the names of other frameworks, rewritten for fusec."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from fusec.parse.syntax.trees import (
 
 
 class Rewriting:
-    """Puts expressions of a file into fusec's words, and says how a line is written with them."""
+    """Rewrites expressions of a file for fusec, and formats the line that uses them."""
 
     def __init__(
         self,
@@ -58,25 +58,25 @@ class Rewriting:
         """Bind trees of `source` to names of `scope`.
 
         hints: returns the default sizes. type_of: returns the type of an expression in fusec's
-        words, None where it has an error.
+        terms, None if it has an error.
         """
         self._source, self._scope, self._inputs = source, scope, inputs
         self._types: dict[Tree, Type | None] = {}
         self._type_in_ours = type_of
         self._pasted = Pasted(scope, self._span, inputs, hints, self._inferred)
         self._said: list[tuple[Tree, Tree]] = []
-        """Calls of the line in fusec's order of arguments, and how they are written."""
+        """Calls of the line in fusec's argument order, and how they are written."""
         self.line: OpLine | None = None
-        """The line that is being read: errors say how the whole of it is written."""
+        """The current line: errors show how to write all of it."""
 
     def _span(self, tree: Tree) -> Span:
         return self._source.span(tree.start, tree.end)
 
     def read(self, line: OpLine) -> Tree:
-        """Return the expression of a line, with calls by names that fusec accepts in its words.
+        """Return the expression of a line, with calls by accepted foreign names rewritten.
 
-        Those are aliases, and methods, attributes and names with a prefix (`torch.exp`) that have
-        an exact equivalent. Other calls stay as they are: binding them raises the error.
+        These are aliases, and methods, attributes and names with a prefix (`torch.exp`) that have
+        an exact equivalent. Other calls are unchanged: binding them raises the error.
         """
         self.line, self._said = line, []
         tree = self._rewritten(line.tree, {}, accepted_only=True)
@@ -84,7 +84,7 @@ class Rewriting:
         return tree
 
     def _free(self, name: Name) -> Name:
-        """Return a name like `name` that nothing in the file has."""
+        """Return a name like `name` that is unused in the file."""
         stem, _, last = name.text.rpartition("_")
         stem, number = (stem, int(last) + 1) if stem and last.isdecimal() else (name.text, 2)
         while self._scope.knows(f"{stem}_{number}") or f"{stem}_{number}" in self._scope.later:
@@ -94,16 +94,16 @@ class Rewriting:
     def with_part(
         self, tree: Tree, made: Tree, error: FusecError, why: str, rule: str | None = None
     ) -> FusecError:
-        """Return an error of a part of the line with the line that has another part there.
+        """Return an error of a part of the line, suggesting the line with that part replaced.
 
-        rule: what is told where that line is wrong too, if not `why`.
+        rule: the help if that line is wrong too, if not `why`.
         """
         line = self._line_with(tree, made)
         help = f"{why}: write {line_text(line)}" if why else f"write {line_text(line)}"
         return error.changed(help=help, guess=Guess(line, rule or why or error.diagnostic.help))
 
     def _in_two_lines(self, tree: CallTree, made: CallTree, count: int) -> str:
-        """Return the line of `made`, which stands for a part of several results, and the rest."""
+        """Return the line of `made`, a replacement with several results, and the rest."""
         whole = tree if self.line is None else self.line.tree
         part, place = selected(whole, tree, count)
         names = [Name("_", tree.start, tree.start)] * count
@@ -127,7 +127,7 @@ class Rewriting:
         return (find_dotted(name) if owner else find_bare(name)), tree
 
     def _is_value(self, owner: str, name: str) -> bool:
-        """Return whether `owner` of `name` is a value: a dim `F` leaves `F.silu` to PyTorch."""
+        """Return whether `owner` of `name` is a value; a dim `F` does not hide `F.silu`."""
         if not self._scope.knows(owner):
             return False
         return not self._scope.is_dim(owner) or find_dotted(name) is None
@@ -136,25 +136,25 @@ class Rewriting:
         return translated(entry, called, self._type_of)
 
     def _type_of(self, tree: Tree) -> Type | None:
-        """Return the type of a value, or of the first of a list."""
+        """Return the type of a value, or of the first element of a list."""
         if isinstance(tree, Items) and tree.items:
             return self._type_of(tree.items[0])
         meaning = self._scope.meaning(tree.text) if isinstance(tree, Name) else None
         return meaning.type if isinstance(meaning, Value) else self._inferred(tree)
 
     def _inferred(self, tree: Tree) -> Type | None:
-        """Return the type of an expression that is no name; None where it is not known."""
+        """Return the type of an expression other than a name; None if it is unknown."""
         if not isinstance(tree, (CallTree, Infix, Prefix, Subscript)):
             return None
         if tree not in self._types:
-            self._types[tree] = None  # what asks for its own type while it is rewritten
+            self._types[tree] = None  # guards against recursion while it is rewritten
             with contextlib.suppress(FusecError, Skip):
                 ours = self._rewritten(self._pasted.quietly(tree), {})
                 self._types[tree] = self._type_in_ours(ours)
         return self._types[tree]
 
     def _lines_text(self, line: OpLine) -> str:
-        """Return a line as it is written, and before it the call whose results one is used of."""
+        """Return the text of a line, preceded by the call if it uses one of several results."""
         found = first_selected(line.tree, self._pasted.count_of)
         if found is None:
             count = self._pasted.count_of(line.tree) if isinstance(line.tree, CallTree) else 0
@@ -167,7 +167,7 @@ class Rewriting:
         return f"{line_text(OpLine((*names,), call))}, and in this line {line_text(rest)}"
 
     def _written(self, entry: Entry, tree: CallTree, called: CallTree) -> str | None:
-        """Return the line with a call in fusec's words; None where its arguments do not fit."""
+        """Return the line with a call rewritten for fusec; None if its arguments do not fit."""
         if not entry.expressions:
             return None
         try:
@@ -196,13 +196,13 @@ class Rewriting:
         return line_text(replace(named, tree=self._rewritten(tree, {id(tree): made})))
 
     def _whole(self, tree: Tree, made: Tree) -> str:
-        """Return the line that is being read with `made` in the place of one of its parts."""
+        """Return the text of the current line with one of its parts replaced by `made`."""
         return (
             f"`{plain_text(made)}`" if self.line is None else line_text(self._line_with(tree, made))
         )
 
     def _line_with(self, tree: Tree, made: Tree) -> OpLine:
-        """Return the line that is being read with `made` in the place of one of its parts."""
+        """Return the current line with one of its parts replaced by `made`."""
         tree = next((said for ours, said in self._said if ours is tree), tree)
         line = self.line or OpLine((Name("y", tree.start, tree.start),), tree)
         return replace(line, tree=self._rewritten(line.tree, {id(tree): made}))
@@ -210,10 +210,10 @@ class Rewriting:
     def _rewritten(
         self, tree: Tree, made: Mapping[int, Tree], *, accepted_only: bool = False
     ) -> Tree:
-        """Return an expression with all that other frameworks name in fusec's words.
+        """Return an expression with all names of other frameworks rewritten for fusec.
 
-        made: what stands in the place of trees, by their ids. accepted_only: rewrites only names
-        that fusec accepts, and raises the error of a call whose arguments do not fit.
+        made: replacements of trees, by their ids. accepted_only: rewrites only names that fusec
+        accepts, and raises the error of a call whose arguments do not fit.
         """
         original = tree
         parts = [
@@ -243,7 +243,7 @@ class Rewriting:
             return tree
 
     def with_size(self, tree: Tree, called: CallTree, op: OpDef, error: FusecError) -> FusecError:
-        """Return the error of a call that lacks a size with the line that has a dim for it.
+        """Return the error of a call that lacks a size, suggesting the line with a dim for it.
 
         The dim is the last one that is in no operand. called: the call, its tensor first.
         """
@@ -282,7 +282,7 @@ class Rewriting:
         return self.with_part(tree, call, error, why)
 
     def _without_attribute(self, tree: Name, *, accepted_only: bool = True) -> Tree:
-        """Return `x.T` in fusec's words, and other names as they are."""
+        """Return `x.T` rewritten for fusec, and other names unchanged."""
         owner, _, name = tree.text.rpartition(".")
         if not owner or self._scope.knows(tree.text):
             return tree

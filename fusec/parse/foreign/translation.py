@@ -1,4 +1,4 @@
-"""Calls by other frameworks' names as expressions in fusec's words."""
+"""Calls by other frameworks' names as expressions in fusec's terms."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from fusec.parse.syntax.trees import (
 _CONVERTING = frozenset({
     "softmax", "log_softmax", "softmin", "mean", "prod", "cumsum", "cumprod", "norm", "vector_norm",
 })  # fmt: skip
-"""What PyTorch gives a `dtype` to, which converts the operand first."""
+"""PyTorch functions with a `dtype` that converts the operand first."""
 
 TypeOf = Callable[[Tree], Type | None]
-"""Returns the type of an argument; None of one that is not known before the line is read."""
+"""Returns the type of an argument; None if it is unknown before the line is read."""
 
 
 def translated(entry: Entry, called: CallTree, type_of: TypeOf) -> Tree:
-    """Return what a call is in fusec's words; FusecError where its arguments have no place."""
+    """Return a call as an expression of fusec; FusecError if its arguments do not fit."""
     positional = [a.value for a in called.arguments if a.keyword is None]
     keywords = {a.keyword.text: a.value for a in called.arguments if a.keyword is not None}
     converts = entry.name in _CONVERTING and not _takes(entry, "dtype")
@@ -53,7 +53,7 @@ def translated(entry: Entry, called: CallTree, type_of: TypeOf) -> Tree:
 
 
 def part_of(entry: Entry, text: str, called: CallTree, type_of: TypeOf) -> Tree:
-    """Return an expression for one result of a call, with the arguments that it has a place for."""
+    """Return an expression for one result of a call, with the arguments that it uses."""
     positional = [a.value for a in called.arguments if a.keyword is None]
     keywords = {a.keyword.text: a.value for a in called.arguments if a.keyword is not None}
     given = frameworks.bind(entry, positional, keywords, _listed)
@@ -69,7 +69,7 @@ def _takes(entry: Entry, word: str) -> bool:
 
 
 def _in_single_precision(values: Sequence[Tree]) -> Sequence[Tree]:
-    """Return two numbers as PyTorch has them, of which one is a float: f32, not f64."""
+    """Return two numbers in PyTorch's precision if one is a float: f32, not f64."""
     numbers = [number_in(value) for value in values]
     if len(values) != 2 or None in numbers or not any(isinstance(n, float) for n in numbers):
         return values
@@ -98,7 +98,7 @@ def _with_extents(tree: Tree, type_of: TypeOf) -> Tree:
 
 
 def _one_size(tree: Tree, name: str, entry: Entry) -> Tree:
-    """Return the size that all of `(2, 2)` are, where an expression is of one size for all dims."""
+    """Return the common size of `(2, 2)`, where an expression takes one size for all dims."""
     asked = any(c in (f"{name}:one", f"{name}=kernel_size") for cs in entry.conditions for c in cs)
     sizes = {value_of(item) for item in tree.items} if isinstance(tree, Items) else set[Any]()
     if not asked or len(sizes) != 1 or not isinstance(tree, Items):
@@ -107,7 +107,7 @@ def _one_size(tree: Tree, name: str, entry: Entry) -> Tree:
 
 
 def _reduced(entry: Entry, keywords: Mapping[str, Tree]) -> tuple[Entry, dict[str, Tree]]:
-    """Return the entry of a loss that is a mean with the reduction of a call instead."""
+    """Return the entry of a loss that is a mean, with the reduction of the call instead."""
     word, by = value_of(keywords["reduction"]), entry.parameters[0].name
     texts: list[str] = []
     for text, conditions in entry.forms:
@@ -128,14 +128,14 @@ def _reduced(entry: Entry, keywords: Mapping[str, Tree]) -> tuple[Entry, dict[st
 
 
 def _listed(trees: Sequence[Tree]) -> Tree:
-    """Return the argument of a variadic parameter: one list as it is, or a list of all."""
+    """Return the argument of a variadic parameter: a single list unchanged, or a list of all."""
     if len(trees) == 1 and isinstance(trees[0], Items):
         return trees[0]
     return Items(tuple(trees), trees[0].start, trees[-1].end)
 
 
 def value_of(tree: Tree) -> Any:
-    """Return the value of a literal, the text of a name, a list of such; OPAQUE of others."""
+    """Return the value of a literal, the text of a name, a list of such; OPAQUE for others."""
     if isinstance(tree, Literal):
         return tree.value
     if isinstance(tree, Items):

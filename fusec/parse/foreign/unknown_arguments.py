@@ -1,4 +1,4 @@
-"""Calls with several arguments that an operation does not have: each is named."""
+"""Calls with several unknown arguments: each is named in the error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fusec.parse.syntax.trees import CallTree
 def without_unknown(
     op: OpDef, entry: Entry | None, tree: CallTree, error: FusecError
 ) -> tuple[CallTree, FusecError]:
-    """Return a call without what neither fusec nor PyTorch takes, and the error that names all.
+    """Return a call without arguments unknown to fusec and PyTorch, and the error that names all.
 
-    Of one unknown argument the call and its error are returned as they are.
+    With a single unknown argument the call and its error are returned unchanged.
     """
     ours = {p.name for p in op.params}
     theirs = {p.name for p in entry.parameters} if entry is not None else set[str]()

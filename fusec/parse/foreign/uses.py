@@ -1,4 +1,4 @@
-"""Which names an expression uses, and what its methods are called of."""
+"""Names that an expression uses, and receivers of its methods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def values_read(tree: Tree) -> Sequence[str]:
 
 
 def names_used(tree: Tree) -> Sequence[str]:
-    """Return the names that an expression uses, those of methods and functions with owners too."""
+    """Return the names that an expression uses, including methods and functions with owners."""
     own = [tree.name.text] if isinstance(tree, CallTree) and "." in tree.name.text else []
     if isinstance(tree, Name):
         own = [tree.text]
@@ -29,7 +29,7 @@ def names_used(tree: Tree) -> Sequence[str]:
 
 
 def receiver_of(tree: CallTree) -> Tree | None:
-    """Return what a method is called of."""
+    """Return the receiver of a method call."""
     owner, dot, _ = tree.name.text.rpartition(".")
     if not dot:
         return None

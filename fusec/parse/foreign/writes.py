@@ -14,7 +14,7 @@ from fusec.parse.syntax.trees import CallTree, Literal, Name, Tree
 
 @dataclass(frozen=True)
 class Write:
-    """A call that writes into a value: the call, the value's name, and what says so."""
+    """A call that writes into a value: the call, the value's name, and the syntax that does so."""
 
     call: CallTree
     name: Name
@@ -32,7 +32,7 @@ class Write:
 
 
 def writes_in(tree: Tree) -> Iterator[Write]:
-    """Yield the calls of an expression that write into a value that has a name."""
+    """Yield the calls of an expression that write into a named value."""
     chained = set[int]()
     for call in frameworks.calls_in(tree):
         words = {a.keyword.text: a.value for a in call.arguments if a.keyword is not None}

@@ -1,1 +1,1 @@
-"""Op lines, types and sizes as trees: syntax only."""
+"""Trees of op lines, types and sizes: only syntax."""

@@ -1,4 +1,4 @@
-"""Expressions that are conditions for sure, by their form."""
+"""Expressions that are certainly conditions, by their form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fusec.parse.syntax.trees import Infix, Prefix, Tree
 
 
 def is_condition(tree: Tree) -> bool:
-    """Return whether an expression is a bool for sure: a comparison, or what joins them."""
+    """Return whether an expression is certainly a bool: a comparison, or a combination of them."""
     if isinstance(tree, Prefix):
         return tree.operator == "~" and is_condition(tree.operand)
     if not isinstance(tree, Infix):

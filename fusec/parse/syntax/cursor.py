@@ -1,4 +1,4 @@
-"""The position of a parser among the tokens of a stretch of source."""
+"""The position of a parser among the tokens of a source range."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.parse.syntax.trees import Name, Tree
 
 
 class Cursor:
-    """The tokens of a stretch of source, the next one, and errors about it."""
+    """The tokens of a source range, the next one, and errors about it."""
 
     def __init__(self, source: Source, start: int, end: int) -> None:
         """Read all tokens of source[start:end]."""
@@ -23,7 +23,7 @@ class Cursor:
         self._depth = 0
         self._operators = 0
         self._pasted = False
-        """Whether forms of Python's are read too: of op lines, which say what to write instead."""
+        """Whether Python forms are also read, for op lines that suggest a replacement."""
         self._python: FusecError | None = None
         """The error of the first of these forms."""
 
@@ -33,21 +33,21 @@ class Cursor:
         return self._tokens[self._next]
 
     def span(self, tree: Tree | Token) -> Span:
-        """Return the place of a tree or token."""
+        """Return the span of a tree or token."""
         return self.source.span(tree.start, tree.end)
 
     def _sees(self, mark: str) -> bool:
         return self.token.kind == "mark" and self.token.text == mark
 
     def take(self, mark: str) -> bool:
-        """Step over `mark` if it is next."""
+        """Consume `mark` if it is next."""
         if self.token.kind == "mark" and self.token.text == mark:
             self._next += 1
             return True
         return False
 
     def expect(self, mark: str, what: str = "") -> Token:
-        """Step over `mark`; FusecError if something else is next."""
+        """Consume `mark`; FusecError if something else is next."""
         token = self.token
         if not self.take(mark):
             raise self.unexpected(f"`{mark}`{what}")

@@ -1,4 +1,4 @@
-"""What to write for a line that goes on where it ought to end, and for Python's statements."""
+"""Suggestions for a line that continues where it should end, and for Python's statements."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ STATEMENTS = {
     "if": "a choice by data is `where(condition, a, b)`",
     "with": "remove the line: a fusion records no gradients and runs on one device",
 }
-"""Statements of Python, `print` among them, and what a file has for them."""
+"""Python statements, including `print`, and their replacement in a file."""
 
 
 def _too_many(parser: Cursor) -> str | None:
-    """Return what to write where a call is closed too early, or twice."""
+    """Return a suggestion for a call that is closed too early, or twice."""
     text, at = parser.source.text, parser.token.start
     start = text.rfind("\n", 0, at) + 1
     before, behind = text[start:at], text[at:].partition("\n")[0]
@@ -51,7 +51,7 @@ def _too_many(parser: Cursor) -> str | None:
 
 
 def _unparenthesized(parser: Cursor) -> str | None:
-    """Return what to write for `relu x`."""
+    """Return a suggestion for `relu x`."""
     text, at = parser.source.text, parser.token.start
     words = re.search(r"(\w+)\s+\Z", text[:at])
     if words is None or words[1] not in TABLE or parser.token.kind not in ("name", "number"):
@@ -63,7 +63,7 @@ def _unparenthesized(parser: Cursor) -> str | None:
 
 
 def _scalar(parser: Cursor) -> str | None:
-    """Return what to write for `eps: f32 1e-5`."""
+    """Return a suggestion for `eps: f32 1e-5`."""
     line = parser.source.text[: parser.token.start].rpartition("\n")[2]
     found = re.fullmatch(r"\s*(\w+):\s+(\w+)\s+", line)
     if found is None or parser.token.kind != "number":
@@ -72,7 +72,7 @@ def _scalar(parser: Cursor) -> str | None:
 
 
 def _comma(parser: Cursor) -> str | None:
-    """Return what to write for a comma after a value: at its end, or in a number."""
+    """Return a suggestion for a comma after a value: at its end, or in a number."""
     if parser.token.text != ",":
         return None
     text, at = parser.source.text, parser.token.start
@@ -88,7 +88,7 @@ def _comma(parser: Cursor) -> str | None:
 
 
 def two_values(parser: Cursor) -> str | None:
-    """Return what to write for `a b`, two values without an operator."""
+    """Return a suggestion for `a b`, two values without an operator."""
     text, at = parser.source.text, parser.token.start
     before = re.search(r"([\w.]+|\))[ ]+\Z", text[text.rfind("\n", 0, at) + 1 : at])
     if before is None or parser.token.kind not in ("name", "number"):
@@ -100,7 +100,7 @@ def two_values(parser: Cursor) -> str | None:
 
 
 def _comment(parser: Cursor) -> str | None:
-    """Return the help where words follow a `//`, as in C."""
+    """Return the help if words follow a `//`, as in C."""
     line = parser.source.text[: parser.token.start].rpartition("\n")[2]
     if "//" in line and parser.token.kind == "name":
         return "`//` divides integers: a comment begins with `#`"
@@ -115,7 +115,7 @@ def _second_line(parser: Cursor) -> str | None:
 
 
 def _converted(parser: Cursor) -> str | None:
-    """Return what to write for `x as f32` and `(f32)x`."""
+    """Return a suggestion for `x as f32` and `(f32)x`."""
     text, at = parser.source.text, parser.token.start
     line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip().removeprefix("- ")
     for form in (r"(.*?=\s*)(\w+) as (\w+)\s*", r"(.*?=\s*)\((?P<dtype>\w+)\)\s*(?P<value>\w+)\s*"):
@@ -133,5 +133,5 @@ _KNOWN = (
 
 
 def help_after(parser: Cursor) -> str | None:
-    """Return what to write where a token follows at which the line ought to end."""
+    """Return a suggestion for a token that follows where the line should end."""
     return next((help for told in _KNOWN if (help := told(parser)) is not None), None)

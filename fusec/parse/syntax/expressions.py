@@ -28,11 +28,11 @@ from fusec.parse.syntax.trees import (
 )
 
 _DATA = r"(?<=\w)\.data(?=\.|$)"
-"""The tensor without its gradient, as PyTorch's `x.data`: the tensor itself."""
+"""The tensor without its gradient, PyTorch's `x.data`: the tensor itself."""
 MAX_DEPTH = 64
 MAX_OPERATORS = 200
 ASSIGNED, CALLED, REPEATED = "[]=", "()", "for"
-"""What calls are named that stand for `x[key] = value`, `f(a)(b)` and `a for k in range(n)`."""
+"""The call names that represent `x[key] = value`, `f(a)(b)` and `a for k in range(n)`."""
 _WORDS: dict[str, bool | float | None] = {
     "true": True, "True": True, "false": False, "False": False,
     "none": None, "None": None, "null": None, "inf": float("inf"), "nan": float("nan"),
@@ -68,7 +68,7 @@ class Parser(Cursor):
         return CallTree(name, arguments, condition.start, other.end)
 
     def _takes_word(self, word: str) -> bool:
-        """Step over one of Python's operators that are words, and note it."""
+        """Consume a Python operator that is a word, and record it."""
         token = self.token
         said = token.text if token.kind == "name" else ""
         if word == "not" and self._sees("!"):
@@ -80,9 +80,9 @@ class Parser(Cursor):
         return True
 
     def _condition(self, first: Tree | None = None) -> Tree:
-        """Read `a if condition else b`, or what binds tighter, as fusec has it.
+        """Read `a if condition else b`, or an operand that binds tighter, in fusec's form.
 
-        first: the first operand, where it has been read.
+        first: the first operand, if it was already read.
         """
         tree = self._word("or", "|", first)
         if not self._takes_word("if"):
@@ -103,7 +103,7 @@ class Parser(Cursor):
         return CallTree(name, arguments, tree.start, other.end)
 
     def _is_given(self) -> bool | None:
-        """Step over `is None` or `is not None`, and return what it is of a value; else None."""
+        """Consume `is None` or `is not None`, and return its truth for a value; else None."""
         ahead = [t.text for t in self._tokens[self._next : self._next + 3]]
         if ahead[:2] == ["is", "None"]:
             self._next += 2
@@ -124,7 +124,7 @@ class Parser(Cursor):
         )
 
     def _word(self, word: str, sign: str, first: Tree | None = None) -> Tree:
-        """Read operands of `or` or `and`; conditions are joined by a sign, other values called."""
+        """Read operands of `or` or `and`; a sign combines conditions, a call other values."""
 
         def read(first: Tree | None = None) -> Tree:
             if word == "or":
@@ -181,9 +181,9 @@ class Parser(Cursor):
         return left
 
     def _chained(self, left: Infix) -> Tree | None:
-        """Read the rest of `a < b < c`, or of `a < b & c < d`; None where `left` is in parentheses.
+        """Read the rest of `a < b < c`, or of `a < b & c < d`; None if `left` is in parentheses.
 
-        Both are noted as Python's, and read as they are meant.
+        Both are recorded as Python's, and read with their intended meaning.
         """
         if self._tokens[self._next - 1].text == ")":
             return None  # `(a < b) == c` compares a result
@@ -225,7 +225,7 @@ class Parser(Cursor):
         return sign.text
 
     def _sign(self) -> Tree:
-        """Read signs and what they stand before; a number takes its sign, but not of a power."""
+        """Read signs and their operand; a number absorbs its sign, except in a power."""
         start, negative, signed = self.token.start, False, False
         while self.token.kind == "mark" and self.token.text in ("-", "+"):
             negative ^= self.token.text == "-"

@@ -1,4 +1,4 @@
-"""Op lines and their parts: found, replaced, and as they are written."""
+"""Op lines and their parts: search, replacement, and text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fusec.parse.syntax.trees import Argument, CallTree, Name, OpLine, Subscript
 
 
 class Places(dict[str, str]):
-    """The names that stand for arguments in an expression: none that a file could have."""
+    """Names for arguments in an expression; none of them can occur in a file."""
 
     def __missing__(self, name: str) -> str:
         return f"_{name}_"
 
 
 def with_arguments(tree: Tree, op: OpDef, given: Mapping[str, Tree]) -> CallTree:
-    """Return a call of an operation with these arguments, positional up to one left out."""
+    """Return a call of an operation with these arguments, positional up to an omitted one."""
     made: list[Argument] = []
     for place, param in enumerate(op.params):
         if param.name in given:
@@ -32,7 +32,7 @@ def with_arguments(tree: Tree, op: OpDef, given: Mapping[str, Tree]) -> CallTree
 
 OF_ONE_RANK = frozenset({"T", "mT", "H", "mH", "real", "imag"})
 ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "shape", "ndim"})
-"""What PyTorch's tensors have without a call."""
+"""Attributes of PyTorch's tensors that are not called."""
 
 
 def integer_in(tree: Tree) -> int | None:
@@ -42,7 +42,7 @@ def integer_in(tree: Tree) -> int | None:
 
 
 def is_uncalled(tree: CallTree) -> bool:
-    """Return whether a method of an expression stands without its call: `(a + b).sum`."""
+    """Return whether a method of an expression is not called: `(a + b).sum`."""
     name = tree.name.text
     return name.startswith(".") and tree.end == tree.name.end and name[1:] not in ATTRIBUTES
 
@@ -53,7 +53,7 @@ def uncalled(text: str) -> FusecError:
 
 
 def replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
-    """Return an expression with another one in the place of one of its parts."""
+    """Return an expression with one of its parts replaced."""
     if tree is old:
         return new
     parts = [replaced(part, old, new) for part in frameworks.parts_of(tree)]
@@ -61,15 +61,15 @@ def replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
 
 
 OF_LISTS = frozenset({"chunk", "split", "tensor_split", "unbind"})
-"""Calls whose results are a list, which stands where a list is expected."""
+"""Calls whose results form a list, accepted where a list is expected."""
 
 
 def first_selected(
     tree: Tree, count_of: Callable[[CallTree], int], *, within: bool = False
 ) -> tuple[Tree, CallTree, int] | None:
-    """Return a part that takes one result of a call, the call and the place: `call[1]`.
+    """Return a part that takes one result of a call, the call and the index: `call[1]`.
 
-    The call itself and 0 where it is an operand, as `dropout(x, 0.1)` in a sum.
+    The call itself and 0 if it is an operand, as `dropout(x, 0.1)` in a sum.
     """
     if isinstance(tree, Subscript) and isinstance(tree.base, CallTree) and len(tree.keys) == 1:
         count, place = count_of(tree.base), integer_in(tree.keys[0])
@@ -83,9 +83,9 @@ def first_selected(
 
 
 def selected(whole: Tree, call: CallTree, count: int) -> tuple[Tree, int]:
-    """Return the part of an expression that takes one of a call's results, and which: `call[1]`.
+    """Return the part of an expression that takes a result of a call, and its index: `call[1]`.
 
-    The call itself and 0 where it is used as one value.
+    The call itself and 0 if it is used as one value.
     """
     for part in frameworks.parts_of(whole):
         if part is call and isinstance(whole, Subscript) and len(whole.keys) == 1:
@@ -107,7 +107,7 @@ def plain_text(tree: Tree) -> str:
 
 
 def call_of(whole: Tree, part: Tree) -> CallTree | None:
-    """Return the call whose first argument a part of an expression is; None where it is of none."""
+    """Return the call whose first argument a part of an expression is; None if there is none."""
     if isinstance(whole, CallTree) and whole.arguments and whole.arguments[0].value is part:
         return whole
     found = (call_of(inner, part) for inner in frameworks.parts_of(whole))

@@ -1,4 +1,4 @@
-"""The parser of op lines, `names = expression`, and of the forms that they have in Python."""
+"""The parser of op lines, `names = expression`, and of their forms in Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fusec.parse.syntax.trees import (
 
 
 class Divided(FusecError):
-    """A line that is to be written as several."""
+    """A line that must be written as several."""
 
 
 class OpLineParser(Parser):
@@ -124,7 +124,7 @@ class OpLineParser(Parser):
         return OpLine(tuple(names), tree)
 
     def _bracketed(self) -> Token | None:
-        """Step over the bracket that opens `(a, b) = x`, and return it."""
+        """Consume the bracket that opens `(a, b) = x`, and return it."""
         ahead = "".join(t.text for t in self._tokens[self._next :]).partition("=")[0]
         if not re.fullmatch(r"[(\[][\w,]+[)\]]", ahead):
             return None
@@ -132,7 +132,7 @@ class OpLineParser(Parser):
         return self._tokens[self._next - 1]
 
     def _returned(self, word: Token) -> FusecError:
-        """Return the error of `return x + y`, with the line of what it computes."""
+        """Return the error of `return x + y`, suggesting the line that computes it."""
         text = self.source.text[word.end :].partition("\n")[0].strip()
         named = [part.strip() for part in text.split(",")]
         listed = all(part.isidentifier() for part in named)
@@ -144,7 +144,7 @@ class OpLineParser(Parser):
         )
 
     def _owned(self, names: list[Name]) -> FusecError | None:
-        """Name `p` for `p.data` and `y` for `self.y`, and return their error; None of others."""
+        """Name `p` for `p.data` and `y` for `self.y`, and return their error; None for others."""
         for place, name in enumerate(names):
             owner, dot, rest = name.text.partition(".")
             if dot and (rest == "data" or owner == "self") and "." not in rest:
@@ -162,7 +162,7 @@ class OpLineParser(Parser):
         return f"a result has a name alone: write `{text}`"
 
     def _arrow(self) -> FusecError | None:
-        """Step over the `<-` or `:=` of an assignment, and return its error."""
+        """Consume the `<-` or `:=` of an assignment, and return its error."""
         ahead = self._tokens[self._next : self._next + 2]
         signs = "".join(token.text for token in ahead)
         if signs not in ("<-", ":=") or ahead[0].end != ahead[1].start:
@@ -171,7 +171,7 @@ class OpLineParser(Parser):
         return self._error(f"op lines have no `{signs}`", ahead[0])
 
     def _counted(self, names: list[Name]) -> FusecError | None:
-        """Step over the sign of `x++`, and return its error."""
+        """Consume the sign of `x++`, and return its error."""
         ahead = [token.text for token in self._tokens[self._next : self._next + 3]]
         if ahead != ["+", "+", ""] or len(names) > 1:
             return None
@@ -194,7 +194,7 @@ class OpLineParser(Parser):
         )
 
     def _joined_conditions(self, tree: Tree) -> Tree:
-        """Return an expression in which `a && b` of values that are no conditions is called."""
+        """Return an expression in which a call replaces `a && b` unless both are conditions."""
         if self._python is None or not isinstance(tree, (Infix, Prefix, CallTree)):
             return tree
         if isinstance(tree, Prefix):
@@ -229,7 +229,7 @@ class OpLineParser(Parser):
         )
 
     def _assigned_keys(self, names: list[Name]) -> tuple[Tree, ...] | None:
-        """Step over the `[mask]` of `x[mask] = 0`, and return the keys."""
+        """Consume the `[mask]` of `x[mask] = 0`, and return the keys."""
         if len(names) > 1 or not self.take("["):
             return None
         keys = [self._key()]
@@ -239,7 +239,7 @@ class OpLineParser(Parser):
         return tuple(keys)
 
     def _statement(self) -> OpLine:
-        """Read a call without a result; its result is what it writes, in place or to `out`."""
+        """Read a call without a result; its result is the value it writes, in place or to `out`."""
         first = self.token
         tree = self.expression()
         self.finish("call")
@@ -249,7 +249,7 @@ class OpLineParser(Parser):
         return OpLine((_written(tree) or Name("y", first.start, first.end),), tree, error)
 
     def _annotation(self, names: list[Name]) -> FusecError | None:
-        """Step over the `: torch.Tensor` of `y: torch.Tensor = x`."""
+        """Consume the `: torch.Tensor` of `y: torch.Tensor = x`."""
         colon, following = self.token, self._tokens[min(self._next + 1, len(self._tokens) - 1)]
         if len(names) > 1 or not self._sees(":") or following.text == "=":
             return None
@@ -262,7 +262,7 @@ class OpLineParser(Parser):
         return self._error("op lines have no annotations", colon)
 
     def _augmented(self, names: list[Name]) -> Token | None:
-        """Step over the operator of `x *= y`."""
+        """Consume the operator of `x *= y`."""
         sign, following = self.token, self._tokens[min(self._next + 1, len(self._tokens) - 1)]
         binary = any(sign.text in level for level in PRECEDENCE) or sign.text == "**"
         is_sign = sign.kind == "mark" and binary and sign.text not in COMPARISONS

@@ -1,4 +1,4 @@
-"""The operators of op lines and scripts, and the operations that they stand for."""
+"""The operators of op lines and scripts, and their operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BINARY: Mapping[str, str] = {
     "&": "bitwise_and", "|": "bitwise_or", "^": "bitwise_xor",
     "<<": "bitwise_left_shift", ">>": "bitwise_right_shift",
 }  # fmt: skip
-"""Operators of two operands that mean one operation; `/` and `//` depend on the operands."""
+"""Binary operators for a single operation; `/` and `//` depend on the operands."""
 
 COMPARISONS: Mapping[str, str] = {
     "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
@@ -34,7 +34,7 @@ PRECEDENCE: tuple[frozenset[str], ...] = (
     frozenset({"+", "-"}),
     frozenset({"*", "/", "//", "%", "@"}),
 )
-"""Operators of two operands from the loosest to the tightest, as in Python; `**` binds tighter."""
+"""Binary operators from the loosest to the tightest, as in Python; `**` binds tighter."""
 
 WORDS: Mapping[str, str] = {
     "and": "write `a & b`, or `logical_and(a, b)`",
@@ -44,4 +44,4 @@ WORDS: Mapping[str, str] = {
     "is": "a value is never None: remove the condition; elements are compared by `a == b`",
     "for": "op lines have no comprehensions: list the elements, or write a Python script",
 }
-"""Words of Python's expressions, and what an op line has instead."""
+"""Words in Python expressions, and their replacement in an op line."""

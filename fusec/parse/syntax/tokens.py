@@ -1,4 +1,4 @@
-"""The tokens of op lines, types and sizes, with their places in the source."""
+"""The tokens of op lines, types and sizes, with their positions in the source."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _LOOKALIKES = {
     "π": "3.141592653589793", "∞": "inf", "∧": "&", "∨": "|", "⊕": "^",
     **dict.fromkeys("“”„", '"'), **dict.fromkeys("‘’", "'"), "…": "...",
 }  # fmt: skip
-"""Signs of text processors and formulas, and what op lines have for them."""
+"""Characters of word processors and formulas, and their replacement in op lines."""
 _POWERS = {"²": 2, "³": 3}
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _STRING = re.compile(r"""(['"])(?P<text>[^'"\\\n]*)\1""")
 _FORMATTED = re.compile(r"""[fF][rR]?(['"])[^'"\n]*\1""")
 _EXPONENT = re.compile(r"(?P<number>[0-9.]+)[eE](?P<sign>-{2,}|[–—−‐‑])(?P<digits>[0-9]+)")
-"""A number whose exponent has another sign than a hyphen, or two."""
+"""A number whose exponent has a sign other than a hyphen, or two."""
 _NAME_REST = re.compile(r"\w+")
 _QUOTED_NUMBER = re.compile(r"""(['"])([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\1""")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its kind (number, name, mark, string or end), text and place."""
+    """A token: its kind (number, name, mark, string or end), text and position."""
 
     kind: str
     text: str
@@ -44,7 +44,7 @@ class Token:
 
 
 def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
-    """Yield the tokens of a stretch of the source, the last one of kind `end`."""
+    """Yield the tokens of a source range, the last one of kind `end`."""
     position, text = start, source.text
     while True:
         blank = _BLANK.match(text, position, end)
@@ -100,7 +100,7 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
                 if rest[0] in ("j", "J"):
                     number = f"c64(0, {found[0]})"
                 if number == found[0] and rest[0] in ("f", "F"):
-                    help = f"write `{number}`"  # a float of C, never a product
+                    help = f"write `{number}`"  # a C float, never a product
                 else:
                     help = f"write `{number}`; {product}" if number else f"{help}; {product}"
             raise FusecError(
@@ -127,7 +127,7 @@ def _check_digits(source: Source, position: int, number: str) -> None:
 
 
 def _without_suffix(number: str, suffix: str) -> str | None:
-    """Return the number that one with a suffix is: `1.0f` of C, or `4k` of sizes."""
+    """Return the value of a number with a suffix: `1.0f` of C, or `4k` of sizes."""
     if re.fullmatch("[uU]?[lL]{0,2}|[lL]{1,2}[uU]", suffix) and number.isdecimal():
         return number
     if suffix in ("f", "F"):
@@ -168,7 +168,7 @@ def _foreign(text: str, position: int) -> str | None:
 def number_of(text: str) -> int | float:
     if text[:2] in ("0x", "0X"):
         return int(text, 16)
-    # Digits beyond any integer type: the reader refuses the size, int() would refuse the length.
+    # Digits beyond any integer type: the reader rejects the size, int() would reject the length.
     if text.isdigit():
         return int(text) if len(text) <= 40 else 10**40
     return float(text)

@@ -1,4 +1,4 @@
-"""The trees of op lines, types and sizes: syntax only, every node with its place."""
+"""The trees of op lines, types and sizes: only syntax, every node with its location."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class String:
 
 @dataclass(frozen=True)
 class Name:
-    """A name: of a value, dim, dtype or attribute, as the place decides."""
+    """A name of a value, dim, dtype or attribute, depending on its position."""
 
     text: str
     start: int
@@ -62,7 +62,7 @@ class CallTree:
 
 @dataclass(frozen=True)
 class Range:
-    """`low:high:step` of a subscript, each of them None where it is left out."""
+    """`low:high:step` of a subscript, each of them None if it is omitted."""
 
     low: Tree | None
     high: Tree | None
@@ -121,10 +121,10 @@ class OpLine:
     names: tuple[Name, ...]
     tree: Tree
     wrong: FusecError | None = None
-    """What is wrong with a line in a form of Python's that is understood: `x *= y`."""
+    """The error of a line in a Python form that is understood: `x *= y`."""
 
 
 def integer_literal(tree: Tree | None) -> int | None:
-    """Return the integer that an expression literally is; None of others."""
+    """Return the integer that an expression literally is; None for others."""
     value = tree.value if isinstance(tree, Literal) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
