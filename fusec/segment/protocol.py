@@ -198,7 +198,7 @@ class Scheduler(Protocol):
 
 
 def has_limited_length(scheduler: Scheduler) -> bool:
-    """Return whether estimates include NVRTC's compile time, at least as long as `segment.length`."""
+    """Return whether estimates include NVRTC's compile time, at least `segment.length`."""
     return getattr(scheduler, "has_limited_length", False)
 
 
