@@ -1,4 +1,4 @@
-"""Why a verdict is inconclusive: where errors grow beyond what could be told from wrong results."""
+"""Why a verdict is inconclusive: where expected errors grow too large to detect a wrong result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Seen:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether a wrong value would show."""
+        """Return whether a wrong value would be detected."""
         rounded = self.value.dtype.is_rounded
         return not self.is_open and joined(self.powers).scale_error(rounded=rounded) <= LEAST_POWER
 

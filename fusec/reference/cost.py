@@ -34,22 +34,22 @@ CONVERTED = 4.0
 ROWS = 150.0
 """Of a sum along the last axis: terms that repeat are found by sorting."""
 HALF = 40.0
-"""Of rounding an operand of a half type that was computed."""
+"""Of rounding a computed operand to a 16-bit float."""
 MULTIPLIED = 0.25
-"""Of one product in a contraction: five matrix products with doubles."""
+"""Of one multiplication in a contraction, which is evaluated as five GEMMs in double precision."""
 JUDGED = 40.0
-"""Of an element of an output."""
+"""Of comparing one element of an output."""
 SERIAL = 0.15
-"""Share of an evaluation in which a thread holds the interpreter's lock, so that others wait."""
+"""Fraction of an evaluation in which a thread holds the GIL, so that other threads wait."""
 
 
 def useful_threads(processors: int) -> int:
-    """Return how many threads evaluate on some processors: as many as the lock leaves busy."""
+    """Return how many threads are useful on a number of processors, limited by the GIL."""
     return max(1, min(processors, round(1 / SERIAL)))
 
 
 def speedup(processors: int) -> float:
-    """Return how many times as fast some processors are as one, by Amdahl's law."""
+    """Return the speedup of a number of processors over one, by Amdahl's law."""
     return 1 / (SERIAL + (1 - SERIAL) / useful_threads(processors))
 
 

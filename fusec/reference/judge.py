@@ -1,9 +1,9 @@
-"""One block of an output against what is expected of it.
+"""Comparison of one block of an output with its expected values.
 
-An element differs beyond its limit (`estimate.LIMIT` times its expected error), both ends rounded
-to the type of the output; what has no error agrees to the bit. An element of which nothing is known
-is open. Where elements share one error, they also differ if they are further off than their own
-errors once that one is fitted to them.
+An element differs if it is off by more than its limit (`estimate.LIMIT` times its expected error),
+with both ends rounded to the type of the output; an element without an error must agree to the bit.
+An element with an unknown expected value is open. Elements that share one error also differ if they
+are further off than their own errors once the shared one is fitted to them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from fusec.reference.errors.shared import fit
 LOST = 2.0**-520
 """An expected error whose square, the variance, may be lost below the smallest f64."""
 SLACK = 1 + 2.0**-40
-"""Of the limit: what it comes from, a jump say, is not lost to a rounding of doubles."""
+"""Margin on the limit: errors as large as a discontinuity must not be lost to double rounding."""
 
 
 @dataclass(frozen=True)
 class Judged:
     """Which elements of one block differ, and how far off they are.
 
-    open: how many elements nothing is known of; ratio: the largest error over the expected one.
+    open: number of elements with an unknown expected value; ratio: the largest error over the
+    expected one.
     """
 
     wrong: Array
@@ -50,12 +51,12 @@ def remaining(expected: Estimate, shared: Shared) -> Array:
 
 
 def half_ulp(value: Array, half: DType | None) -> Array:
-    """Return how far values of a half type are rounded at most; those of others err by sigma."""
+    """Return the largest rounding error of 16-bit floats; 0 for other types, covered by sigma."""
     return np.zeros(()) if half is None else ulp(value, half) / 2
 
 
 def judge_with_shared_error(found: Array, expected: Estimate, shared: Shared) -> Array:
-    """Return which elements are off by more than their own errors and one that all share."""
+    """Return which elements are off by more than their own errors and the shared one."""
     size = np.maximum(np.abs(found), np.abs(expected.value))
     tolerance = LIMIT * (remaining(expected, shared) + LOST)
     tolerance = tolerance + half_ulp(size, expected.rounds_to)

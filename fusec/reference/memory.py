@@ -20,11 +20,11 @@ and what lies between; with errors two variances of each, and values at both end
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt (malloc.h)."""
 LARGEST_MMAP_THRESHOLD = 32 << 20
-"""Of glibc on 64 bits; where the threshold ends by itself when arrays this large are freed."""
+"""Of glibc on 64 bits; its dynamic threshold ends here once arrays this large are freed."""
 KEPT = 1 << 30
 """Bytes at the end of a heap that are kept while blocks are evaluated."""
 SHARE = 0.8
-"""Of the memory that is free, the part that an evaluation may take."""
+"""Fraction of the free memory that an evaluation may use."""
 
 
 def live_elements(nodes: Sequence[Node], kept: Sequence[Value], count: dict[Value, int]) -> int:

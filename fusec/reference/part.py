@@ -49,14 +49,14 @@ Started = tuple[State, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Sampled:
-    """Outputs of which some slices alone were evaluated, with the axes that these are along."""
+    """Outputs that were evaluated only in some slices, with the axis of each."""
 
     total: int
     checked: int
     axes: Mapping[str, int]
 
     def text(self) -> str:
-        """Return how much of which axis."""
+        """Return how many slices along which axes."""
         names = ", ".join(f"axis {a} of {n}" for n, a in self.axes.items())
         return f"{self.checked} of {self.total} slices along {names}"
 
@@ -103,8 +103,8 @@ class Part:
     def _stored(self, inputs: Mapping[str, Any]) -> dict[Value, Array]:
         """Return inputs and views of them on the host in their own types.
 
-        The nodes of these views are left out of `nodes`, but for those in blocks, which move the
-        part of an input that a block reads.
+        The nodes of these views are removed from `nodes`, except for those in blocks, which move
+        the part of an input that a block reads.
         """
         read = {v for n in self.nodes for v in n.inputs} | set(self.wanted)
         entries = (entry for entry in self.fusion.inputs if entry.value in read)

@@ -7,8 +7,8 @@ with the variances of that operation's own error, of exact operands: Monte Carlo
 1997). Errors of one origin then cancel or add up as they do in a kernel. Equal elements are moved
 alike, since they are rounded alike.
 
-Rare jumps show in few evaluations: where an inexact value is compared, rounded to a half type and
-read, or made an integer, nothing is simulated.
+Few evaluations do not sample rare discontinuities: where an inexact value is compared, rounded to a
+16-bit float and read, or made an integer, nothing is simulated.
 """
 
 from __future__ import annotations
@@ -153,23 +153,23 @@ def _unmoved(
 
 
 def _may_jump(fusion: Fusion, value: Value) -> bool:
-    """Return whether a result of inexact operands is no float, or is rounded and read."""
+    """Return whether a result of inexact operands is not a float, or is rounded and read."""
     if not value.dtype.is_float:
         return True
     return value.dtype.is_half and bool(fusion.users.get(value))
 
 
 def _own(rules: Nodes, node: Node, found: Estimate, *, inexact: bool) -> _Own | None:
-    """Return the own error of one result; None where it is not known.
+    """Return the own error of one result; None if unknown.
 
-    One of inexact operands is rounded once at least, though the reference's may be exact. What sums
-    lose where products are cut off, all of them lose.
+    One of inexact operands is rounded once at least, though the reference's may be exact. Sums that
+    truncate products all lose by it alike.
     """
     value, dtype = found.value, node.output.dtype
     if not inexact and found.exact:
         return _Own(None, None, value)
     if dtype.is_complex:
-        return None  # the errors of the parts are not apart
+        return None  # the errors of the two parts are not separate
     independent = np.zeros(value.shape) if found.independent is None else found.independent
     if inexact and node.op.family != "movement" and not node.op.chooses and not node.op.converts:
         rounding = squared(value) * ((unit(dtype) / 2) ** 2 * SPREAD)

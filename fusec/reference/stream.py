@@ -1,7 +1,7 @@
 """Evaluation of a fusion in double precision in parts, each along one band, in bounded memory.
 
-Values that share nothing but inputs are evaluated separately, each along its own axes. Where slices
-are to be sampled, so are outputs of which more can be sampled that way (decision 223).
+Values that share only inputs are evaluated separately, each along its own axes. When slices are
+sampled, so are outputs for which this allows more sampling (decision 223).
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ class Stream:
         return self._costs.evaluated(whole) + seconds / times, sampled / times
 
     def _divided(self, group: _Group) -> list[_Group]:
-        """Return the values of a group in groups of which as much as possible can be sampled.
+        """Partition the values of a group into groups that can be sampled as much as possible.
 
-        Values join a group where no more is evaluated in full than apart. As they are, where that
-        does not help.
+        A value joins a group if this evaluates no more in full than separate groups would. Return
+        the group unchanged if partitioning does not help.
         """
         found = list[_Group]()
         for value in group.values:
@@ -125,7 +125,7 @@ class Stream:
 
 
 def _groups(fusion: Fusion, wanted: Iterable[Value]) -> Iterator[list[Value]]:
-    """Yield values in groups of which no two need the same tensor but inputs, in order."""
+    """Yield values in groups that share no tensors except inputs, in order."""
     groups: list[tuple[list[Value], set[Value]]] = []
     for value in wanted:
         nodes = needed_nodes(fusion.nodes, (value,))

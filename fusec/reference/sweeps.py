@@ -17,7 +17,7 @@ tenth of the time (Xeon, 2 MiB of L2 cache, NumPy 2.3, 2026-11)."""
 LARGE_BLOCKS = 32
 """Blocks in one slice from which on that costs more than another sweep."""
 PRODUCT_ELEMENTS = 1 << 23
-"""The same where matrices are multiplied: thin blocks would read the other matrix too often."""
+"""The same for GEMMs: smaller blocks would read the other matrix too often."""
 GPU_ELEMENTS = 1 << 23
 """The same on a GPU: each operation takes some microseconds to start there."""
 WHOLE_ELEMENTS = 1 << 20
@@ -62,12 +62,12 @@ def find_sweeps(nodes: Sequence[Node], wanted: Sequence[Value], plan: Plan) -> l
 
 
 def sampled_sweep(sweeps: Sequence[Sweep]) -> Sweep | None:
-    """Return the last sweep, of which some blocks may be left out, unless sums need them all."""
+    """Return the last sweep, whose blocks may be sampled, unless sums need them all."""
     return sweeps[-1] if sweeps and sweeps[-1].outputs and not sweeps[-1].sums else None
 
 
 def first_sweep(plan: Plan, node: Node) -> int:
-    """Return the sweep in which, or before which, all that a node reads is known."""
+    """Return the first sweep in which all operands of a node are known, earlier sweeps included."""
     return max((plan.level.get(v, 0) for v in node.inputs), default=0)
 
 

@@ -66,11 +66,12 @@ def _number(value: Any) -> str:
 class OutputVerdict:
     """How one output compares.
 
-    ratio: the largest error over the expected one, right up to `estimate.LIMIT`. open: elements of
-    which nothing is known. power: the smallest scale error that some elements would show; lost:
-    the smallest share of one of 64 parts of the last reduction, None where there is none.
-    least: the power that is needed; few elements of a coarse type may not show less than its
-    rounding. cause: of an inconclusive verdict: where errors grow too large, what would decide.
+    ratio: the largest error over the expected one, right up to `estimate.LIMIT`. open: elements
+    with an unknown expected value. power: the smallest scale error that some elements detect; lost:
+    the smallest detectable fraction of one of 64 parts of the last reduction, None if there is no
+    such reduction. least: the power that is needed; few elements of a coarse type may not detect
+    less than its rounding. cause: of an inconclusive verdict: where errors grow too large, and how
+    to make it conclusive.
     """
 
     name: str
@@ -151,7 +152,7 @@ class Verdict:
 
     @property
     def power(self) -> float:
-        """Return the smallest scale error that every output would show."""
+        """Return the smallest scale error that every output detects."""
         return max((o.power for o in self.outputs), default=0.0)
 
     def inexact(self, names: Collection[str]) -> list[str]:
@@ -342,7 +343,7 @@ def verdict_on(value: Value, found: Array, expected: Estimate) -> OutputVerdict:
 
 
 def _wide(array: Array) -> Array:
-    """Return what others have computed as the reference holds it, in whatever type it came."""
+    """Return an array computed elsewhere, of any type, as the reference holds it."""
     if array.dtype.kind in "biu":
         return np.asarray(array)
     return np.asarray(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))

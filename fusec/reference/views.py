@@ -1,7 +1,7 @@
 """Outputs that are another value's elements in row-major order under another shape.
 
-A reshape ends a band, since no axis of its result runs along those that it merges. Whoever compares
-such an output looks at it in the shape of the value that is reshaped, which has bands.
+A reshape ends a band, since no axis of its result is aligned with the axes that it merges.
+Comparisons of such an output use the shape of the value that is reshaped, which has bands.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Sums in f32 of which one operand absorbs the other, as the lowest number does a score.
+"""Sums in f32 where one operand absorbs the other, as the lowest number absorbs a score.
 
-Whatever the small operand is within its error, the sum rounds to the large one: it has no error.
+The sum rounds to the large operand for any value of the small one within its error: it has no
+error.
 """
 
 from __future__ import annotations

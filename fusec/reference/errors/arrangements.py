@@ -20,9 +20,9 @@ ARRANGED = 128
 ARRANGED_TERMS = 1 << 21
 """Terms that are arranged otherwise, at most."""
 BATCH_TERMS = 1 << 20
-"""Terms that are arranged at once: few calls for many arrangements, in little memory."""
+"""Terms that are rearranged per call: few calls for many arrangements, in little memory."""
 NUDGE = 2.0**-10
-"""Part of themselves by which such terms are moved, at most."""
+"""Largest relative amount by which such terms are nudged."""
 
 
 def arrangements(terms: Array) -> Iterator[tuple[Array, Array]]:
@@ -49,9 +49,9 @@ def arrangements(terms: Array) -> Iterator[tuple[Array, Array]]:
 
 @lru_cache(maxsize=4)
 def _places(count: int, times: int) -> tuple[Any, Any]:
-    """Return where the terms of each arrangement come from, and the factors of its nudges.
+    """Return the source index of each arrangement's terms, and the factors of its nudges.
 
-    Blocks of one sum ask for the same ones; to find them takes five times as long as to add.
+    Blocks of one sum use the same ones; computing them takes five times as long as the addition.
     """
     rng = numpy.random.default_rng(0)
     places = numpy.empty((times, count), numpy.intp)

@@ -1,4 +1,4 @@
-"""Jumps and poles within reach of an operand's bound, as an operation declares them."""
+"""Discontinuities and poles within an operand's error bound, as an operation declares them."""
 
 from __future__ import annotations
 

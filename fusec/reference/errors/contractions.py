@@ -1,10 +1,10 @@
-"""Expected errors of products of matrices, in parts that add up over blocks of the summed dim.
+"""Expected errors of GEMMs, in parts that add up over blocks of the summed dim.
 
 With independent variances s and common ones l of the factors: s passes as s_a @ b**2 + a**2 @ s_b,
 l as (sqrt(l_a) @ |b|)**2 + (|a| @ sqrt(l_b))**2. Errors of a factor reach a row or a column of the
-result, which counts as independent. What the roundings of a sum add up to is `order.roundings`; of
-some sums the products are really added in f32 and in order: where they are further off on average
-(products that repeat are rounded alike), all are.
+result, which counts as independent. `order.roundings` returns the roundings of a sum. Some sums are
+also computed in f32 and in the kernel's order: if these are further off on average (equal products
+are rounded alike), all sums are taken to be.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from fusec.reference.errors.sums import (
 Attributes = Mapping[str, Any]
 
 SAMPLED = 16
-"""Rows and columns of a product of which the sums are taken in f32, too."""
+"""Rows and columns of a GEMM whose sums are also computed in f32."""
 FURTHEST = 4.0
 """Expected errors within which all of the sampled sums lie where roundings are independent."""
 SAMPLED_TERMS = 1 << 21
-"""Products that they have together, at most."""
+"""Upper limit on the products of these sums in total."""
 FACTOR = "factor"
 """Name of the relative variance that all terms of a row have in common."""
 COMPLEX = 4.0
@@ -205,7 +205,7 @@ def _own(node: Node, state: State, count: int, dtype: DType, rules: Rules) -> Ar
         own = own * COMPLEX
     own = own + np.square(count * SMALLEST[dtype.compute.part.name])
     if count == 1:
-        # A single product is rounded by itself.
+        # A single product has a rounding of its own.
         own = own + squares * (np.square(u) * SPREAD)
     if not any(order.rounds_whole_numbers for order in rules.orders):
         own = np.where(is_exact(state, dtype), 0.0, own)

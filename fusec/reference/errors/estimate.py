@@ -1,11 +1,11 @@
-"""A value with its expected error, and what operations in general do to expected errors.
+"""A value with its expected error, and how operations in general propagate expected errors.
 
-An error is a variance in two parts: what is drawn anew for every element, and what elements have in
-common (that of a value which was broadcast). The first adds up in quadrature, the second linearly,
-but for what is common along other axes alone: along the axis of features, say, of a weight that was
-broadcast over them, in a sum over keys.
-A result may be off by `LIMIT` times the root of both together. An infinite variance says that
-nothing is known: the element lies at a pole, or another one may have been chosen in its place.
+An error is a variance in two parts: one that is independent in every element, and one that elements
+have in common (that of a value which was broadcast). The first adds up in quadrature, the second
+linearly, except for what is common along other axes only: for example the feature axis of a weight
+that was broadcast over it, in a sum over keys. A result may be off by `LIMIT` times the root of
+both together. An infinite variance says that nothing is known: the element lies at a pole, or
+another one may have been chosen instead.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ JUMP_PROBABILITY = 0.71
 """sqrt(P) for the probability P that a normal error crosses a boundary t away is at most
 FLIP * exp(-t**2 / 4), since P <= exp(-t**2 / 2) / 2."""
 LEAST_JUMP_PROBABILITY = 2 / LIMIT
-"""Share of a jump that counts at least where it may happen: one is within half the limit."""
+"""Least fraction of a discontinuity that counts if reachable: it is within half the limit."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,21 @@ class Shared:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its expected error; None stands for zeros.
+    """A value with its expected error; None means zeros.
 
-    independent, common: variances. alike: how much of `common` is so along some axes alone; what
-    makes an estimate anew may remove it, and all of it is common then. ancestors: a bit for each
-    node whose result is inexact and that this one was computed from: errors of values that have
-    none in common are independent. part: what one of 64 parts of the last reduction adds, as far as
-    it reaches this value. rounds_to: the half type that the value, held as computed, is rounded to
-    wherever it is read. most: an upper limit of the error where few roundings are added up, whose
-    largest sum is less than LIMIT standard deviations; None where none is known. factor: the
-    variance of one relative error that elements have in common along the axes where it has one
-    element, as weights have that are divided by one sum; `common` holds what it makes of the value.
-    What makes an estimate anew may remove it. shared: how `common` is made up, where one error
-    is known with its sign in every element; what makes an estimate anew may leave that out, too.
-    rivals: of positions whose variance is infinite, which others may be found in their place.
+    independent, common: variances. alike: how much of `common` is so along some axes only;
+    operations that build a new estimate may drop it, and then all of `common` counts as common.
+    ancestors: a bit for each node whose result is inexact and from which this one was computed:
+    errors of values without a common ancestor are independent. part: the contribution of one of 64
+    parts of the last reduction, as far as it reaches this value. rounds_to: the 16-bit float type
+    that the value, held as computed, is rounded to wherever it is read. most: an upper limit of the
+    error if it consists of few roundings, whose largest sum is less than LIMIT standard deviations;
+    None if unknown. factor: the variance of one relative error that elements have in common along
+    the axes where it has one element, as weights do that are divided by one sum; `common` holds its
+    effect on the value. Operations that build a new estimate may drop it. shared: how `common` is
+    made up, if one error is known with its sign in every element; operations that build a new
+    estimate may drop that, too. rivals: for positions whose variance is infinite, the other
+    positions that may be chosen instead.
     """
 
     value: Array
@@ -150,7 +151,7 @@ class Estimate:
 
     @property
     def settled(self) -> Estimate:
-        """Return the value as it is read: rounded to its half type."""
+        """Return the value as it is read: rounded to its 16-bit float type."""
         return self if self.rounds_to is None else self._rounded
 
     @cached_property
@@ -189,7 +190,7 @@ def unit(dtype: DType) -> float:
 
 
 def known(variance: Array | None) -> Array | None:
-    """Return a variance with infinity in place of what is no number."""
+    """Return a variance with NaN replaced by infinity."""
     if variance is not None and variance.size and np.isnan(np.max(variance)):
         return np.where(np.isnan(variance), np.inf, variance)
     return variance
@@ -220,10 +221,10 @@ def without_errors(estimate: Estimate, sure: Array) -> Estimate:
 
 
 def with_sure_infinities(estimate: Estimate) -> Estimate:
-    """Return an estimate whose infinities are sure, but for those of which nothing is known.
+    """Return an estimate whose infinities are certain, except where the error is unknown.
 
-    A finite error leaves an infinity as it is: a score that is masked is equal to minus infinity,
-    whatever was added to it.
+    A finite error does not change an infinity: a masked score is equal to minus infinity,
+    regardless of what was added to it.
     """
     value = estimate.value
     if estimate.exact or value.dtype.kind != "f":
@@ -266,11 +267,11 @@ def rounding(
 ) -> tuple[Array | None, Array | None]:
     """Return the variances of one operation of `ulps` accuracy, relative to `value`.
 
-    Every one rounds by at most half a unit; what approximations are off beside may have one sign. A
-    correctly rounded one adds nothing where its operands are `exact` and the result is a float, and
-    none does where `value` is 0: what is 0 in doubles, kernels neither round nor flush. On
-    an H200 the approximations declared with 1 to 6 units are off by 0.21 to 0.45 (root mean square)
-    and 0.6 to 2.7 units (most of a million): decision 040.
+    Every operation rounds by at most half a unit; the further error of an approximation may have
+    one sign. A correctly rounded operation adds nothing if its operands are `exact` and the result
+    is a float, and no operation does where `value` is 0: kernels neither round nor flush what is 0
+    in doubles. On an H200 the approximations declared with 1 to 6 units are off by 0.21 to 0.45
+    (root mean square) and 0.6 to 2.7 units (largest of a million): decision 040.
     """
     if not ulps or not dtype.is_rounded or not value.any():
         return None, None
@@ -313,16 +314,17 @@ def distance(moved: Array, value: Array) -> Array:
 
 
 def jump_probability(distance: Array, sigma: Array) -> Array:
-    """Return the share of a jump that counts at `distance` from it, where it may happen."""
+    """Return the fraction of a reachable discontinuity's height that counts at `distance` from it."""
     with np.errstate(all="ignore"):
         away = distance / sigma
         return np.fmax(JUMP_PROBABILITY * np.exp(-np.square(away) / 4), LEAST_JUMP_PROBABILITY)
 
 
 def rounded(estimate: Estimate, dtype: DType) -> Estimate:
-    """Return an estimate rounded to a half type: it is exact away from the boundaries.
+    """Return an estimate rounded to a 16-bit float: it is exact away from rounding boundaries.
 
-    Within reach of one the result may be its neighbour: a jump of one unit in the last place.
+    Within reach of a boundary the result may be the neighbouring float, one unit in the last place
+    off.
     """
     raw, held = estimate.value, round_to(estimate.value, dtype)
     own, common, variance = estimate.independent, estimate.common, estimate.variance
@@ -355,7 +357,7 @@ def _boundary(raw: Array, held: Array, dtype: DType) -> tuple[Array, Array]:
 
 
 def ulp(value: Array, dtype: DType) -> Array:
-    """Return the unit in the last place of values of a half type."""
+    """Return the unit in the last place of 16-bit floats."""
     power = power_below(np.asarray(value, np.float64))
     step = np.maximum(power, 2.0 ** _least_exponent(dtype)) * (2 * dtype.epsilon)
     return np.where(np.isfinite(step), step, dtype.epsilon)
@@ -367,7 +369,7 @@ def power_below(x: Array) -> Array:
 
 
 def _least_exponent(dtype: DType) -> int:
-    """Return the exponent of the least normal number of a half type."""
+    """Return the exponent of the smallest normal number of a 16-bit float type."""
     finfo: Any = ml_dtypes.finfo
     return int(finfo(dtype.numpy).minexp)
 
@@ -427,10 +429,10 @@ def result(
     raw: Array, dtype: DType, independent: Array | None, common: Array | None,
     ancestors: int = 0, part: Array | None = None, rounding: Array | None = None,
 ) -> Estimate:  # fmt: skip
-    """Return the result of a node that rounds; of a half type it is rounded where it is read.
+    """Return the result of a node that rounds; a 16-bit result is rounded where it is read.
 
-    rounding: the variance of a correct rounding of the result, besides `independent`. It alone
-    carries no number beyond the largest float: where `raw` overflows is certain.
+    rounding: the variance of a correct rounding of the result, in addition to `independent`. It
+    alone carries no number past the largest float: where `raw` overflows is certain.
     """
     independent, common = known(independent), known(common)
     with np.errstate(all="ignore"):

@@ -1,8 +1,8 @@
-"""Sums and products over ranks that are rounded to a half type after every addition.
+"""Sums and products over ranks that are rounded to a 16-bit float after every addition.
 
-NCCL adds half types so: each rank its own to the partial sum that it receives, along a ring or a
-tree, from a rank on that depends on the element's chunk. The last rounding is that of the result.
-The others are few, so that their largest sum is far below 8 standard deviations.
+NCCL adds 16-bit floats this way: each rank adds its own value to the partial sum that it receives,
+along a ring or a tree that starts at a rank determined by the element's chunk. The last rounding is
+that of the result. The others are few, so their largest sum is far below 8 standard deviations.
 """
 
 from __future__ import annotations

@@ -45,26 +45,26 @@ Environment = dict[Value, Estimate]
 MANTISSA = 3 / (8 * log(2))
 """The mean of 1 / m**2 where log(m) is evenly spread from log(1) to log(2)."""
 FAR = 65536.0
-"""Size of a maximum, nearly, up to which kernels scale scores before they subtract it."""
+"""Approximate size of a maximum up to which kernels scale scores before they subtract it."""
 LEAST_EPSILON = 2.0**-8
-"""Unit roundoff of half types that round what is next to 1 to 1."""
+"""Unit roundoff of the 16-bit floats that round values close to 1 to 1."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """What computes the results whose errors are expected.
+    """The computation whose results' errors are estimated.
 
-    orders: of sums by the name of their (first) result; what has none is taken in an unknown order.
-    errors: false for a plain evaluation. eager: every operation rounds its result to the half type
-    that its operands come from, as a framework does that runs them one by one. approximated: the
-    values that are computed by cheaper forms of their operations; inside: of products around them.
-    early: half values that are rounded before they are scaled, by a factor of their own, not after,
-    with how many terms of a row are scaled by the largest of them, 0 where it is not known;
-    unrounded: those that are not rounded at all.
-    wide: those that are kept in f32 by another definition of the results.
-    hops: sums and products of half types, over axis 0, that round after every term, in an order
-    that is not known: as ranks do that add their own to what has come. ranks: several ranks compute
-    the results; what they all need may differ from rank to rank by roundings.
+    orders: of sums by the name of their (first) result; a sum without one has an unknown order.
+    errors: false for a plain evaluation. eager: every operation rounds its result to the 16-bit
+    float type that its operands come from, as a framework does that runs them one by one.
+    approximated: the values that are computed by cheaper forms of their operations; inside: of
+    products around them. early: 16-bit values that are rounded before they are scaled, by a factor
+    of their own, not after, with the number of terms of a row that are scaled by the largest of
+    them, 0 if unknown; unrounded: those that are not rounded at all. wide: those that are kept in
+    f32 by an alternative definition of the results. hops: 16-bit sums and products over axis 0 that
+    round after every term, in an unknown order: as ranks do that add their own value to a partial
+    result. ranks: several ranks compute the results; values needed by all of them may differ from
+    rank to rank by roundings.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
@@ -219,7 +219,7 @@ def operand_of(operand: Operand, environment: Environment) -> Estimate:
 
 
 def _without_finite_errors(estimate: Estimate) -> Estimate:
-    """Return a value of which nothing depends as long as it is a number."""
+    """Return a value that is exact wherever its error is finite."""
     variance = estimate.variance
     unknown = variance is not None and np.isinf(variance)
     if not np.any(unknown):
@@ -246,9 +246,9 @@ def _scores_of(fusion: Fusion, early: Mapping[str, int]) -> frozenset[Value]:
 
 
 def _scaled_first(found: Estimate, shift: Estimate) -> Estimate:
-    """Return differences from a maximum as kernels have them that scale both to powers of 2 before.
+    """Return differences from a maximum as in kernels that scale both by log2(e) first.
 
-    The product with the maximum is rounded by itself, unless that is far from 0
+    The product with the maximum has its own rounding, unless that is far from 0
     (device/softmax_rows.cuh): all weights of a row are off by one factor, and so is their sum.
     """
     with np.errstate(all="ignore"):
@@ -259,11 +259,11 @@ def _scaled_first(found: Estimate, shift: Estimate) -> Estimate:
 
 
 def _rounded_early(estimate: Estimate, dtype: DType, terms: int) -> Estimate:
-    """Return a value that is rounded to a half type at another scale, and not here.
+    """Return a value that is rounded to a 16-bit float at another scale, and not here.
 
-    A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows, but
-    for weights that are 1 before they are divided by their sum. terms: of a row that are scaled by
-    the largest of them.
+    A number m 2**k has a relative rounding error of at most epsilon / m. m is unknown at that
+    scale, except for weights that are 1 before they are divided by their sum. terms: of a row that
+    are scaled by the largest of them.
     """
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
     own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
@@ -308,9 +308,9 @@ def _unrounded(estimate: Estimate, dtype: DType) -> Estimate:
 
 
 def _half_origins(fusion: Fusion) -> dict[Value, DType]:
-    """Return the half type that floats come from, where all tensors they come from are of one.
+    """Return the 16-bit float type of floats computed only from tensors of that type.
 
-    A framework that runs operation by operation does not widen what it is given.
+    A framework that runs operation by operation does not widen its inputs.
     """
     origin: dict[Value, DType] = {
         i.value: i.value.dtype

@@ -24,15 +24,15 @@ MOST_PLACES = 64
 
 @dataclass(frozen=True)
 class Stage:
-    """Terms added `chain` at a time one after the other, their results in trees of `depth`.
+    """Terms added sequentially, `chain` at a time, whose results are added in trees of `depth`.
 
-    width: chains side by side, to which terms are dealt in turns of `run` neighbours, as to the
-    threads of a block: a block takes chain * width terms. 0: as many chains as there need be, whose
-    terms lie as far apart as can be. cut: terms that blocks do not reach across, as where groups of
-    rows begin anew; 0 where none do. A tree adds 2**depth neighbours.
-    kept: the 16-bit type that the results are rounded to, empty where they stay as they are.
-    rounded: the one that all terms of a chain but the last, and all its sums but the last, are
-    rounded to, as where each turn but the last adds in that type.
+    width: parallel chains to which terms are dealt round-robin in runs of `run` neighbours, as to
+    the threads of a block: a block takes chain * width terms. 0: as many chains as necessary, whose
+    terms have the largest possible stride. cut: number of terms that blocks do not cross, for
+    example where groups of rows begin; 0 if unlimited. A tree adds 2**depth neighbours. kept: the
+    16-bit type that the results are rounded to, empty if they are not rounded. rounded: the 16-bit
+    type that all terms of a chain except the last, and all its sums except the last, are rounded
+    to, as in serial split-K, where each CTA except the last adds in that type.
     """
 
     chain: int
@@ -77,11 +77,11 @@ def _longest(count: int, width: int, run: int) -> int:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a sum: each stage adds what the one before it has left; a tree adds the rest.
+    """The order of a sum: each stage adds the results of the previous one; a tree adds the rest.
 
-    group: products that a matrix unit adds at once, cutting off what lies below the largest of
-    them instead of rounding; 1 where every product is added by itself. Chains count groups.
-    bits: behind the point of the largest that it keeps in the first chains; 0: as the type has.
+    group: products that a matrix unit adds at once, truncating bits below the largest of them
+    instead of rounding; 1 if every product is added separately. Chains count groups. bits: mantissa
+    bits of the largest that it keeps in the first chains; 0: as many as the type has.
     """
 
     stages: tuple[Stage, ...]
@@ -189,7 +189,7 @@ def _kept_variance(square: Array, spread: Array, parts: Array, kept: str) -> Arr
 def _turns_variance(
     square: Array, spread: Array, turns: Array, chains: Array, rounded: str
 ) -> Array:
-    """Return the variance of chains of so many turns, all of which but the last round.
+    """Return the variance of chains of `turns` partial sums, each rounded except the last.
 
     Turn k of n rounds its term to a 16-bit type, then the sum of k terms. Given the total, such a
     sum has k / n of it and k (n - k) / n**2 of the spread; a term has those of k = 1. The first
@@ -205,11 +205,11 @@ def _turns_variance(
 
 
 def _cut(square: Array, squares: Array, spread: Array, terms: Array, chained: int) -> Array:
-    """Return the variance of what products lose, over the square of the part of a sum that is cut.
+    """Return the variance lost by truncating products, over the square of the truncated fraction.
 
-    A product loses up to that part of the sum of `chained` terms that it is added to, of mean m and
-    root mean square r. The losses are towards 0; an H200's are a third of this for terms of one
-    sign, and a fifth for those of both.
+    A product loses up to that fraction of the sum of `chained` terms that it is added to, of mean m
+    and root mean square r. The losses are towards 0; on an H200 they are a third of this for terms
+    of one sign, and a fifth for terms of both.
     """
     alike = np.sqrt(square / np.maximum(terms * squares, np.finfo(np.float64).tiny))
     drift = alike * (chained / 8) + np.sqrt(chained) / 8
@@ -219,12 +219,12 @@ def _cut(square: Array, squares: Array, spread: Array, terms: Array, chained: in
 def performed(terms: Array, order: Order) -> Array:
     """Return sums over axis 1 of terms [before, count, after], in the terms' own precision.
 
-    Where a stage leaves it open which terms meet, those of a chain lie apart, as a thread's do.
+    If a stage does not define which terms meet, those of a chain are strided, as a thread's are.
     """
     before, count, after = terms.shape
     if not terms.size:
         return np.zeros((before, after), terms.dtype)
-    # NumPy adds along an axis in a row unless it is the one that lies along memory.
+    # NumPy adds sequentially along any axis except the contiguous one.
     terms = np.ascontiguousarray(terms)
     for stage in order.within(count):
         if stage.rounded:
@@ -278,7 +278,7 @@ def _halved(terms: Array) -> Array:
 
 
 def _dealt(terms: Array, stage: Stage) -> Array:
-    """Return chains to which blocks of terms are dealt in turns; missing terms are 0."""
+    """Return chains to which blocks of terms are dealt round-robin; missing terms are 0."""
     before, count, after = terms.shape
     chain, width, run = stage.chain, stage.width, stage.run
     if chain <= 1 and not stage.cut:

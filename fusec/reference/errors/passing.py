@@ -21,9 +21,10 @@ from fusec.reference.errors.estimate import (
 def joined(
     passed: Estimate, operand: Estimate, slope: Array | None, least: Array | None
 ) -> Estimate:
-    """Return a result with what passes from one more operand by its slope.
+    """Return a result with the error of one more operand, propagated by its slope.
 
-    least: the slope by which a part of a sum passes: what is lost shows at least so much.
+    least: the slope that propagates a part of a sum: a lost part changes the result at least so
+    much.
     """
     square = None if slope is None else _square(np.asarray(slope))
     taken = spread_alike(operand, passed.value.shape)

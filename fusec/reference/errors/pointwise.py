@@ -1,8 +1,8 @@
 """Expected errors of elementwise operations.
 
 Each operand is moved up and down by the limit of its error; the larger change of the result, over
-that of the operand, is the slope by which both of its variances pass. Operations whose slopes are
-plain declare them. To that comes the operation's own error: see `estimate.rounding`.
+that of the operand, is the slope that propagates both of its variances. Operations with simple
+slopes declare them. The operation's own error is added: see `estimate.rounding`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _passed(
 def _with_certain_nans(
     node: Node, operands: Sequence[Estimate], raw: Array, passed: Estimate
 ) -> Estimate:
-    """Return a result without errors where it is no number since an operand certainly is none."""
+    """Return a result without errors where it is NaN because an operand certainly is NaN."""
     if passed.exact or raw.dtype.kind not in "fc" or node.op.chooses:
         return passed
     with np.errstate(all="ignore"):
@@ -152,9 +152,9 @@ def _with_sure_infinities(
     node: Node, operands: Sequence[Estimate], own: Estimate, inexact: Sequence[int],
     attributes: Attributes,
 ) -> Estimate:  # fmt: skip
-    """Return a result without errors where it is one infinity at all limits of its operands.
+    """Return a result without errors where it is the same infinity at all limits of its operands.
 
-    A score that is masked is minus infinity times a positive number, whatever that is off.
+    A masked score is minus infinity times a positive number, regardless of that number's error.
     """
     if own.exact or own.value.dtype.kind != "f":
         return own
@@ -258,9 +258,9 @@ def _slope(
 def _jumping(
     node: Node, operands: Sequence[Estimate], raw: Array, attributes: Attributes
 ) -> Estimate:
-    """Return the result of an operation that jumps: by its height where it may happen.
+    """Return the result of a discontinuous operation, off by the height of what it may cross.
 
-    Several operands may reach a jump together that none of them reaches alone.
+    Several operands may reach a discontinuity together that none of them reaches alone.
     """
     inexact = [k for k, o in enumerate(operands) if not o.exact]
     passed, height = Estimate(raw), np.zeros(raw.shape)

@@ -30,7 +30,7 @@ LOGARITHMS = 1e-12
 INFINITE, UNDEFINED, ZERO = "infinite", "undefined", "zero"
 """Names of whether some factor is certainly infinite, NaN or 0."""
 SEEN = 32
-"""Factors of a sample, at least, by which one can tell how many are equal."""
+"""Minimum number of sampled factors for an estimate of how many are equal."""
 
 
 def start_product(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rules) -> State:

@@ -23,10 +23,10 @@ COUNTED = 1 << 22
 def alike(x: Array, axes: tuple[int, ...], variance: Array | None = None) -> float:
     """Return how many equal terms a term of a sum has on average, itself included.
 
-    Estimated from some terms of some sums: of n terms of which two are equal with a probability p,
-    each has 1 + (n - 1) p. variance: of the terms, by which they are weighted: equal terms add up
-    to sum(sigma)**2. Terms are equal where it is, too: a half type makes values equal, but not the
-    errors of what was rounded to it (decision 162).
+    Estimated from some terms of some sums: in a sum of n terms where two are equal with probability
+    p, each has 1 + (n - 1) p. variance: of the terms, as weights: equal terms add up to
+    sum(sigma)**2. Terms are equal only if their variances are: rounding to a 16-bit float makes
+    values equal, but not their errors from before (decision 162).
     """
     terms = as_terms(x, axes)
     before, count, after = terms.shape

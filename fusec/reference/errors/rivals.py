@@ -16,9 +16,9 @@ from fusec.ir.evaluate import Array
 from fusec.reference.errors.order import as_terms
 
 OPEN_RIVALS = 0.5
-"""Share of a row that may be found beyond which a position tells nothing."""
+"""Fraction of a row that may be selected above which a position is considered unknown."""
 FEW = 32
-"""Positions in a row up to which its elements are counted anew for each."""
+"""Positions in a row up to which its elements are counted separately for each."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Rivals:
         inside = (rows >= 0) & (rows < self.low.shape[1])
         at = np.where(inside, rows, 0).astype(np.int64)
         low, high = (np.take_along_axis(a, at, 1) for a in (self.low, self.high))
-        # What is no number is in no interval: it may be found.
+        # NaN is in no interval: it may be selected.
         right = inside & ~((high < self.least) | (low > self.most))
         return self._restored(right, found), self._restored(self._open(), found)
 
     def _open(self) -> Array:
-        """Return at which positions most elements of the row may be found."""
+        """Return at which positions most elements of the row may be selected."""
         rows, positions = self.least.shape
         counts = np.empty((rows, positions), np.int64)
         if positions <= FEW:

@@ -1,10 +1,10 @@
-"""Expected errors of operations that move, select, sort or draw.
+"""Expected errors of operations that move, select or sort elements, or generate random numbers.
 
 - Movement and indexing move errors with the values. What is repeated (expanded, gathered)
-  has its errors in common. An index that may be another one: nothing is known of what it reads.
+  has its errors in common. If an index is uncertain, so is the value that it reads.
 - A position (argmax, argsort, top-k) is one of several where elements lie within their errors of
   one another (`rivals`): a kernel may order them the other way round. Equal exact elements do not
-  count. Nothing is known of what such a position reads.
+  count. The value that such a position reads is unknown.
 - The k-th value in order lies between the k-th of all lower and the k-th of all upper ends.
 - Random numbers have the same bits everywhere; only the arithmetic on them rounds.
 """

@@ -145,10 +145,10 @@ def _size(shared: Shared) -> float:
 
 
 def fit(shared: Shared, off: Array, tolerance: Array) -> tuple[Array, Array]:
-    """Return what is left of differences less the shared error that fits best, and its limits.
+    """Return the residuals of differences after fitting the shared error, and their limits.
 
-    tolerance: how far elements may be off by all else. What is no number takes no part, and has
-    an infinite limit.
+    tolerance: how far elements may be off by all other errors. NaN and infinite elements are
+    excluded from the fit and have an infinite limit.
     """
     shape = off.shape
     axes = tuple(a for a, e in enumerate(shared.variance.shape) if e == 1)

@@ -1,9 +1,9 @@
 """Quotients of exponentials by their own sum, and logarithms of such sums, whose errors are large.
 
-Scores of half types that are rounded the other way are off by so much that the limits of a sum of
-their exponentials reach 0, as if there were a pole. But exponentials are positive, and a part is
+Scores in 16-bit floats that are rounded the other way are off by so much that the limits of a sum
+of their exponentials reach 0, as if there were a pole. But exponentials are positive, and a part is
 never larger than the whole: a / (a + r) is a weight of nearly 1 where the rest r is small, however
-far a is off. What is up to q times as large may be as many times smaller, not less.
+far a is off. A value that may be q times as large may be q times as small, not smaller.
 """
 
 from __future__ import annotations

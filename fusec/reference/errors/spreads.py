@@ -157,7 +157,7 @@ def _spread_errors(
     # The sum of the squares overflows where the variance does not.
     wide = np.isfinite(m2) & (2 * m2 >= LARGEST[dtype.compute.part.name])
     spread = np.where(np.isinf(independent) | wide, inf, spread)
-    # What is no number in double precision comes from terms that are none, or infinite.
+    # NaN in double precision comes from terms that are NaN or infinite.
     sure = ~np.isinf(state.get("independent", 0.0))
     independent, common = _certain(np.isnan(mean) & sure, independent, common)
     spread, shared = _certain(np.isnan(m2) & ~np.isfinite(mean) & sure, spread, shared)

@@ -29,26 +29,27 @@ WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
 COARSE = 6
 """Last bits that are 0 in all terms of sums that may be exact."""
 CERTAIN = 4.0
-"""Times that the sum of sizes, told by a few, must be too large to be too large without a doubt."""
+"""Factor by which the sum of sizes, estimated from a sample, must exceed the limit to be certainly
+too large."""
 SIZE, STEP = "size", "step"
-"""Names of the sum of all sizes, and of what all terms are multiples of."""
+"""Names of the sum of all sizes, and of the common divisor of all terms."""
 SHARED, SLOPE = "shared", "slope"
 """Names of the variance of an error that all terms share, and of the sum of its signed slopes."""
 TAKEN = "taken"
-"""Name of the sums that were really taken, in every order."""
+"""Name of the sums that were actually computed, in every order."""
 OFF = "off"
-"""Name of how far sums of squares, really taken, are off in every order."""
+"""Name of the errors of sums of squares actually computed in every order."""
 BATCH_ELEMENTS = 1 << 17
 """Elements whose spacing is found at once: some ten arrays as large lie between."""
 PARTS = 64
-"""Equal parts of a reduction of which one may be lost: see `Estimate.part`."""
+"""Equal parts of a reduction, one of which may be lost: see `Estimate.part`."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How the sums of a node are taken, and whether errors are wanted at all.
+    """How the sums of a node are computed, and whether errors are estimated.
 
-    orders: that of the node's sums, or those that it may be; count: how many terms it has in all.
+    orders: that of the node's sums, or the candidates; count: number of terms in total.
     """
 
     orders: tuple[Order, ...]
@@ -90,10 +91,10 @@ def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None
 
 
 def taken(x: Array, axes: tuple[int, ...], dtype: DType, rules: Rules, name: str = TAKEN) -> State:
-    """Return the sum in the type that a kernel takes it in, in the orders that it may have.
+    """Return the sum in the type that a kernel computes it in, in its candidate orders.
 
-    First over the terms as they lie; where terms repeat and there are few sums, also over terms in
-    other places and nudged (`arrangements`). What a nudge adds is taken off.
+    First over the terms in place; if terms repeat and there are few sums, also over permuted and
+    nudged terms (`arrangements`). The contribution of a nudge is subtracted.
     """
     compute = dtype.compute
     kind = compute.numpy if x.dtype.kind == "c" else compute.part.numpy
