@@ -1,7 +1,7 @@
-"""Operations between ranks and along loops over streams: what a divided fusion is made of.
+"""Operations between ranks and in loops over streams, which partitioned fusions consist of.
 
-No file names them: `fusec.shard` puts them into the fusion that one rank runs. Blocks of dim 0 are
-what ranks exchange, as in NCCL; operations of movement beside them bring other dims there.
+No file names them: `fusec.shard` inserts them into the fusion that one rank runs. Collectives
+transfer blocks of dim 0, as in NCCL; adjacent movement operations make other dims the first.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
 
 
 def joined(part: Dim, parts: Dim) -> Dim:
-    """Return the extent of which `_divided` makes a part."""
+    """Return the extent that `_divided` divides into `part`."""
     for atom in part.atoms():
         if isinstance(atom, Call) and floordiv(atom.left, atom.right) == part:
             times = parts.divide(atom.right)
@@ -121,7 +121,7 @@ _UNEVEN = Param("uneven", "bool", None)
 _INNER, _TIMES = Param("inner", "size", None), Param("times", "size", None)
 """Of a loop over several dims: iterations that have one slice of a dim, and all of the loop."""
 _ALIGNED = Param("aligned", "bool", None)
-"""Whether kernels read or write the part that ask for tensors at multiples of 16 bytes."""
+"""Whether kernels that read or write the part require tensors aligned to 16 bytes."""
 _OF = Param("of", "shape", None)
 """Of a stack of such slices: the extent of the whole; none of slices that divide it."""
 
@@ -231,7 +231,7 @@ def places(node: Node) -> bool:
 
 
 def stands_alone(node: Node) -> bool:
-    """Return whether no kernel holds a node: the host exchanges or places what others compute."""
+    """Return whether a node runs outside kernels: the host issues a collective or a placement."""
     return communicates(node) or places(node)
 
 

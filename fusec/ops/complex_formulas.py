@@ -71,7 +71,7 @@ def _div(w: Writer, a: Pair, b: Pair) -> Pair:
     large, small = w.op("where", swap, b.im, b.re), w.op("where", swap, b.re, b.im)
     zero = w.op("eq", large, 0.0)
     ratio = w.op("where", zero, 0.0, w.op("div", small, large))
-    # 1 / 0 is infinite with the sign of 1, whatever the sign of 0.
+    # 1 / 0 is infinite with the sign of 1, regardless of the sign of 0.
     scaled = w.op("add", w.op("where", zero, 0.0, large), w.op("mul", small, ratio))
     first, second = w.op("where", swap, a.im, a.re), w.op("where", swap, a.re, a.im)
     re = w.op("add", first, w.op("mul", second, ratio))
@@ -152,7 +152,7 @@ def _sqrt(w: Writer, a: Pair) -> Pair:
     signed = w.op("where", w.op("signbit", a.im), w.op("neg", root), root)
     re = w.op("where", right, root, w.op("abs", other))
     im = w.op("where", right, other, signed)
-    # C99's annex G: whatever the real part, NaN included.
+    # C99's annex G: for any real part, NaN included.
     upwards = w.op("isinf", a.im)
     return Pair(w.op("where", upwards, inf, re), w.op("where", upwards, a.im, im))
 

@@ -58,10 +58,10 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Approximation:
-    """The form of an operation in f32 for results that end in a rounding to a half type.
+    """The form of an operation in f32 for results that are finally rounded to a 16-bit float.
 
     accuracy, in units in the last place, is relative to terms as an operation's is; largest: the
-    largest relative error, whatever the operands, where the result is a normal number.
+    largest relative error, for any operands, if the result is a normal number.
     """
 
     cuda: str

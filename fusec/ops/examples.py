@@ -104,7 +104,7 @@ _ATTRIBUTES = {"dims": "dims=[1]", "axis": "dim=1", "size": "4"}
 
 
 def examples(op: OpDef) -> Iterator[str]:
-    """Yield an operation's example, or those of which the first one that is valid is its example.
+    """Yield an operation's example, or candidates; the first valid one is its example.
 
     Operands are matrices, the second one of two a row that is broadcast.
     """

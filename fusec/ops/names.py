@@ -29,11 +29,11 @@ RESERVED = frozenset(
 )
 """Words of the fusion language."""
 MOST_LETTERS = 100
-"""Of the names that files are called after; they may stand twice in the name of one."""
+"""Of names that file names are derived from; a file name may contain them twice."""
 MOST_LETTERS_INSIDE = 1000
-"""Of all others: YAML takes no keys of more than 1024."""
+"""Of all others: YAML does not accept keys of more than 1024."""
 UNUSED = "_"
-"""What stands in a file or a script for a result that is not wanted."""
+"""The name of an unused result in a file or a script."""
 _OF_FILES = frozenset({"fusion", "phase"})
 
 
@@ -44,7 +44,7 @@ def is_name(name: str) -> bool:
 
 
 def label_of(name: str, position: int) -> str:
-    """Return what a result is called of its own: by its name, or by its place if it has none."""
+    """Return the label of a result: its name, or its position if it has none."""
     return f"unused{position}" if name == UNUSED else name
 
 

@@ -1,8 +1,8 @@
 """Random tensors: every element is a function of seed, offset and its own position.
 
-A call without a seed draws from the program's generator: it reads seed and offset from two inputs
-that no caller gives, and adds its number among such calls to the offset. So every run draws anew;
-whatever is fused or computed twice in one run, the numbers are the same.
+A call without a seed uses the program's generator: it reads seed and offset from two inputs that no
+caller passes, and adds its number among such calls to the offset. So every run generates new
+numbers, and within one run they are the same however operations are fused or recomputed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Attributes = Mapping[str, Any]
 
 
 def generator_pair(builder: GraphBuilder) -> tuple[Operand, Operand]:
-    """Return the generator's seed, and an offset that no other draw of the fusion has."""
+    """Return the generator's seed, and an offset that no other random call of the fusion uses."""
     seed, offset, number = builder.next_draw()
     return seed, builder.apply("add", offset, number) if number else offset
 
 
 def _seeded(builder: Any, slots: list[list[Operand] | None], given: Attributes) -> None:
-    """Let a call without a seed draw from the generator."""
+    """Make a call without a seed use the generator."""
     if (slots[2] is None) != (slots[3] is None):
         raise FusecError("rng_seed without rng_offset, or the reverse", help="pass both or neither")
     if slots[2] is None:
@@ -133,7 +133,7 @@ def uniform(
 
 
 def _below(numbers: Array, low: Array, high: Array, dtype: DType) -> Array:
-    """Return numbers of which none rounds to `high` or beyond, if `low` is below it."""
+    """Return numbers that all round to less than `high`, if `low` is below it."""
     from fusec.ir.arrays import on_host
     from fusec.ir.evaluate import round_to
 

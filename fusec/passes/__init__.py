@@ -49,7 +49,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
     for run in (
         complex_as_pairs,  # first: nothing else knows complex numbers
         fold_constants,  # first among reals: the other rules look for literals
-        remove_copies,  # a `set` hides from the rules below what stands behind it
+        remove_copies,  # a `set` hides its operand from the rules below
         multiply_outer_products,  # before the broadcasts that it writes are merged
         specialize_units,  # before reductions of these extents are squeezed
         scatters_as_selects,  # before what it writes is merged and shared
@@ -78,7 +78,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
 NEEDED = ("complex_as_pairs", "protect_inputs")
 """The passes without which some fusions do not compile: the option `as_written` keeps them."""
 APPROXIMATIONS = ("hoist_scales", "tanh_to_sigmoid", "hoist_reciprocals", "approximate")
-"""The passes that take cheaper arithmetic: the option `precise` leaves them out."""
+"""The passes that use cheaper arithmetic: the option `precise` disables them."""
 
 
 def run_pipeline(

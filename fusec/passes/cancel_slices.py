@@ -27,7 +27,7 @@ class Cut:
         return self.starts[axis] == 0 and self.ends[axis] == extent and self.steps[axis] == 1
 
     def is_empty_cut(self) -> bool:
-        """Return whether nothing is cut off."""
+        """Return whether the slice keeps the whole tensor."""
         return all(self.is_whole(axis) for axis in range(len(self.starts)))
 
     def attributes(self) -> dict[str, object]:
@@ -36,7 +36,7 @@ class Cut:
 
 
 def cancel_slices(fusion: Fusion) -> Fusion:
-    """Read through slices of slices and of cats, and join slices that a cat puts side by side."""
+    """Read through slices of slices and of cats, and merge slices that a cat makes adjacent."""
     return rewrite(fusion, _rule)
 
 
@@ -67,7 +67,7 @@ def _cut(node: Node) -> Cut:
 
 
 def _placed(node: Node, cut: Cut, work: Rewriter) -> Rewritten:
-    """Put a slice in the place of `node`, or the tensor itself if nothing is cut off."""
+    """Replace `node` by a slice, or by the tensor itself if the slice keeps all of it."""
     if cut.is_empty_cut():
         return (cut.tensor,)
     if not fits(node, "slice", [cut.tensor], cut.attributes()):
@@ -76,7 +76,7 @@ def _placed(node: Node, cut: Cut, work: Rewriter) -> Rewritten:
 
 
 def _merged(first: Cut, second: Cut) -> Cut | None:
-    """Return a slice of a slice as one; None if a stepped dim is cut again."""
+    """Return a slice of a slice as one; None if a stepped dim is sliced again."""
     starts, ends, steps = list(first.starts), list(first.ends), list(first.steps)
     for axis in range(len(starts)):
         if second.is_whole(axis):

@@ -20,7 +20,7 @@ from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, typed
 
 SUFFIXES = ("re", "im")
 SUMS = (None, "sum")
-"""How exchanges reduce that do the same to both parts; None: not at all."""
+"""Reductions of collectives that treat both parts alike; None: no reduction."""
 
 
 def complex_as_pairs(fusion: Fusion) -> Fusion:
@@ -217,7 +217,7 @@ class _Pairing:
         return [total] if len(node.outputs) == 1 else [total, Pair(*means)]
 
     def _product(self, node: Node) -> Pair:
-        """Write a matrix product as four of the parts; the bias is added to the result."""
+        """Write a GEMM as four GEMMs of the parts; the bias is added to the result."""
         a, b = (self._tensors(o, node.output.dtype) for o in node.operands[:2])
         name = node.op.name
         re = self.op("sub", self.op(name, a.re, b.re), self.op(name, a.im, b.im))

@@ -19,9 +19,9 @@ normal floats."""
 
 
 def hoist_reciprocals(fusion: Fusion) -> Fusion:
-    """Turn divisions by a broadcast value or a literal into products where results end in halves.
+    """Replace division by a broadcast or literal by multiplication if results end in fp16 or bf16.
 
-    What is only an input stays a divisor: a float below 2**-128 has no reciprocal.
+    A plain input stays a divisor: a float below 2**-128 has no reciprocal.
     """
     if not any(_divides(n) for n in fusion.nodes):
         return fusion

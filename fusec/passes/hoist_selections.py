@@ -35,11 +35,11 @@ Axes = Mapping[int, int]
 
 
 def hoist_selections(fusion: Fusion) -> Fusion:
-    """Select rows before reductions, scans and GEMMs whose other rows nobody needs.
+    """Select rows before reductions, scans and GEMMs whose other rows are unused.
 
     A selection (`slice`, `select`, `index_select`, `embedding_fwd`) that keeps at most half of a
     tensor moves before everything that computes this tensor row by row and for no other use. It
-    moves before a GEMM only where it keeps an eighth: its operands may have to be copied.
+    moves before a GEMM only if it keeps at most an eighth: its operands may have to be copied.
     """
     return rewrite(fusion, _rule)
 
@@ -94,7 +94,7 @@ def _index_place(node: Node) -> int:
 
 
 def _selection(node: Node) -> _Selection | None:
-    """Return what a node selects; None where it is no selection."""
+    """Return what a node selects; None if it is not a selection."""
     if node.op is slice_:
         tensor = node.operands[0]
         axes = [k for k, e in enumerate(tensor.shape) if node.output.shape[k] != e]
@@ -160,7 +160,7 @@ def _passed(selection: _Selection, work: Rewriter) -> dict[Value, Axes]:
     while grows and len(found) < _REACH:
         grows = False
         for value, axes in list(waiting.items()):
-            # What asks for sizes reads no element.
+            # Nodes that only use sizes read no element.
             reading = [n for n in users.get(value, ()) if n.op.family != "scalar"]
             count = sum(user.outputs[0] in found for user in reading)
             if value in found or not reading or count + (value is selection.tensor) < len(reading):

@@ -68,5 +68,5 @@ def _direct(source: DType, middle: DType, target: DType) -> bool:
     if source.is_integer and middle.is_float and target.is_integer:
         # Out of range, an integer wraps and a float does not.
         return holds(target, source)
-    # Half types are reached through f32: a wider integer would be rounded twice.
+    # 16-bit floats are converted through f32: a wider integer would be rounded twice.
     return not target.is_half or source.is_float or holds(F32, source)

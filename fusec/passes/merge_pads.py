@@ -14,9 +14,9 @@ _EXACT = (0.0, 1.0, -1.0)
 
 
 def merge_pads(fusion: Fusion) -> Fusion:
-    """Move a pad before the unary operations behind another pad, and merge the two.
+    """Move a pad before the unary operations that follow another pad, and merge the two.
 
-    A pad moves only where it meets another: padding earlier makes the operations in between work on
+    A pad moves only if it meets another: padding earlier makes the operations in between work on
     more elements. It passes an operation only if that maps the inner fill to the outer one exactly.
     """
     return rewrite(fusion, _rule)

@@ -1,4 +1,4 @@
-"""Run passes in order, with some left out, stopped early, observed."""
+"""Run passes in order, with some disabled, stopped early, observed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_passes(
 ) -> T:
     """Return the value after `pipeline`, repeated until nothing changes.
 
-    `without` names passes to leave out; `stop_after` ends the first round after that pass.
+    `without` names passes to disable; `stop_after` ends the first round after that pass.
     """
     left_out = {known_name(pipeline, name) for name in without}
     last = None if stop_after is None else known_name(pipeline, stop_after)

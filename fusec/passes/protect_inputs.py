@@ -21,10 +21,10 @@ class Copied(NamedTuple):
 
 
 def protect_inputs(fusion: Fusion) -> Fusion:
-    """Compute an aliased output apart where need be, and copy it behind a kernel boundary.
+    """Compute an aliased output separately if needed, and copy it after a kernel boundary.
 
-    It is needed where an element of the input is read for another element than the one that
-    overwrites it, or by an operation that comes after the write.
+    It is needed if an element of the input is read for another element than the one that overwrites
+    it, or by an operation that comes after the write.
     """
     effects, before = fusion.effects, dict[Node, list[Node]]()
     for output in effects.in_place:
@@ -64,7 +64,7 @@ def copy_last(
 
 
 def _is_copied(fusion: Fusion, value: Value) -> bool:
-    """Return whether the value is a copy behind a boundary that nothing reads."""
+    """Return whether the value is a copy after a boundary that nothing reads."""
     node = fusion.producer[value]
     if not node.op.copies or node.op.ends_segment or value in fusion.users:
         return False

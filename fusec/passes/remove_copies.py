@@ -1,4 +1,4 @@
-"""Remove `set` of values where no copy is asked for."""
+"""Remove `set` of values where no copy is required."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fusec.passes.rewrite import Rewriter, edit_pins, rewrite
 def remove_copies(fusion: Fusion) -> Fusion:
     """Read through every `set`; an output that copies a result becomes that result.
 
-    Copies of inputs and of other outputs stay, and so do those behind a `segment_set`: they are
-    there to make a buffer of their own.
+    Copies of inputs and of other outputs stay, and so do those after a `segment_set`: they exist to
+    create a buffer of their own.
     """
     return _give_names(rewrite(fusion, _rule))
 

@@ -191,7 +191,7 @@ class Rewriter:
 
 
 Rule = Callable[[Node, Rewriter], "Sequence[Operand] | None"]
-"""What to put in the place of a node's results, or None to keep the node."""
+"""Returns the operands that replace a node's results, or None to keep the node."""
 
 
 def rewrite(fusion: Fusion, rule: Rule) -> Fusion:

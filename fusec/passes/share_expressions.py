@@ -9,13 +9,13 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.merge_reshapes import is_output_of_output
 from fusec.passes.rewrite import Rewriter, rewrite
 
-"""Copies are asked for, as outputs or as boundaries."""
+"""Copies are explicit, as outputs or as boundaries."""
 
 
 def share_expressions(fusion: Fusion) -> Fusion:
     """Replace a node by an earlier one with the same operation, operands and attributes.
 
-    Nodes of different pinned segments stay apart: sharing could make them depend on each other.
+    Nodes of different pinned segments stay separate: sharing could make them depend on each other.
     """
     seen: dict[Hashable, Node] = {}
     number: dict[Value, int] = {}

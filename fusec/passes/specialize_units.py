@@ -1,4 +1,4 @@
-"""Put 1 in the place of extents that each rank has but one of, where they are reduced."""
+"""Specialize reduced extents to 1 that are 1 on each rank."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from fusec.passes.half_ends import UNIT, tolerances
 from fusec.passes.rewrite import Rewriter, rewrite
 
 CLOSE = 1e-6
-"""Relative distance within which a literal stands for a constant: that of floats, and digits that
-people leave out."""
+"""Relative distance within which a literal matches a constant: covers f32 rounding and shortened
+decimals."""
 MOST_FACTORS = 8
 
 Made = tuple[str, Operand, list[Operand]]
@@ -21,10 +21,10 @@ Made = tuple[str, Operand, list[Operand]]
 
 
 def tanh_to_sigmoid(fusion: Fusion) -> Fusion:
-    """Turn products with half of 1 + tanh or 1 + erf, as in GELU, into forms in fewer instructions.
+    """Rewrite products with half of 1 + tanh or 1 + erf, as in GELU, with fewer instructions.
 
-    1 + tanh and 1 + erf cancel for negative operands; what they become does not. It is for results
-    that end in half types.
+    1 + tanh and 1 + erf cancel for negative operands; the replacements do not. Applies only to
+    results that end in 16-bit floats.
     """
     mul, inner = find_op("mul"), (find_op("tanh"), find_op("erf"))
     if not any(n.op in inner for n in fusion.nodes):
@@ -128,7 +128,7 @@ def _of_erf(node: Node, factor: Operand, rest: list[Operand], work: Rewriter) ->
 def _multiplied(
     node: Node, op: str, operand: Operand, rest: list[Operand], work: Rewriter
 ) -> Sequence[Operand]:
-    """Return the product of op(operand) and the other factors in the place of a node."""
+    """Replace a node by the product of op(operand) and the other factors."""
     if not rest:
         return work.become(node, op, [operand])
     product = rest[0]

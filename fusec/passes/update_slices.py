@@ -10,7 +10,7 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ops.find import find_op
 
 Slice = tuple[Value, tuple[Dim, ...]]
-"""What differs from the input, and where it lies in it."""
+"""The part that differs from the input, and its offset in it."""
 
 
 def update_slices(fusion: Fusion) -> Fusion:

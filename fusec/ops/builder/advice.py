@@ -1,4 +1,4 @@
-"""What would mend calls that are wrong, in the terms of the call as it is written."""
+"""Suggested fixes for invalid calls, in the terms of the call as it is written."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def advised(
     dims: Mapping[str, DimFact],
     words: Wording,
 ) -> FusecError:
-    """Return an error of operands that do not broadcast, with what would mend them if known.
+    """Return an error about operands that do not broadcast, with a suggested fix if one is known.
 
-    given: the operands by their parameters. dropped: by a value's name, the reduction that it is
-    of. declared: the inputs. dims: the dims, and words: how these are declared.
+    given: the operands by their parameters. dropped: the reduction that produced a value, by the
+    value's name. declared: the inputs. dims: the dims, and words: how these are declared.
     """
     values: dict[str, Value] = {
         name: o for name, o in given.items() if isinstance(o, Value) and o.type.shape
@@ -345,7 +345,7 @@ def in_terms_of(error: FusecError, op: OpDef, given: Mapping[str, Any]) -> Fusec
 def _handed_on(
     instead: Instead, inner: Mapping[str, Any], outer: Mapping[str, Any]
 ) -> Instead | None:
-    """Return what mends a call in the parameters of the one that makes it, of the same operands."""
+    """Return the fix of an inner call in the parameters of the outer one, for the same operands."""
     names = {
         param: next((name for name, v in outer.items() if v is not None and v is value), "")
         for param, value in inner.items()
@@ -399,9 +399,9 @@ def _text(value: Any) -> str:
 
 
 def advice(values: Sequence[Value], dropped: Mapping[str, Dropped]) -> str | None:
-    """Return what would mend operands that do not broadcast; None where nothing is known.
+    """Return a fix for operands that do not broadcast; None if none is known.
 
-    dropped: by a value's name, the reduction that it is of.
+    dropped: the reduction that produced a value, by the value's name.
     """
     for value in values:
         others = [o.type.shape for o in values if o is not value]

@@ -1,4 +1,4 @@
-"""Arguments of calls: bound to parameters, checked by kind, brought into canonical form."""
+"""Arguments of calls: bind them to parameters, check their kinds and canonicalize them."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def operand_slots(op: OpDef, given: Sequence[OperandArgument]) -> list[list[Oper
 
 
 def flat_operands(op: OpDef, slots: Sequence[list[Operand] | None]) -> list[Operand]:
-    """Return the operands of a node: absent ones left out, which must be the last."""
+    """Return the operands of a node without absent ones, which must be the last."""
     flat: list[Operand] = []
     absent: str | None = None
     for param, slot in zip(op.operands, slots, strict=True):
@@ -385,7 +385,7 @@ def reversed_pads(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written_attributes(op: OpDef, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node's attributes as a call writes them: defaults left out, pad's last dim first."""
+    """Return a node's attributes as a call writes them: without defaults, pad's last dim first."""
     written: dict[str, Any] = {}
     for param in op.attributes:
         if param.name not in attributes:

@@ -19,9 +19,10 @@ class Bindings:
         self._order: dict[str, int] = {}
         self._values: dict[str, Dim] = {}
         self.multiples: dict[str, int] = {}
-        """What each dim is declared to be a multiple of, where that is more than 1."""
+        """The number that each dim is declared to be a multiple of, if more than 1."""
         self._assumes = False
-        """Whether a dim is taken as one that is declared otherwise: sizes are inferred anew."""
+        """Whether a dim is assumed equal to one declared differently, so that sizes are inferred
+        again."""
 
     def add(self, name: str) -> None:
         """Declare an anonymous symbol."""

@@ -101,11 +101,11 @@ class GraphBuilder(DrawBuilder):
     ) -> tuple[Operand, ...]:
         """Call an operation and return its results.
 
-        place: returns where the argument of a kind stands that an error is about.
+        place: returns the source location of the argument kind that an error is about.
 
-        Operands follow `op.operands`: numbers and None are allowed, a list where the kind is
-        `operands`. Scalar integers may come back as Const. Calls made by a call, as those of a
-        composite, are placed at its span.
+        Operands follow `op.operands`: numbers and None are allowed, and lists for the kind
+        `operands`. Scalar integers may be returned as Const. Calls made by a call, as those of a
+        composite, get its span.
         """
         definition = find_op(op, span)
         outer, span = self._call_span, span or self._call_span
@@ -135,7 +135,7 @@ class GraphBuilder(DrawBuilder):
         operands: Sequence[OperandArgument],
         attributes: Mapping[str, Any],
     ) -> FusecError:
-        """Return an error of a call in its own terms, with what would mend it if that is known.
+        """Return an error of a call in the call's own terms, with a suggested fix if one is known.
 
         An error of a call that a composite makes names operations and values that are in no file.
         """
@@ -168,7 +168,7 @@ class GraphBuilder(DrawBuilder):
         return error.changed(help=error.instead.help(f"`{line}`"))
 
     def _cut_input(self, value: Value) -> Value | None:
-        """Return the input of which a value is a slice, or computed from one element by element."""
+        """Return the input whose slice a value is, or is computed from elementwise."""
         makers = {slot: draft for draft in self._drafts for slot in draft.outputs}
         slot = self._slot_of[value]
         while (draft := makers.get(slot)) is not None:

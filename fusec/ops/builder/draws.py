@@ -1,4 +1,4 @@
-"""The builder's part for draws without a seed: the generator's two inputs, and their numbers."""
+"""The builder's part for random operations without a seed: generator inputs and call numbers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fusec.ops.builder.inputs import InputBuilder
 
 
 class DrawBuilder(InputBuilder):
-    """Adds the generator's seed and offset as inputs when the first draw asks for them.
+    """Adds the generator's seed and offset as inputs at the first random operation without a seed.
 
-    A name in the file goes before theirs: they give way and are called otherwise.
+    Names in the file take precedence: the generator's inputs are renamed on a conflict.
     """
 
     def __init__(self, name: str) -> None:
-        """Start without draws."""
+        """Start without random operations."""
         super().__init__(name)
         self._draws = 0
 
     def next_draw(self) -> tuple[Value, Value, int]:
-        """Return the generator's seed and offset, and the number of one more draw."""
+        """Return the generator's seed and offset, and the number of the next random call."""
         if not self._draws:
             if declared := [i.value.name for i in self._inputs if i.generator]:
                 raise FusecError(

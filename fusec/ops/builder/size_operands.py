@@ -54,7 +54,7 @@ def _of_input(builder: GraphBuilder, size: Dim, span: Span | None) -> Operand | 
 
 
 def _of_multiple(builder: GraphBuilder, size: Dim, span: Span | None) -> Operand | None:
-    """Return a size of which an input's extent is a constant multiple: half of `2 * half`."""
+    """Return a size as a fraction of an input's extent: `half` if an extent is `2 * half`."""
     for value in builder.input_values:
         for axis, extent in enumerate(value.type.shape or ()):
             times = None if extent.is_const else extent.divide(size)

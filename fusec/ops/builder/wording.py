@@ -155,10 +155,10 @@ class Declaration:
 
 
 def multiple(dims: Mapping[str, DimFact], extent: Dim, count: int) -> Declaration | None:
-    """Return how a dim is declared so that a product of sizes is a multiple of `count`.
+    """Return how to declare a dim so that a product of sizes is a multiple of `count`.
 
-    None where the extent is no product with a dim. Of several dims it is the last one whose
-    default size fits, or the last one.
+    None if the extent is not a product with a dim. If several dims qualify, it is the last one
+    whose default size fits, or the last one.
     """
     if len(extent.terms) != 1:
         return None

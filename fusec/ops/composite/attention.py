@@ -1,4 +1,4 @@
-"""Attention, forward and backward, made of matrix products and softmax.
+"""Attention, forward and backward, composed of GEMMs and softmax.
 
 The products of queries and keys, and of gradients and values, stay in f32, as do scale, mask and
 softmax. The probabilities, the gradients of the scores and the results are rounded to the operands'
@@ -171,7 +171,7 @@ def _transposed(builder: GraphBuilder, x: Operand) -> Operand:
 
 
 def _product(builder: GraphBuilder, left: Operand, right: Operand) -> Operand:
-    """Return a matrix product in f32 (f64 for f64), not rounded to its operands' type."""
+    """Return a GEMM in f32 (f64 for f64), not rounded to its operands' type."""
     return builder.apply("matmul", widen(builder, left), widen(builder, right))
 
 
@@ -179,7 +179,7 @@ def _scores(
     builder: GraphBuilder, query: Operand, key: Operand, scale: Operand | None,
     is_causal: Operand | None,
 ) -> Operand:  # fmt: skip
-    """Return scale * query @ key^T in f32 (f64 for f64), -inf where a row may not look."""
+    """Return scale * query @ key^T in f32 (f64 for f64), -inf at masked positions."""
     product = _product(builder, query, _transposed(builder, key))
     scores = builder.apply("mul", product, _scale(builder, query, scale))
     if is_causal is None or (isinstance(is_causal, Const) and not is_causal.value):

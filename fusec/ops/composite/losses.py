@@ -1,4 +1,4 @@
-"""Losses of class scores against class numbers, made of other operations."""
+"""Losses of class scores against class indices, composed of other operations."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _picked(
 ) -> tuple[Operand, Operand]:
     """Return (each sample's score of its class, with the dim of classes; which samples count)."""
     axis = _axis(scores)
-    # A number beyond the target's type is no class: it must not wrap into one.
+    # An ignore_index out of range of the target's type is not a class: it must not wrap into one.
     is_held = ignore_index in dtype_of(target).integers
     compared = target if is_held else builder.apply("cast", target, I64)
     counts = builder.apply("ne", compared, ignore_index)

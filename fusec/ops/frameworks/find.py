@@ -24,11 +24,11 @@ PREFIXES: Mapping[str, str] = {
     "jax.lax": "jax", "lax": "jax", "nn": "jax", "jax": "jax", "fd.ops": "nvfuser",
     "ops": "nvfuser", "math": "numpy",
 }  # fmt: skip
-"""What stands before names in other frameworks' programs, longest first."""
+"""Module prefixes of names in other frameworks' programs, longest first."""
 
 _LINALG = ("torch.linalg", "np.linalg", "numpy.linalg", "jnp.linalg", "linalg", "LA")
 _VECTORS = ("vector_norm", "matmul")
-"""Names of torch.linalg that mean there what they mean in torch; others are `linalg.norm`."""
+"""Names of torch.linalg with the same meaning as in torch; others are `linalg.norm`."""
 
 _COPY, _IN_PLACE, _EACH = "_copy", "_", "_foreach_"
 
@@ -122,7 +122,7 @@ def method_entry(name: str) -> Entry | None:
 
 
 def find_dotted(name: str) -> Entry | None:
-    """Return the entry of a name behind a framework's prefix, as `torch.nn.functional.silu`."""
+    """Return the entry of a name with a framework's prefix, as `torch.nn.functional.silu`."""
     found = _find_dotted(name)
     module, _, word = name.rpartition(".")
     reason = unsupported.MODULES.get(module)

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matmul, linear and other contractions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _require_one_type(name: str, operands: Operands) -> None:
 
 
 def _in_one_type(name: str, operands: Operands) -> Instead | None:
-    """Return the call with its operands in the type of the first; None where that is no float."""
+    """Return the call with its operands in the type of the first; None if that is not a float."""
     first = dtype_of(operands[0])
     params = [p.name for p in TABLE[name].operands]
     other = [(p, o) for p, o in zip(params, operands, strict=False) if dtype_of(o) != first]
@@ -47,10 +47,10 @@ def _in_one_type(name: str, operands: Operands) -> Instead | None:
 
 
 def _with_heads_moved(left: Shape, right: Shape) -> str | None:
-    """Return the product with the heads of one operand moved before its rows.
+    """Return the matmul with the heads of one operand moved before its rows.
 
-    Heads stand behind the rows in [B, S, N, E]. None where no such product fits, and of operands
-    whose batches fit as they are.
+    Heads follow the rows in [B, S, N, E]. None if no such matmul fits, or if the batch dims of the
+    operands already fit.
     """
     if min(len(left), len(right)) < 3 or _is_one_batch(left, right):
         return None
@@ -68,7 +68,7 @@ def _with_heads_moved(left: Shape, right: Shape) -> str | None:
 
 
 def _transposed(shape: Shape, first: int, second: int) -> Shape:
-    """Return a shape with two of its dims exchanged."""
+    """Return a shape with two of its dims swapped."""
     sizes = [*shape]
     sizes[first], sizes[second] = sizes[second], sizes[first]
     return tuple(sizes)

@@ -1,4 +1,4 @@
-"""Matrix products of scaled operands: alpha (mat1 scale1) @ (mat2 scale2) + beta bias."""
+"""Scaled GEMMs: alpha (mat1 scale1) @ (mat2 scale2) + beta bias."""
 
 from __future__ import annotations
 
@@ -215,7 +215,8 @@ def _group_factor(
         return scale
     own = matrices[side].shape
     (count,) = offsets.shape
-    # Where both have two dims the sum is cut: every group has a result, and a scale for it.
+    # If both have two dims, the sum is divided into groups, each with a result and a scale of its
+    # own.
     cut = len(matrices[0].shape) == len(matrices[1].shape)
     lead = (count,) if cut or len(own) == 3 else ()
     expected = (*lead, own[-2], dim(1)) if side == 0 else (*lead, dim(1), own[-1])
@@ -243,7 +244,7 @@ def _group_factor(
 
 
 def _group_of(builder: GraphBuilder, offsets: Operand, rows: Dim) -> Operand:
-    """Return the group of each row; those behind the last group count to it."""
+    """Return the group of each row; rows past the last group count as part of it."""
     (count,) = offsets.shape
     numbers = builder.apply("iota", rows, dtype=dtype_of(offsets))
     column = builder.apply("broadcast", numbers, is_broadcast_dim=[False, True])

@@ -248,7 +248,7 @@ def _expand_split(
 
 
 def _equal_parts(name: str, builder: GraphBuilder, extent: Dim, length: Dim) -> list[Dim]:
-    """Return the lengths of parts of an extent, of which the last may be shorter."""
+    """Return the lengths of the parts of an extent; the last part may be shorter."""
     if extent.is_const and length.is_const and length.value > 0:
         whole, rest = divmod(extent.value, length.value)
         return [length] * whole + [dim(rest)] * (rest > 0)

@@ -127,7 +127,8 @@ def _check_elements(
 def _may_agree(before: Dim, after: Dim) -> bool:
     """Return whether symbolic element counts may be equal at run time.
 
-    Floor divisions do not cancel in the normal form: `N // 4 * 4` is N for a multiple of 4 only.
+    Integer divisions (`//`) do not cancel in the normal form: `N // 4 * 4` is N for a multiple of 4
+    only.
     """
     if before.is_const and after.is_const:
         return False

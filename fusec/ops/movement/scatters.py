@@ -198,7 +198,7 @@ def index_add(arg: Array, index: Array, src: Array, dim: Axis, deterministic: bo
 def _expand_index_put(
     builder: GraphBuilder, arg: Operand, index: Operand, value: Operand, deterministic: bool
 ) -> Operand:
-    """Drop dims of extent 1 behind the first one of the index, which broadcast over a row."""
+    """Drop dims of extent 1 after the first one of the index, which broadcast over a row."""
     shape = tensor_shape("index_put_accumulate", index)
     if len(shape) > 1:
         index = builder.apply("squeeze", index, dims=list(range(1, len(shape))))

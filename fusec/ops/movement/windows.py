@@ -87,7 +87,7 @@ def _at_most(size: Dim, limit: Dim) -> bool:
 
 
 def _divisor(atom: Any) -> int:
-    """Return the positive constant by which an atom divides rounding down, or 0."""
+    """Return the positive constant divisor of an integer division, or 0 for other atoms."""
     if isinstance(atom, Call) and atom.function == "floordiv" and atom.right.is_const:
         return builtins.max(atom.right.value, 0)
     return 0
@@ -147,7 +147,7 @@ def slice(
 
 
 def _canonical_pad(operands: Operands, attributes: Attributes) -> Attributes:
-    """Return the widths of all dims: dims that are left out, the first ones, get none."""
+    """Return the widths of all dims: omitted dims, the first ones, get none."""
     rank = len(tensor_shape("pad", operands[0]))
     widths: tuple[Dim, ...] = attributes["pad_widths"]
     if len(widths) % 2 or len(widths) > 2 * rank:

@@ -30,7 +30,7 @@ def truth(found: Found) -> Any:
 
 
 def chosen(found: Found) -> Any:
-    """Return where one of the operands behind a condition lies."""
+    """Return the interval of either operand after a condition."""
     return found[1] | found[2]
 
 

@@ -10,8 +10,8 @@ Layout, the same in templates/device/philox.cuh:
     block p / 2 in f32, all words of block p in f64. With r = sqrt(-2 log(a + 1 step)) the even one
     is r cos(2 pi b), the odd one r sin(2 pi b); a + 1 step lies in (0, 1].
 
-Half types are computed in f32 and rounded; a uniform that would reach its upper limit by that is
-the largest number below it.
+16-bit floats are computed in f32 and rounded; a uniform number that would round to its upper limit
+is replaced by the largest number below it.
 """
 
 from __future__ import annotations

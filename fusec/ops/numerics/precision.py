@@ -1,4 +1,4 @@
-"""What composites share: half types are widened and rounded once at the end; element counts."""
+"""Helpers of composites: widen 16-bit floats and round once at the end; element counts."""
 
 from __future__ import annotations
 

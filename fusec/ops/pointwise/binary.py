@@ -242,7 +242,7 @@ def _root(
     if base.is_scalar:
         return None
     dtype = common_type("pow", (base, exponent))
-    # As a tensor, so that the power is no call with a scalar.
+    # As a tensor, so that this is not again a `pow` by a scalar.
     result = builder.apply("pow", base, builder.apply("full", [], exponent, dtype=dtype))
     for number, root in _ROOTS.items():
         is_root = builder.apply("eq", exponent, number)

@@ -13,7 +13,7 @@ from fusec.ops.lazy import np
 from fusec.ops.numerics import complex_terms
 
 _STEEPEST = 89.0
-"""The largest exponent for which exp is a float, by which it multiplies relative errors."""
+"""The largest exponent whose exp is a float; exp multiplies relative errors by it at most."""
 
 
 def builtin(name: str) -> dict[str, str]:

@@ -180,7 +180,7 @@ def _share_terms(x: Array, result: Array) -> Array:
 
 
 def _tanh_approx_terms(x: Array, result: Array) -> Array:
-    """Return what tanh_approx is relative to: 1, and near 0 the cube that x leaves out."""
+    """Return what tanh_approx's error is relative to: 1, and near 0 the cube that x omits."""
     cube = np.abs(np.clip(x, -1, 1)) ** 3
     return np.where(np.abs(x) < 0.0099, cube * (2.0**23 / 12) + np.abs(result) / 64, 1.0)
 

@@ -314,7 +314,7 @@ def distance(moved: Array, value: Array) -> Array:
 
 
 def jump_probability(distance: Array, sigma: Array) -> Array:
-    """Return the fraction of a reachable discontinuity's height that counts at `distance` from it."""
+    """Return the fraction of a discontinuity's height that counts at `distance` from it."""
     with np.errstate(all="ignore"):
         away = distance / sigma
         return np.fmax(JUMP_PROBABILITY * np.exp(-np.square(away) / 4), LEAST_JUMP_PROBABILITY)
