@@ -9,18 +9,18 @@ from typing import Protocol
 
 
 class Watcher(Protocol):
-    """Is told when something begins, goes on and ends; activities nest."""
+    """Notified when an activity begins, continues and ends; activities nest."""
 
     def begin(self, what: str, immediately: bool) -> None:
         """Begin an activity; immediately: it is known to take long."""
         ...
 
     def update(self, what: str) -> None:
-        """Take what the innermost activity is at now."""
+        """Set what the innermost activity is doing now."""
         ...
 
     def end(self, what: str, seconds: float) -> None:
-        """Take what has ended, as it was called when it began, and how long it took."""
+        """End an activity, with the name it began with and its duration in seconds."""
         ...
 
 

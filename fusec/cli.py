@@ -308,7 +308,7 @@ def doctor_command(folder: str | None, report: Report) -> int:
 )
 @click.pass_context
 def dev_command(context: click.Context) -> int:
-    """Say where the tools for work on fusec are: beside the package, in a checkout."""
+    """Say where the tools for work on fusec are: next to the package, in a checkout."""
     tool = next((a for a in context.args if a in _TOOLS), _TOOLS[0])
     raise Unsupported(
         f"`fusec dev {tool}` is `python -m tools.{tool}` now, in a checkout of fusec",
@@ -317,7 +317,7 @@ def dev_command(context: click.Context) -> int:
 
 
 _TOOLS = ("fuzz", "reduce")
-"""What `fusec dev` had."""
+"""The former subcommands of `fusec dev`."""
 
 
 cli.add_command(run_command)
@@ -353,7 +353,7 @@ def _run(arguments: list[str]) -> Any:
 
 
 def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
-    """Return the exit code of a call; errors are told on stderr, with how to repeat them."""
+    """Return the exit code of a call; print errors on stderr, with how to reproduce them."""
     try:
         code = call()
         sys.stdout.flush()
@@ -376,7 +376,7 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
         click.echo("interrupted", err=True)
         return 130
     except (BrokenPipeError, SystemExit):
-        # Whoever read the output has enough of it; click itself exits then.
+        # The reader closed the pipe early; click itself exits then.
         _drop_output()
         return 0
     except MemoryError:
@@ -403,7 +403,7 @@ FilesCommand.guard = staticmethod(_guarded)
 
 
 def _accept_any_path() -> None:
-    """Let paths be printed that are no UTF-8, or that the terminal cannot show."""
+    """Allow printing paths that are not UTF-8, or that the terminal cannot show."""
     reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
@@ -413,7 +413,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def _drop_output() -> None:
-    """Send what is still buffered nowhere: the interpreter would complain about it at its end."""
+    """Discard buffered output, which the interpreter would otherwise report as an error at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

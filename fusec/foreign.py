@@ -1,8 +1,8 @@
-"""Bytes that somebody else may have written: read with limits, decoded without leaking exceptions.
+"""Untrusted bytes: read with limits, decoded without leaking exceptions.
 
-Every file that a user names, every file of a compiled folder and every frame of another rank goes
-through here; `tests/project/test_foreign.py` finds a module that reads one by itself. It imports
-the standard library alone, as the process that watches a rank does.
+Every file that a user names, every file of a compiled folder and every frame of another rank is
+read here; `tests/project/test_foreign.py` finds modules that read one directly. It imports only the
+standard library, as the process that watches a rank does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, BinaryIO
 from fusec.diagnostics import FusecError
 
 TEXT_BYTES = 64 << 20
-"""The most bytes of a fusion file, a script or a kernel's text."""
+"""Maximum bytes of a fusion file, a script or a kernel's CUDA source."""
 RECORD_BYTES = 16 << 20
-"""The most bytes of a JSON or TOML file."""
+"""Maximum bytes of a JSON or TOML file."""
 CODE_BYTES = 1 << 30
-"""The most bytes of a cubin, or of another file of a compiled folder."""
+"""Maximum bytes of a cubin, or of another file of a compiled folder."""
 
 Name = str | os.PathLike[str]
 _KINDS = (
@@ -111,9 +111,9 @@ def _too_large(name: str, what: str, most: int) -> FusecError:
 
 @contextmanager
 def decoding(fail: Callable[[str], Exception]) -> Generator[None]:
-    """Raise `fail(reason)` for whatever decoding raises that is no FusecError.
+    """Raise `fail(reason)` for any exception of a decoder that is not a FusecError.
 
-    Decoders raise many types on damaged bytes: nothing but their call belongs inside.
+    Decoders raise many types on damaged bytes: only their call belongs inside.
     """
     try:
         yield
@@ -124,7 +124,7 @@ def decoding(fail: Callable[[str], Exception]) -> Generator[None]:
 
 
 def not_a(path: Name, what: str, help: str | None = None) -> Callable[[str], Undecodable]:
-    """Return what makes the error for a file that is not `what`, of the decoder's reason."""
+    """Return a function from a decoder's reason to the error for a file that is not `what`."""
 
     def fail(reason: str) -> Undecodable:
         error = Undecodable(f"`{os.fspath(path)}` is not {what}", notes=(reason,), help=help)

@@ -98,9 +98,9 @@ def _check_kind(caller: str, name: str, value: Any) -> None:
 
 
 def options_of(caller: str, given: Options) -> CompileOptions:
-    """Return the options that keyword arguments ask for; FusecError for one that is none.
+    """Return the options that keyword arguments set; FusecError for an unknown or invalid one.
 
-    caller: the function that they are given to, as errors say it.
+    caller: the function that they are passed to, for error messages.
     """
     rest: dict[str, Any] = dict(given)
     for name in rest:

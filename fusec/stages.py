@@ -1,4 +1,4 @@
-"""What a stage is: a function whose value is made when it is asked for, timed and verified."""
+"""Stages: functions whose values are computed on first use, timed and verified."""
 
 from __future__ import annotations
 

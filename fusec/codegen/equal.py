@@ -1,4 +1,4 @@
-"""Equal kernels: those that differ in names and comments alone, of which one is built."""
+"""Equal kernels: those that differ only in names and comments; one of them is compiled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Layout of CUDA text: indentation, lines of at most 100 columns, comments side by side.
+"""Layout of CUDA source: indentation, lines of at most 100 columns, aligned comments.
 
-Templates need not count columns. What clang-format makes of the examples' kernels in Google's
-style with 100 columns and one parameter a line, this makes of them, too (tests say so).
+Templates need not count columns. The layout of the examples' kernels is that of clang-format in
+Google's style with 100 columns and one parameter per line (tests check this).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ KERNEL = 'extern "C" __global__'
 _COMMENT = re.compile(r"^(?P<code>.*\S)\s+(?P<comment>//.*)$")
 _ENDS = (";", "{", "}", ":")
 _OPERATORS = (" || ", " && ", " + ", " - ", " * ", " / ")
-"""What a long expression is broken behind, those that bind least first."""
+"""Operators after which a long expression is broken, in order of increasing precedence."""
 
 
 def laid_out(text: str) -> str:
-    """Return a kernel's text with every line where it belongs."""
+    """Return the CUDA source of a kernel, formatted."""
     lines = _declared(_indented(text.split("\n")))
     return "\n".join(_without_gaps(filled(lines)))
 
 
 def filled(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines that are indented already, long ones broken, comments side by side."""
+    """Yield lines that are already indented, with long ones broken and comments aligned."""
     return _aligned(_wrapped(lines))
 
 
@@ -36,7 +36,7 @@ def _declared(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _declaration(code: str) -> list[str]:
-    """Return a kernel's declaration on as few lines as it fits, else with one parameter a line."""
+    """Return a kernel's declaration on one line if it fits, else with one parameter per line."""
     if len(code) <= WIDTH:
         return [code]
     *_, opened = _top(code, "(")
@@ -113,7 +113,7 @@ def _without_gaps(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _aligned(lines: Iterable[str]) -> Iterator[str]:
-    """Put the comments behind lines that follow one another below each other."""
+    """Align the trailing comments of consecutive lines."""
     group: list[tuple[str, str]] = []
     for line in [*lines, ""]:
         has_comment = "//" in line and not line.lstrip().startswith("//")
@@ -144,7 +144,7 @@ def _comment(line: str) -> Iterator[str]:
     text = line.lstrip()[2:]
     mark = " " * _margin(line) + "//" + " " * _margin(text)
     for part in wrap(text.strip(), WIDTH, initial_indent=mark, subsequent_indent=f"{mark}  "):
-        yield c_comment(part)  # none ends with a backslash, behind which the next were no line
+        yield c_comment(part)  # none may end with a backslash, which would continue the line
 
 
 def _broken(line: str) -> list[str]:
@@ -166,7 +166,7 @@ def _broken(line: str) -> list[str]:
         beside = [f"{' ' * start}{left} {first}", *rest]
         first, *rest = _expression(right, start + 4, start + 4)
         below = [" " * start + left, " " * (start + 4) + first, *rest]
-        # Of as many lines, calls that are broken behind their parenthesis are the worse ones.
+        # Of as many lines, calls that are broken after their parenthesis are the worse ones.
         costs = [
             (*_cost(lines), sum(each.endswith("(") for each in lines)) for lines in (beside, below)
         ]
@@ -185,9 +185,9 @@ def _fitting(line: str) -> list[str]:
 
 
 def _expression(code: str, column: int, indent: int) -> list[str]:
-    """Return an expression from `column` on: its first line bare, the others from the margin.
+    """Return an expression from `column` on: its first line without margin, the others with it.
 
-    indent: of the line that it stands in, from which arguments without place are moved in.
+    indent: of the line that contains it; arguments that do not fit are indented relative to it.
     """
     if column + len(code) <= WIDTH:
         return [code]
@@ -257,7 +257,7 @@ def _pieces(code: str, places: list[int]) -> list[str]:
 
 
 def _top(code: str, word: str) -> Iterator[int]:
-    """Yield where a word stands outside of brackets and texts."""
+    """Yield the positions of a word outside of brackets and string literals."""
     depth, quoted = 0, False
     for k, letter in enumerate(code):
         quoted ^= letter == '"'

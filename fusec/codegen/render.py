@@ -1,4 +1,4 @@
-"""Rendering: a kernel's view and its template make CUDA text."""
+"""Rendering: a kernel's view and its template produce CUDA source."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Quoted(str):
 class _Notes:
     """The nodes, and the names of variables, that a template prints, by level.
 
-    What stands in comments is none: templates print it as `Quoted`.
+    The content of comments does not count: templates print it as `Quoted`.
     """
 
     def __init__(self) -> None:
@@ -172,10 +172,11 @@ def _filled(template: str, view: KernelView, printing: Printing) -> str:
 
 @dataclass(frozen=True)
 class Body:
-    """What a kernel's text is made of.
+    """The parts of a kernel's CUDA source.
 
-    names: those that follow from names of the fusion; first: what it does first; headers: those
-    that it includes; nodes: what it does first, and what the template prints by level.
+    names: those that are derived from names of the fusion; first: the statements before the
+    template; headers: the included ones; nodes: those of `first`, and those that the template
+    prints by level.
     """
 
     template: str
@@ -187,7 +188,7 @@ class Body:
     nodes: tuple[Node, ...]
 
     def text(self, printed: str) -> str:
-        """Return the whole text, of what the template has printed."""
+        """Return the whole source, with what the template has printed."""
         declared = ",\n    ".join(map(str, self.taken)) + ") {"
         includes = "\n".join(f'#include "{header}"' for header in self.headers)
         before, _, after = printed.replace(HEADERS_HERE, includes).partition(PARAMETERS_HERE)
@@ -233,10 +234,10 @@ def _level(
     *,
     caller: Callable[[], str],
 ) -> str:
-    """Return the text of a loop or function of a template, whose nodes are those of a level.
+    """Return the source of a loop or function of a template, whose nodes are those of a level.
 
-    `{% call level("c", cuda.kChunks) %}`, up to `{% endcall %}`. unroll: as the compiler is told:
-    "" for all trips, else how many; when: whether there is a loop.
+    `{% call level("c", cuda.kChunks) %}`, up to `{% endcall %}`. unroll: as in `#pragma unroll`: ""
+    for all trips, else how many; when: whether there is a loop.
     """
     notes = _PRINTING.get()
     if not isinstance(notes, _Notes) or not when:

@@ -1,4 +1,4 @@
-"""The CUDA text of a kernel, and what the host knows of it."""
+"""The CUDA source of a kernel, and what the host needs to know about it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The CUDA text of one kernel.
+    """The CUDA source of one kernel.
 
-    kernel: as planned, with the arguments that the text reads; alignments: by buffer, in bytes, of
-    what each address that it takes is a multiple; headers: of device functions, those that the text
-    includes, sorted; body: what the text is made of, None for a text that was made earlier or by
-    others, to which no other is equal.
+    kernel: as planned, with the arguments that the source reads; alignments: by buffer, in bytes,
+    the required alignment of each address that it takes; headers: of device functions, those that
+    the source includes, sorted; body: the parts of the source, None for a source that was produced
+    earlier or elsewhere, which is equal to no other.
     """
 
     kernel: Kernel

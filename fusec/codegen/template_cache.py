@@ -1,7 +1,7 @@
 """Compiled templates on disk: in `__pycache__`, by the rules of Python's byte code.
 
-Whoever may write that folder may also write the byte code of fusec's modules, so that it is
-trusted like these. `PYTHONPYCACHEPREFIX` and `PYTHONDONTWRITEBYTECODE` count.
+A user with write access to that folder can also write the byte code of fusec's modules, so it is
+trusted like these. `PYTHONPYCACHEPREFIX` and `PYTHONDONTWRITEBYTECODE` apply.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Printer:
         return self._other(node)
 
     def _call(self, node: Node, comma: str, space: str) -> str:
-        """Return an elementwise application, its operands apart by lines or blanks."""
+        """Return an elementwise application, its operands separated by lines or spaces."""
         operands, text = [self.operand(o) for o in node.operands], node.op.text
         if node.op.converts:
             return f"{cast_name(node)}({operands[0]})"

@@ -50,7 +50,7 @@ class Bound:
 
 
 def _require_one_rank(fusion: Fusion) -> None:
-    """Raise Unsupported for an exchange, or a loop over slices: only kernels are looked at."""
+    """Raise Unsupported for a collective or a loop over slices: the bound covers only kernels."""
     node = next((n for n in fusion.nodes if stands_alone(n)), None)
     if node is not None:
         raise Unsupported(
@@ -115,7 +115,7 @@ def _by_states(known: _Known, states: States, seconds: float) -> _Known:
         limit = known.lower + ceil((known.bytes - known.lower) * step)
         found = states.run(limit, end - monotonic())
         if states.undercut:
-            # Some scheduler prices less than the traffic of its segment: nothing is proven.
+            # A scheduler predicts less traffic than its segment's bound: nothing is proven.
             return known
         if found.lower > known.lower:
             known = replace(known, lower=found.lower, method="states", nodes=found.states)

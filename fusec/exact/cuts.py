@@ -1,4 +1,4 @@
-"""What nodes that always stand in different segments read and write at least."""
+"""The least traffic of nodes that are always in different segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusec.segment.flow import Flow, Unbounded
 
 
 class Cuts:
-    """Bounds from nodes of which no two share a segment, and from one more of another kind.
+    """Bounds from nodes in pairwise distinct segments, and from one more node of another kind.
 
     A segment of such a node reads at least the smallest cut between it and everything that cannot
     be computed there; it writes at least the smallest cut between it and what cannot follow there.

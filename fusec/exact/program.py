@@ -1,10 +1,10 @@
 """A lower bound from an integer program, for fusions of any size.
 
-Every node that may be computed only once stands in the segment of one such node, the first of its
-segment; the others stand in as many segments as need them, or in segments of their own, which
-count as one that may do everything. A segment reads what its nodes need and it does not compute;
-what it reads is an input, or stored by another segment, or a view of either. Nodes that no
-scheduler ever takes together stand apart. What schedulers refuse for other reasons is allowed here:
+Every node that may be computed only once is in the segment of one such node, the first of its
+segment; the others are in as many segments as need them, or in segments of their own, which count
+as one that may compute everything. A segment reads what its nodes need and it does not compute;
+each value it reads is an input, or stored by another segment, or a view of either. Nodes that no
+scheduler ever accepts together are in separate segments. Refusals for other reasons are ignored:
 the optimum of the program is at most that of all segmentations, and so is the solver's own bound.
 """
 
@@ -218,7 +218,7 @@ class Program:
             rows.add([(column, 1)], most / self.unit)
 
     def _order(self) -> None:
-        """What lies on a path between two nodes of a segment stands there too."""
+        """Nodes on a path between two nodes of a segment are in that segment, too."""
         above = {n: self.space.above[next(bits(self.space.results[n]))] for n in self.once}
         for last in self.once:
             for middle in self.once:

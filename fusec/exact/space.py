@@ -57,7 +57,7 @@ class Space:
         return mask
 
     def _tensors(self, node: Node) -> Iterable[Value]:
-        """Yield the tensors that a node reads, also those behind its scalars."""
+        """Yield the tensors that a node reads, also through its scalars."""
         for value in node.inputs:
             maker = self.fusion.producer.get(value)
             if not value.is_scalar:
@@ -150,7 +150,7 @@ class Space:
 
     @cached_property
     def boundaries(self) -> Mapping[int, int]:
-        """Return the users that must not stand in a segment with a `segment_set`."""
+        """Return the users that must not be in the same segment as a `segment_set`."""
         found: dict[int, int] = {}
         for k, node in enumerate(self.nodes):
             if node.op.ends_segment:
@@ -160,7 +160,7 @@ class Space:
 
     @cached_property
     def aliased(self) -> Mapping[int, int]:
-        """Return of each input that is written into, as a value, the output that does it."""
+        """Return the output that writes into each input, for inputs as values."""
         into = self.fusion.effects.into
         return {self.id[entry.value]: 1 << self.id[value] for value, entry in into.items()}
 

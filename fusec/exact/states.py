@@ -78,7 +78,7 @@ class States:
         start: State = (0, self.space.outputs)
         first = self.rest(start[1])
         # A node of the queue: bound, order, cost so far, state, the step that led here and from
-        # where; a step is asked for its price only when it is the most promising.
+        # where; the cost of a step is queried only when it is the most promising.
         queue: list[tuple[int, int, int, State, Step | None, State | None]] = []
         heappush(queue, (first, 0, 0, start, None, None))
         best: dict[State, int] = {}
@@ -134,13 +134,13 @@ class States:
         return tuple(steps)
 
     def rest(self, values: int, nodes: int = 0, results: int = 0) -> int:
-        """Return the bytes to have some values in memory, beside results of a segment."""
+        """Return the bytes to have some values in memory, in addition to results of a segment."""
         read, written = self.cuts.least(self.space.needed(values))
         separate = self._writing(nodes, results) + written
         return max(self.reads(values), read) + max(self.writes(values | results), separate)
 
     def reads(self, values: int) -> int:
-        """Return the bytes of inputs that are read at least to have some values in memory."""
+        """Return the least bytes of inputs to read to have some values in memory."""
         if values not in self._reads:
             needs: dict[int, int] = {}
             for value in bits(values):

@@ -15,28 +15,28 @@ from fusec.explain.text import count, crossing_text
 from fusec.explain.units import bytes_text, time_text
 
 HUES = 8
-"""Colours of segments; beyond that they repeat, and the numbers tell segments apart."""
+"""Number of segment colours; with more segments they repeat, and numbers distinguish segments."""
 LETTER = 6.7
 """Width of a letter of the drawing's font, in pixels."""
 LONGEST = 22
-"""The most letters of a name in a box."""
+"""Maximum letters of a name in a box."""
 MOST_NODES = 160
 """Segments with more operations show how many of each kind they have."""
 MOST_SEGMENTS = 250
 MOST_UNFOLDED = 12
-"""Segments up to which each is drawn, also those of layers that repeat."""
+"""Maximum number of segments that are all shown, including those of repeated layers."""
 PAD = 14.0
 HEAD = 44.0
 ROW = 34.0
 LABEL = 18.0
 """Height of a label between segments."""
 PORT = 16.0
-"""Between the ends of lines at one side of a segment."""
+"""Distance between the ends of lines on one side of a segment."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle with its lines of text; `title` is the whole text of what is shortened."""
+    """A rectangle with its lines of text; `title` is the full text of shortened lines."""
 
     kind: str
     x: float
@@ -55,7 +55,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
-    """A way from box to box as an SVG path; `label` stands at its place."""
+    """A path from box to box in SVG; `label` is shown at `place`."""
 
     path: str
     kind: str
@@ -82,9 +82,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The whole picture in pixels; repeats: layers that are drawn once.
+    """The whole drawing in pixels; repeats: layers that are shown once.
 
-    groups: those that are drawn as one box, by the name of their part of the page.
+    groups: those that are shown as one box, by the name of their part of the page.
     """
 
     segments: tuple[Figure, ...]
@@ -96,10 +96,10 @@ class Drawing:
 
 
 def draw(record: Segmentation, *, operations: bool = True, groups: bool = False) -> Drawing | None:
-    """Return the picture of a segmentation; None where there is too much to draw.
+    """Return the drawing of a segmentation; None if there are too many segments.
 
-    Of many segments, layers that repeat are drawn once. operations: whether segments show what is
-    inside. groups: whether segments are drawn in groups, as many as fit a screen.
+    Of many segments, repeated layers are shown once. operations: whether segments show their
+    operations. groups: whether segments are shown in groups, as many as fit a screen.
     """
     segments = record.segments
     folds = len(segments) > MOST_UNFOLDED
@@ -151,9 +151,9 @@ def _group_name(group: Group) -> str:
 def _crossing(
     record: Segmentation, shown: Mapping[int, int]
 ) -> tuple[dict[tuple[int, int], list[str]], Counter[tuple[int, int]]]:
-    """Return the tensors between drawn segments as text, and their bytes.
+    """Return the tensors between visible segments as text, and their bytes.
 
-    Of a layer that repeats, those of its first run; none that lead to its next run.
+    Of a repeated layer, those of its first run; none that lead to its next run.
     """
     between: dict[tuple[int, int], list[str]] = {}
     moved = Counter[tuple[int, int]]()
@@ -197,7 +197,7 @@ def _between(
     moved: Mapping[tuple[int, int], int],
     names: Mapping[int, str],
 ) -> tuple[Line, ...]:
-    """Return the lines between segments, apart where they leave and enter, each with its label."""
+    """Return the lines between segments, each with its label and its own ports at both ends."""
     ports: dict[tuple[tuple[int, int], int], float] = {}
     share: dict[tuple[int, int], float] = {}
     for end, inner in ((0, 1), (1, -2)):

@@ -65,11 +65,11 @@ class InstructionFacts:
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """A kernel of a segment, by how many blocks of it an SM holds, predicted from its plan.
+    """A kernel of a segment, with its occupancy in CTAs per SM, predicted from its plan.
 
-    registers: of a thread; spills: whether it would hold more than its launch bounds leave it.
-    built_registers: what the compiler gave it, instructions: what it executes, where that was asked
-    for.
+    registers: per thread; spills: whether it needs more than its launch bounds allow.
+    built_registers: the compiler's allocation, instructions: the executed ones; both only on
+    request.
     """
 
     name: str
@@ -109,10 +109,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What ranks exchange along an axis of the mesh; each sends `sent_bytes` over its links.
+    """Communication of ranks along an axis of the mesh; each sends `sent_bytes` over its links.
 
-    reduction: of the kinds that reduce, else empty. carrier: what carries it between GPUs of one
-    host that reach one another's memory, with the reason.
+    reduction: of the kinds that reduce, else empty. carrier: the transport between GPUs of one host
+    with peer access, with the reason.
     """
 
     kind: str
@@ -155,9 +155,9 @@ class Specialised:
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """A segment with its price; `time` holds the seconds of each resource used alone.
+    """A segment with its predicted cost; `time` holds the seconds of each resource used alone.
 
-    iterations: how often it runs, of which bytes and seconds are the sums. host: how the host runs
+    iterations: how often it runs; bytes and seconds are the sums over all. host: how the host runs
     it without kernels, if it does. module: of an imported model, that of its GEMM or of most of its
     operations.
     """

@@ -22,18 +22,17 @@ FEW = 4
 
 @dataclass(frozen=True)
 class Group:
-    """Segments that are drawn as one box; members: their numbers, in order of execution."""
+    """Segments that are shown as one box; members: their numbers, in order of execution."""
 
     name: str
     members: tuple[int, ...]
 
 
 def groups_of(segments: Mapping[int, SegmentFacts]) -> tuple[Group, ...]:
-    """Return at most MOST_SHOWN groups of the segments that are drawn, by number.
+    """Return at most MOST_SHOWN groups of the visible segments, given by number.
 
-    The parts of modules, or words of their outputs' names, that all members begin with, as
-    `layers_0`, are the name of a group; where names are no help, groups are of equal numbers of
-    segments.
+    A group is named by the modules, or words of output names, that all its members begin with, as
+    `layers_0`; if names do not help, groups have equal numbers of segments.
     """
     if len(segments) <= MOST_SHOWN:
         return tuple(Group(s.name, (number,)) for number, s in segments.items())

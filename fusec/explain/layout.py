@@ -9,12 +9,12 @@ from fusec.dataclasses import dataclass, field
 
 SWEEPS = 6
 SHELF = 640.0
-"""The width in which parts stand side by side, in pixels."""
+"""The width of a row of parts, in pixels."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A place in a drawing, in pixels from its upper left corner."""
+    """A point in a drawing, in pixels from its upper left corner."""
 
     x: float
     y: float
@@ -22,7 +22,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Layout:
-    """The middle of each box, a way for each line, and the size of the whole."""
+    """The centre of each box, a path for each line, and the size of the whole."""
 
     places: Mapping[Hashable, Point]
     ways: Mapping[tuple[Hashable, Hashable], tuple[Point, ...]]
@@ -76,7 +76,7 @@ def shelved(
     lines: Iterable[tuple[Hashable, Hashable]],
     gap: tuple[float, float],
 ) -> Layout:
-    """Return the layout with the parts that no line connects side by side, in rows of SHELF."""
+    """Return the layout with unconnected parts next to each other, in rows of SHELF."""
     unique = list(dict.fromkeys(lines))
     places: dict[Hashable, Point] = {}
     ways: dict[tuple[Hashable, Hashable], tuple[Point, ...]] = {}

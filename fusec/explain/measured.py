@@ -1,4 +1,4 @@
-"""Measured times of a fusion, which its page shows beside the predicted ones."""
+"""Measured times of a fusion, which its page shows next to the predicted ones."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _break(
     record: Segmentation, decision: Taken, pair: Pair, over: Sequence[Crossing], target: Target
 ) -> Break:
     producer, consumer = pair
-    # The write is saved only where the tensor has no other reader and is no output.
+    # The write is saved only if the tensor has no other reader and is not an output.
     size = sum(c.bytes * (2 if len(c.consumers) == 1 and not c.is_output else 1) for c in over)
     about = decision.action == "attention"
     takers = {*ATTENTION} if about else takers_of(record, decision)

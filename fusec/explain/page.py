@@ -39,7 +39,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"
 
 
 class Explained(NamedTuple):
-    """A fusion on a page; measured: times to show beside the predicted ones."""
+    """A fusion on a page; measured: times to show next to the predicted ones."""
 
     record: Segmentation
     program: Compilation
@@ -48,7 +48,7 @@ class Explained(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """The CUDA text of a kernel, marked up."""
+    """The CUDA source of a kernel, marked up."""
 
     name: str
     lines: int
@@ -57,7 +57,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Detail:
-    """What the page shows of a segment beside the graph."""
+    """What the page shows of a segment in addition to the graph."""
 
     facts: SegmentFacts
     anchor: str
@@ -70,7 +70,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing, and what its boxes are: `groups`, `segments` or `operations`."""
+    """A drawing with the kind of its boxes: `groups`, `segments` or `operations`."""
 
     kind: str
     drawing: Drawing

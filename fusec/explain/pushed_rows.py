@@ -1,4 +1,4 @@
-"""What is told of kernels that add their rows over ranks."""
+"""Reports about kernels that add their rows over ranks."""
 
 from __future__ import annotations
 

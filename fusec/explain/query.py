@@ -108,7 +108,7 @@ def _refused(refusals: Iterable[tuple[str, Refusal]]) -> tuple[Refused, ...]:
 
 
 def _hidden(segmented: SegmentedFusion, loop: LoopTime) -> Decision:
-    """Return that a loop exchanges slices beside its kernels."""
+    """Return the decision that a loop overlaps the communication of slices with its kernels."""
     because = (
         f"{loop.iterations} iterations take {time_text(loop.seconds)}: "
         f"{time_text(loop.exchanges)} of communication overlaps {time_text(loop.kernels)} of "
@@ -200,12 +200,12 @@ def _override(override: Override) -> Overridden:
 
 
 def rates_of(target: Target) -> Rates:
-    """Return the rates by which predicted times are judged."""
+    """Return the rates that predicted times are compared with."""
     return Rates(target.read_bandwidth, target.half_flops)
 
 
 def time_by_resource(estimate: Estimate, target: Target, dirty: int) -> dict[str, float]:
-    """Return the seconds that each resource needs by itself, and those of launches and waits."""
+    """Return the seconds of each resource when used alone, and those of latency and launches."""
     parts = {_key(name): seconds for name, seconds in estimate.parts(target, dirty).items()}
     latency = {"latency": estimate.latency(target)} if estimate.exchange else {}
     return {**parts, **latency, "launch": estimate.kernels * target.launch}

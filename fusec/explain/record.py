@@ -169,7 +169,7 @@ def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
 
 
 def peak_bytes(program: HostProgram, sizes: Mapping[str, int]) -> int:
-    """Return the most memory that is live at once besides the inputs, at `sizes`."""
+    """Return the peak memory in bytes, inputs excluded, at `sizes`."""
     from fusec.hostir.instructions import Allocate, Free
 
     live, peak = dict[str, int](), 0

@@ -62,7 +62,7 @@ def _count(kinds: Sequence[int], at: int, period: int) -> int:
 
 
 def folded(segments: Sequence[SegmentFacts]) -> dict[int, int]:
-    """Return the segment that is drawn for each, by number: its counterpart in the first run."""
+    """Return the segment that is shown for each, by number: its counterpart in the first run."""
     shown = {number: number for number in range(len(segments))}
     for repeat in repeats_of(segments):
         for number in range(repeat.first, repeat.last):

@@ -30,7 +30,7 @@ class _Found:
 
 
 def ranges_of(items: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return `B=1..65536` options as a dict; FusecError for what is no range."""
+    """Return `B=1..65536` options as a dict; FusecError if one is not a range."""
     ranges: dict[str, tuple[int, int]] = {}
     for item in items:
         name, _, text = (part.strip() for part in item.partition("="))

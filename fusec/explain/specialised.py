@@ -66,7 +66,7 @@ def _with_inner(fusion: Fusion, name: str) -> list[str]:
 
 
 def _is_inner(value: Value, name: str) -> bool:
-    """Return whether a dim stands elsewhere in a shape than as the whole leading extent."""
+    """Return whether a shape uses a dim anywhere except as the whole leading extent."""
     return any(
         name in extent.symbols and (position > 0 or extent != symbol(name))
         for position, extent in enumerate(value.shape)

@@ -86,7 +86,7 @@ class _Text:
         if rest:
             yield "Other decisions"
         taken = dict[tuple[str, str], dict[str, None]]()
-        for decision in rest:  # several of one value are told together, and once
+        for decision in rest:  # several about one value are reported together, and once
             reasons = taken.setdefault((decision.action, names(decision.subject)), {})
             reasons |= dict.fromkeys(self._reasons(decision))
         for (action, subject), reasons in taken.items():

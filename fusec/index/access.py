@@ -53,7 +53,7 @@ class Facts:
 
 
 def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | None:
-    """Return lane 0's address if the lanes lie side by side from an aligned start, else None."""
+    """Return lane 0's address if the lanes are contiguous from an aligned start, else None."""
     if width == 1 or address.coefficient(lane) != 1:
         return None
     # Its coefficient is known, and so no other term depends on it.
@@ -64,7 +64,7 @@ def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | No
 def vector_base(
     address: Index, conditions: Conditions, lane: Var, width: int, facts: Facts
 ) -> Index | None:
-    """Return lane 0's address if all lanes are one access, all inside the conditions or none."""
+    """Return lane 0's address if all lanes form one access, all inside the conditions or none."""
     base = lane_zero(address, lane, width, facts)
     if base is None:
         return None
@@ -83,7 +83,7 @@ def vector_base(
 
 
 def runs_along(address: Index, conditions: Conditions, lane: Var, width: int) -> bool:
-    """Return whether the lanes lie side by side, wherever they begin, under the same conditions."""
+    """Return whether the lanes are contiguous, aligned or not, under the same conditions."""
     tested = any(lane in c.position.variables for c in conditions)
     return width > 1 and address.coefficient(lane) == 1 and not tested
 
@@ -91,7 +91,7 @@ def runs_along(address: Index, conditions: Conditions, lane: Var, width: int) ->
 def access_class(
     address: Index, conditions: Conditions, lane: Var, width: int, facts: Facts
 ) -> str:
-    """Return `uniform` (same for all lanes), `vector` or `scalar` (one access a lane)."""
+    """Return `uniform` (same for all lanes), `vector` or `scalar` (one access per lane)."""
     tested = any(lane in c.position.variables for c in conditions)
     if lane not in address.variables and not tested:
         return "uniform"

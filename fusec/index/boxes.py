@@ -12,9 +12,9 @@ Range = tuple[int, int, int]
 Box = tuple[Range, ...]
 
 MOST_CLASSES = 256
-"""Residues that the ranges along one axis are told apart by, at most."""
+"""Maximum number of residue classes that ranges along one axis are divided into."""
 MOST_PARTS = 20_000
-"""Sets of boxes that cells of a union may lie in, at most."""
+"""Maximum number of distinct sets of boxes that cells of a union may be in."""
 
 
 def extent(where: Range) -> int:

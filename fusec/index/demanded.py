@@ -102,7 +102,7 @@ class Demand:
         return {update.node: update for update in self.fusion.effects.changes.values()}
 
     def _updated(self, update: Update, value: Value) -> set[Region]:
-        """Return what an update in place reads of what it changes, and others read behind it."""
+        """Return what an update in place reads of the updated tensor, and what its readers read."""
         result = update.node.output
         others = (u for u in self.fusion.users.get(result, ()) if not u.op.copies)
         regions = {r for user in others for r in self.through(user, result) if r.count}

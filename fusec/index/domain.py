@@ -18,19 +18,19 @@ OF_ANOTHER_KIND = frozenset(
         "operation", "operations", "persistence", "reduction_axes", "scans", "scatters",
     }
 )  # fmt: skip
-"""Rules by which a scheduler says that a group is not of the kind that it takes."""
+"""Rules of refusals where the scheduler does not support this kind of group at all."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A rule that keeps something from being done, and why: a value, kept for `explain`."""
+    """A rule that rejects something, and why: a value, kept for `explain`."""
 
     rule: str
     because: str
 
     @property
     def is_near(self) -> bool:
-        """Return whether a group of this kind is taken, and something about this one forbids it."""
+        """Return whether this kind of group is supported, and a property of this one forbids it."""
         return self.rule not in OF_ANOTHER_KIND
 
     def __str__(self) -> str:
@@ -172,7 +172,7 @@ def _of_spread(spread: Spread, reference: Value) -> Domain | Refusal:
             return Refusal("store_map", f"`{value.name}` would be stored repeatedly")
     places = [(v, a.extent) for v, a in repeated(fusion, domain)]
     for value in dict.fromkeys(o.value for o in fusion.outputs):
-        # A value that is also broadcast to an empty one has its home in what that one is cut from.
+        # A value that is also broadcast to an empty one is at home in a slice of that one.
         places += [(value, c.end - c.low) for c in domain.homes[value].conditions]
     for output, extent in places:
         if extent.evaluate(fusion.hints) <= 0 != product(output.shape).evaluate(fusion.hints):

@@ -79,7 +79,7 @@ class Instance:
 
 
 def instances_under(roots: Iterable[Instance]) -> list[Instance]:
-    """Return what roots are made of, not looking behind reductions, in a fixed order."""
+    """Return the instances that roots are computed from, up to reductions, in a fixed order."""
     found: dict[Instance, None] = {}
     stack = list(roots)
     while stack:
@@ -93,12 +93,12 @@ def instances_under(roots: Iterable[Instance]) -> list[Instance]:
 
 
 def reading_order(load: Instance) -> tuple[int, str, str]:
-    """Return a key that sorts loads by name, those behind what is gathered with them first."""
+    """Return a key that sorts loads by name, those with gathered indices after their indices."""
     return _gathers(load), load.name, str(load.address)
 
 
 def _gathers(instance: Instance) -> int:
-    """Return how many loads follow one another until a value is known, 0 for a plain load."""
+    """Return the length of the chain of dependent loads before a value, 0 for a plain load."""
     deepest, seen = 0, dict[Instance, int]()
     stack = [(instance, 0)]
     while stack:
@@ -163,9 +163,9 @@ class Lowering:
         return once
 
     def stored_where(self, value: Value, *, in_loop: bool = False) -> Conditions:
-        """Return the conditions under which one point of the loops, and no other, stores a value.
+        """Return the conditions under which exactly one point of the loops stores a value.
 
-        in_loop: whether the store stands in the loops over what is reduced.
+        in_loop: whether the store is inside the loops over reduced axes.
         """
         return needed(*self.home(value)[1], *self.bind(self._once(value, in_loop=in_loop)))
 
@@ -175,7 +175,7 @@ class Lowering:
         return needed(*moved)
 
     def _bind(self, at: Index) -> Index:
-        """Return an index in loop variables: of the few that there are, many homes are made."""
+        """Return an index in loop variables, cached: many homes use few distinct indices."""
         bound = self._bound.get(at)
         if bound is None:
             bound = self._bound[at] = at.substitute(self.binding)
@@ -237,7 +237,7 @@ class Lowering:
         raise Unsupported(f"`{node.op.name}` inside a memory-bound kernel", span=node.span)
 
     def _filled(self, node: Node, value: Value) -> Instance:
-        """Return the one value of a tensor: of the tensor's type, whatever it is given in."""
+        """Return the single value of a filled tensor, converted to the tensor's type."""
         given = node.operands[0]
         if isinstance(given, Const):
             held = _held(node, value, given)
@@ -275,7 +275,7 @@ class Lowering:
     def _loads(
         self, atoms: Iterable[Loaded], where: Conditions
     ) -> tuple[tuple[Loaded, Instance], ...]:
-        """Return what loads some integers, under the conditions that can be told before."""
+        """Return the loads of some integers, under the conditions that are known before them."""
         loads: list[tuple[Loaded, Instance]] = []
         for atom in sorted(atoms, key=str):
             before = frozenset[Loaded]().union(*(c.loaded for c in atom.coordinates))
@@ -372,7 +372,7 @@ class Lowering:
         )
 
     def _position(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
-        """Return the row-major position of an element, by which its random number is drawn."""
+        """Return the row-major position of an element, which determines its random number."""
         position = linearize(at, contiguous_strides(value.shape))
         return self._integer(f"{value.name}_index", I64, position, where)
 

@@ -10,11 +10,11 @@ from fusec.dataclasses import dataclass
 from fusec.index.boxes import Box, union, volume
 
 MOST_REGIONS = 64
-"""Regions of a value that are told apart."""
+"""Maximum number of distinct regions of a value."""
 
 
 class By(Enum):
-    """What says which elements of a box are needed."""
+    """What determines the needed elements of a box."""
 
     INDEX = "a data-dependent index: accesses are not contiguous"
     MAP = "an index map that is not affine"

@@ -1,7 +1,7 @@
 """Windows: aligned runs of elements that hold all that the lanes of a vector load.
 
-Where lanes do not lie side by side but near each other, as every second element, pairs in turn, or
-in reverse, one wide access brings them all, and each lane picks its own.
+If lanes are not contiguous but close to each other, as every second element, repeated pairs, or in
+reverse, one wide access loads them all, and each lane selects its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fusec.ir.expression import Index, Var, contiguous_strides, index
 from fusec.ir.graph import Fusion, Input
 
 MOST_BYTES = 32
-"""Bytes of a window at most: two accesses, of which every second element is needed."""
+"""Maximum bytes of a window: two accesses, with every second element needed."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ def _is_inside(
     count: int,
     facts: Facts,
 ) -> bool:
-    """Return whether a window holds all elements that are needed, and lies in its tensor.
+    """Return whether a window holds all needed elements, and is inside its tensor.
 
-    needed: how far behind `least` they lie. A window of which all is needed lies there, and so does
-    any of a tensor without gaps that is a whole number of windows.
+    needed: their offsets from `least`. A window is inside if all of it is needed, or if the tensor
+    has no gaps and is a whole number of windows.
     """
     ahead = _constant(least - base)
     if ahead is None or ahead + max(needed) >= count:
@@ -114,7 +114,7 @@ def _is_inside(
 
 
 def _places(address: Index, tested: Conditions, lane: Var, width: int) -> Mapping[int, Index]:
-    """Return the addresses of the lanes that need an element; nothing where that is not known."""
+    """Return the addresses of the lanes that need an element; nothing if unknown."""
     places: dict[int, Index] = {}
     for v in range(width):
         at = {lane: index(v)}

@@ -1,4 +1,4 @@
-"""nvFuser's FusionDefinition: fusec's, with the text, handles and caches that clients ask for."""
+"""nvFuser's FusionDefinition: fusec's, with the text, handles and caches that clients use."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class FusionDefinition(dsl.FusionDefinition):
     def call(
         self, name: str, args: Sequence[Any], options: Mapping[str, Any], count: int | None = None
     ) -> Any:
-        """Add one operation; one that is no part of a call of `ops`, as an index, is noted too."""
+        """Add one operation, also recording one that is not a call of `ops`, such as indexing."""
         return self.calls.take(
             lambda made: self.calls.operation(name, args, options, made),
             lambda: super(FusionDefinition, self).call(name, args, options, count),
@@ -159,7 +159,7 @@ class FusionDefinition(dsl.FusionDefinition):
         return results
 
     def divided(self, fusion: Graph, build: Build) -> Graph:
-        """Return a fusion with its mesh and shardings, and those that readers ask for."""
+        """Return a fusion with its mesh and shardings, and those that readers require."""
         made = super().divided(fusion, build)
         return made if wants_sizes(made) else with_readers_shardings(made)
 
@@ -264,7 +264,7 @@ class FusionDefinition(dsl.FusionDefinition):
         return made
 
     def run(self, inputs: Iterable[Any], device: Any) -> list[Any]:
-        """Run this very definition, whatever executor `fec` is."""
+        """Run this definition itself, regardless of the executor in `fec`."""
         given = list(inputs)
         return self._sharing(super().execute(given, device=device), given)
 
@@ -392,7 +392,7 @@ class DirectDefinition(FusionDefinition):
     def call(
         self, name: str, args: Sequence[Any], options: Mapping[str, Any], count: int | None = None
     ) -> Any:
-        """Add one operation; one that is no part of a call of `ops`, as an index, is noted too."""
+        """Add one operation, also recording one that is not a call of `ops`, such as indexing."""
         return self.calls.take(
             lambda made: self.calls.operation(name, args, options, made),
             lambda: super(FusionDefinition, self).call(name, args, options, count),

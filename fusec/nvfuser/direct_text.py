@@ -37,9 +37,9 @@ class DirectCalls(Calls):
         return result
 
     def printed(self) -> list[str]:
-        """Return inputs, then what each output needs, then what none does, then the outputs."""
+        """Return inputs, then what each output needs, then unused values, then the outputs."""
         if self._draws:
-            return self.lines  # each draw takes the generator's next numbers
+            return self.lines  # each random call takes the generator's next numbers
         outputs = [k for k, line in enumerate(self.lines) if line.startswith("fd.add_output(")]
         inputs = (k for k, uses in enumerate(self._uses) if not uses and _is_input(self.lines[k]))
         order = dict.fromkeys(inputs)
@@ -48,7 +48,7 @@ class DirectCalls(Calls):
         return [self.lines[k] for k in (*order, *outputs)]
 
     def _order_below(self, root: int, order: dict[int, None], outputs: Sequence[int]) -> None:
-        """Add the lines that a line needs, each behind what it needs itself, and that line."""
+        """Add the lines that a line needs in order of dependence, then that line."""
         waiting = [root]
         while waiting:
             line = waiting[-1]

@@ -1,4 +1,4 @@
-"""The modules by which programs know nvFuser, made of fusec."""
+"""The modules that programs import nvFuser by, implemented by fusec."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _SEVERAL = {
         multidevice.Sharding, multidevice.shard_tensor,
     )
 }  # fmt: skip
-"""What the submodule `multidevice` has; all but `shard_tensor` stand in the module too."""
+"""Contents of the submodule `multidevice`; all but `shard_tensor` are in the module too."""
 _VERSION = {
     "Version": versions.Version,
     "NvfuserVersion": versions.Version,

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class CommunicatorBackend(Enum):
-    """What ranks exchange data by, in nvFuser; fusec chooses its transport itself."""
+    """Communication backends of nvFuser; fusec chooses its transport itself."""
 
     nccl = "nccl"
     ucc = "ucc"
@@ -81,7 +81,7 @@ class MultiDeviceExecutorParams:
 
     @property
     def backend_type(self) -> CommunicatorBackend:
-        """Return what ranks are to exchange data by."""
+        """Return the selected communication backend."""
         return self._backend
 
     @backend_type.setter

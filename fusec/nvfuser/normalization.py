@@ -114,7 +114,7 @@ class NormNVFuserFunction(torch.autograd.Function):
 
 
 class _InstanceNorm:
-    """What the layers share; PyTorch's layer of the same rank comes behind it."""
+    """Code common to the layers; PyTorch's layer of the same rank is the next base class."""
 
     def forward(self: Any, input: Any) -> Any:
         """Return the normalized tensor, of a batch or of one sample."""

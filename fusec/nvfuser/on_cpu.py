@@ -1,4 +1,4 @@
-"""Outputs that follow from memory of the host alone, which nvFuser leaves on the host."""
+"""Outputs computed only from inputs on the CPU, which nvFuser leaves on the CPU."""
 
 from __future__ import annotations
 

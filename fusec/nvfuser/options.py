@@ -31,7 +31,7 @@ DISABLE = frozenset(_DISABLE.split())
 
 
 def check(enable: Collection[str] | None, disable: Collection[str] | None) -> None:
-    """Note which options have no effect; FusecError for a name that is no option of nvFuser."""
+    """Note which options have no effect; FusecError for a name that is not an option of nvFuser."""
     for what, given, known in (("enable", enable, ENABLE), ("disable", disable, DISABLE)):
         for name in given or ():
             if name not in known:

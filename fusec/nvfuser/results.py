@@ -22,10 +22,10 @@ _PROMOTED = """
     addcmul lerp var
 """
 PROMOTED_TO_FLOAT = frozenset(_PROMOTED.split())
-"""Operations that return f32 where their operands' common type has 16 bits or fewer.
+"""Operations that return f32 if their operands' common type has 16 bits or fewer.
 
-The others keep that type: abs, ceil, clamp, floor, frac, relu, round, sign, silu, threshold, trunc,
-where, reductions, products.
+The others keep that type: abs, ceil, clamp, `floor`, frac, relu, round, sign, silu, threshold,
+trunc, where, reductions, products.
 """
 
 LAID_OUT_AS: Mapping[str, tuple[str, ...]] = {

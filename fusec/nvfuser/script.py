@@ -80,7 +80,7 @@ def no_fusion(path: str | Path, defined: Sequence[Any]) -> FusecError:
 
 
 def _execute(name: str) -> Span | None:
-    """Execute a script; return where it asked for results that nobody computed, else None."""
+    """Execute a script; return where it used results that were never computed, else None."""
     text = source_of_file(name).text
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:

@@ -134,7 +134,7 @@ class Calls:
         return f"fd.define_tensor({self._keywords(fields)})"
 
     def scalar(self, value: Any, dtype: DType | None) -> str | None:
-        """Return the text of a scalar input, or of a constant that is no literal of Python's."""
+        """Return the text of a scalar input, or of a constant that is not a Python literal."""
         if value is None:
             return f"fd.define_scalar(None, dtype={of_dtype(dtype or dtypes.F64)})"
         const = calls.scalar_const(value, dtype)

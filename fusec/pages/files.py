@@ -19,9 +19,9 @@ CONTENTS: Mapping[str, Sequence[str]] = {
     "Reference": ("errors", "json", "query", "manifest", "trust", "stability"),
     "Development": ("changelog", "contributing"),
 }  # fmt: skip
-"""The pages besides decisions by section, in the order in which they are listed."""
+"""The pages other than decisions by section, in the order in which they are listed."""
 _TOP = ("readme", "changelog", "contributing")
-"""Pages that lie beside the folder `docs`, in files with names in capitals."""
+"""Pages next to the folder `docs`, in files with names in capitals."""
 _PACKAGE = Path(__file__).parents[1]
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _PARAGRAPHS = re.compile(r"\n(?:\s*\n|(?=[-|#]))")

@@ -23,7 +23,7 @@ VISIBLE_SHARE = 0.01
 """Fraction of elements below which an output is judged by its summed terms. It applies to the
 elements that exceed their limit, and to those that do not although they are nonzero."""
 OWN = 2.0
-"""Expected errors by which a wrong result may already be off towards the correct one."""
+"""Expected errors that a wrong result may already be off, towards the correct one."""
 KEPT = 8
 """Number of elements that must reveal a small error: fewer could be chance."""
 LEAST_F32 = 2.0**-149

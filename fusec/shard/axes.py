@@ -30,7 +30,7 @@ class Axes:
 
 
 def distinct_sizes(fusion: Fusion) -> dict[str, int]:
-    """Return sizes of which no two are equal by chance, nor a size and a number in the file."""
+    """Return distinct sizes, none equal to another or to a number in the file by chance."""
     return {d.name: HIGHLY_DIVISIBLE * p for d, p in zip(fusion.dims, _primes(), strict=False)}
 
 
@@ -43,7 +43,7 @@ def _primes() -> Iterator[int]:
 
 
 def axes_of(node: Node, sizes: Sizes) -> Axes:
-    """Return how a node's axes run together, as `distinct_sizes` tells."""
+    """Return how a node's axes are aligned, inferred with `distinct_sizes`."""
     shapes = [extents(o.type, sizes) if isinstance(o, Value) else () for o in node.operands]
     attributes = evaluate_attributes(node.attributes, sizes)
     links = links_of(node, attributes, shapes, extents(node.output.type, sizes))
@@ -54,9 +54,9 @@ def axes_of(node: Node, sizes: Sizes) -> Axes:
 
 
 def _multiplied(node: Node) -> Iterator[tuple[int, int]]:
-    """Yield the dims along which a product of matrices sums, where its axes are known."""
+    """Yield the dims that a GEMM sums over, if its axes are known."""
     product, ranks = node.op.product, [len(o.shape) for o in node.operands]
-    # Groups of the summed elements are in no part whole.
+    # No part of the summed elements contains whole groups.
     groups = node.op.lookup is not None and ranks[0] == ranks[1]
     if product is not None and node.op.links is not None and not groups:
         yield 0, ranks[0] - 1
@@ -64,18 +64,18 @@ def _multiplied(node: Node) -> Iterator[tuple[int, int]]:
 
 
 def is_filled(node: Node) -> bool:
-    """Return whether all elements of a node's result are alike, whatever its extents."""
+    """Return whether all elements of a node's result are equal, for any extents."""
     return node.op.family == "factory" and bool(node.op.extents)
 
 
 def is_reshape(node: Node) -> bool:
-    """Return whether a node's result is its operand's elements, in order, under other dims."""
+    """Return whether a node's result is its operand's elements in the same order."""
     access = node.op.access
     return access is not None and access.view and access.along is None
 
 
 def _makes_any_part(node: Node) -> bool:
-    """Return whether a node makes any part of a dim that no operand has."""
+    """Return whether a node can compute any part of a dim that no operand has."""
     access = node.op.access
     return access.repeats if access is not None else is_filled(node)
 
@@ -130,8 +130,8 @@ def slices_first(sharding: Sharding) -> bool:
 def pieces_of(slices: Part, ranks: Dim, at: int, outer: Dim) -> int | None:
     """Return into how many slices of a loop each rank's part of a dim is divided.
 
-    outer: into how many blocks that stay whole the dim is divided before. None where a slice is no
-    piece of one rank's part, or not contiguous.
+    outer: the number of whole blocks that the dim is divided into first. None if a slice is not
+    part of one rank's part, or not contiguous.
     """
     pieces = None if slices.of is not None else slices.parts.divide(ranks)
     if pieces is None or not pieces.is_const or (pieces != 1 and (at, outer) != (0, 1)):
@@ -140,7 +140,7 @@ def pieces_of(slices: Part, ranks: Dim, at: int, outer: Dim) -> int | None:
 
 
 def _complete(parts: Parts, extent: Dim) -> Parts:
-    """Return the factors of a dim with the one that they leave."""
+    """Return the factors of a dim including the remaining one."""
     for part in parts:
         exact = extent.divide(part.parts)
         extent = floordiv(extent, part.parts) if exact is None else exact

@@ -1,4 +1,4 @@
-"""The bias of a product of which ranks have parts of the sums: it is added once, to all of them."""
+"""The bias of a GEMM whose sums are divided over ranks: it is added once, to the complete sums."""
 
 from __future__ import annotations
 

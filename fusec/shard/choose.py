@@ -27,9 +27,10 @@ REDUCTIONS = {
 class Choice:
     """How a node is computed.
 
-    operands: how each must be divided, None for a scalar. result: how its results are, beside the
-    axes of `partial`, over which ranks are still to combine them by `reduction`. wanted: how they
-    are to be in the end. sent: the axis of `partial` whose ranks take the slices of the loop.
+    operands: the sharding required of each, None for a scalar. result: the sharding of its results,
+    without the axes of `partial`, over which ranks still have to combine them by `reduction`.
+    wanted: their final sharding. sent: the axis of `partial` whose ranks receive the slices of the
+    loop.
     """
 
     operands: tuple[Sharding | None, ...]
@@ -54,10 +55,10 @@ Given = Sequence[Sharding | None]
 def choose(
     node: Node, axes: Axes, given: Given, said: Sharding | None, sizes: Mapping[str, int]
 ) -> Choice:
-    """Return how a node is computed of operands that are divided so.
+    """Return how a node is computed from operands with given shardings.
 
-    said: how the file divides its results. sizes: by symbol; where operands do not agree, what the
-    largest says counts, so that less is exchanged.
+    said: the sharding of its results in the file. sizes: by symbol; if operands disagree, the
+    largest one decides, so that less is communicated.
     """
     if is_reshape(node):
         return _reshape(node, given, said)

@@ -1,8 +1,8 @@
 """Sums over ranks in a fixed number of chunks, which are added in order.
 
-Each chunk is summed by itself and rounded to the type of the result. The chunks are added one after
-the other, half types in f32, and rounded once. The result depends neither on the number of ranks
-that share the chunks nor on the order in which a library adds. Ranks exchange chunks by copies.
+Each chunk is summed separately and rounded to the type of the result. The chunks are added
+sequentially, 16-bit floats in f32, and rounded once. The result depends neither on the number of
+ranks that share the chunks nor on the order in which a library adds. Ranks send chunks by copies.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ OPTION = "--sum-chunks"
 
 
 def with_sum_chunks(fusion: Fusion, count: int) -> Fusion:
-    """Return the fusion with its sums over ranks in `count` chunks; FusecError where it cannot be.
+    """Return the fusion with its sums over ranks in `count` chunks; FusecError if impossible.
 
-    The extents of these sums become numbers, and loops over streams are left out.
+    The extents of these sums become numbers, and loops over streams are removed.
     """
     if not fusion.shardings or count < 1:
         return fusion
@@ -183,7 +183,7 @@ class _Chunker:
         return made
 
     def _products(self, node: Node, how: RankSum) -> Value:
-        """Return the products of all chunks, as one batch of products of matrices."""
+        """Return the GEMMs of all chunks, as one batched GEMM."""
         places = dict(_summed(how))
         a, b = (self._split(node.operands[k], places[k]) for k in (0, 1))
         assert node.op.product is not None

@@ -23,10 +23,10 @@ NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 @dataclass(frozen=True)
 class _Made:
-    """Where a value is made.
+    """Where a value is computed.
 
-    level: behind how many loops, one after the other. parts: into how many slices the loop divides
-    it that it is made in, None outside of loops. cuts: how these are divided.
+    level: the number of loops that precede it. parts: the number of slices of the loop that
+    computes it, None outside of loops. cuts: how these are divided.
     """
 
     level: int = 0
@@ -38,7 +38,7 @@ OUTSIDE = _Made()
 
 
 class LocalGraph:
-    """Nodes on local values, each with a place behind loops or in one."""
+    """Nodes on local values, each with a position after loops or in one."""
 
     def __init__(self) -> None:
         """Start with no node."""
@@ -51,7 +51,7 @@ class LocalGraph:
         self.span: Span | None = None
 
     def varies(self, value: Operand) -> bool:
-        """Return whether every iteration of a loop has its own."""
+        """Return whether the value differs between iterations of a loop."""
         return isinstance(value, Value) and self._at(value).parts is not None
 
     def lies(self, value: Value, sharding: Sharding) -> None:
@@ -139,7 +139,7 @@ class LocalGraph:
         return value
 
     def stacked(self, value: Value, name: str) -> Value:
-        """Return all slices of a value beside another, after its loop."""
+        """Return all slices of a value stacked, after its loop."""
         if value not in self._stacks:
             self._stacks[value] = self._stacked(value, self._at(value).cuts, name)
         return self._stacks[value]
@@ -206,11 +206,11 @@ class LocalGraph:
         wanted: Sequence[Value],
         order: Sequence[Value] = (),
     ) -> tuple[tuple[Node, ...], dict[Value, Value]]:
-        """Return (the nodes that make `wanted`, what each value has become).
+        """Return (the nodes that compute `wanted`, the new value of each value).
 
-        named: the values that have names to keep. taken: the names that are others'. order: values
-        in the order of the nodes that make them; what makes others stands before their first
-        reader. Without it nodes stay in the order in which they were added.
+        named: the values that have names to keep. taken: the names already in use. order: values in
+        the order of the nodes that compute them; nodes for other values come before their first
+        reader. Without it, nodes stay in the order in which they were added.
         """
         names = {*taken, *named.values()}
         now = {v: Value(n, v.type) if v.name != n else v for v, n in named.items()}
@@ -227,7 +227,7 @@ class LocalGraph:
 
 
 def in_order(nodes: Sequence[Node], values: Iterable[Value]) -> Iterator[Node]:
-    """Yield the nodes that make some values, each behind those whose results it reads."""
+    """Yield the nodes that compute some values, each after those whose results it reads."""
     maker, placed = {v: node for node in nodes for v in node.outputs}, set[Node]()
     for value in values:
         waiting = [maker[value]] if value in maker else []

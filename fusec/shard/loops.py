@@ -23,12 +23,12 @@ from fusec.ops.names import fresh_name
 
 
 def settle_loops(fusion: Fusion) -> Fusion:
-    """Return the fusion with the nodes of each loop side by side.
+    """Return the fusion with the nodes of each loop contiguous.
 
-    What no loop varies stands before the loops that may read it. A slice that several loops read is
-    taken in each. A stack reads a computed value that nothing else reads: it is written in place.
-    What is stacked of no loop, since passes found all slices alike, is repeated instead, and what
-    is sent is gathered. The fusion itself is returned where it has no loops.
+    Loop-invariant nodes come before the loops that may read them. A slice that several loops read
+    is taken in each. A stack reads a computed value that nothing else reads: it is written in
+    place. A stack outside of loops, since passes found all slices alike, is repeated instead, and
+    what is sent is gathered. The fusion itself is returned if it has no loops.
     """
     if all(slices_begun(node) is None and node.op not in LEAVE for node in fusion.nodes):
         return fusion
@@ -39,7 +39,7 @@ def settle_loops(fusion: Fusion) -> Fusion:
 
 
 class _Settling:
-    """The nodes half placed: behind how many loops each is, and in which."""
+    """The partially placed nodes: after how many loops each is, and in which loop."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
@@ -52,7 +52,7 @@ class _Settling:
         self._again: dict[tuple[Value, int], Value] = {}
 
     def add(self, node: Node) -> None:
-        """Place a node behind what it reads."""
+        """Place a node after those that it reads."""
         if node.op in LEAVE and not any(v in self._parts for v in node.inputs):
             for instead in self._of_no_loop(node):
                 self.add(instead)

@@ -1,7 +1,7 @@
-"""The whole fusion with its sums over ranks written as ranks take them: in parts, then together.
+"""The whole fusion with sums over ranks written as sums of partial sums, as ranks compute them.
 
-Each rank rounds its partial result to the type that is exchanged, so that a sum over ranks differs
-from a sum in one piece. Results of ranks are compared with the fusion that this returns.
+Each rank rounds its partial sum to the type that is communicated, so a sum over ranks differs from
+a sum on one rank. Results of ranks are compared with the fusion that this returns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rewrite a divided fusion into the one that a rank runs: local shapes, and exchanges."""
+"""Rewrite a sharded fusion into the one that each rank runs: local shapes, and collectives."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def partitioned(fusion: Fusion) -> Partition:
 
 
 def _partitioned(fusion: Fusion) -> Partition:
-    """Return how a fusion is divided whose extents are divided as it says.
+    """Return the partition of a fusion whose extents are divided as declared.
 
-    A second walk is needed where values are not asked for in the order in which they are made.
+    A second walk is needed if values are not requested in the order in which they are computed.
     """
     asked = Asked()
     found = _Partitioner(fusion, asked).run()
@@ -58,7 +58,7 @@ _partitions = IdentityCache[Partition]()
 
 
 class _Partitioner:
-    """The fusion half rewritten."""
+    """The partially rewritten fusion."""
 
     def __init__(self, fusion: Fusion, asked: Asked) -> None:
         """Take a fusion whose extents are divided as it says, and what is to be asked of it."""
@@ -146,9 +146,9 @@ class _Partitioner:
     def _of_what_is_there(
         self, node: Node, axes: Axes, given: list[Sharding | None], said: Sharding
     ) -> Choice | None:
-        """Return how a result is computed as the file divides it, if operands are there for that.
+        """Return how a result is computed in the file's sharding, if the operands allow it.
 
-        None where they would be exchanged, but for those that are less than the result.
+        None if they would have to be communicated, except operands smaller than the result.
         """
         choice = part_of(node, axes, given, said)
         if repeats(node):
@@ -292,7 +292,7 @@ class _Partitioner:
         return held[choice.result.dims]
 
     def _suffix(self, value: Value, choice: Choice) -> str:
-        """Return what a computed value is beside the one that has the name."""
+        """Return the suffix that distinguishes a computed value from the one that has the name."""
         if choice.partial:
             return "_partial"
         if choice.result.along(STREAM) is not None and value in self.fusion.output_of:
@@ -301,7 +301,7 @@ class _Partitioner:
         return "" if choice.result.dims == wanted.dims else "_part"
 
     def _settle(self, value: Value, own: Value, choice: Choice, added: Added | None) -> list[Value]:
-        """Note a result, combined over ranks and divided as it is to be; return what is so."""
+        """Record a result, combined over ranks and divided as required; return what is combined."""
         combined = list[Value]()
         self.graph.lies(own, choice.result)
         held, name = Held(own, choice.result), value.name
@@ -320,7 +320,7 @@ class _Partitioner:
         tensor.keep(held)
         outside = held.sharding.along(STREAM) is None
         last = self.values.converted(value, wanted.without(STREAM) if outside else wanted)
-        if value not in self.values.as_needed:  # others stand before what reads them first
+        if value not in self.values.as_needed:  # others come before their first reader
             self.order += [own, *combined, held.value, last.value]
         return combined
 

@@ -116,9 +116,9 @@ def _ranks(parts: Parts, mesh: Mesh) -> int:
 def _factored(
     array: Array, sharding: Sharding, mesh: Mesh, rank: int, sizes: Mapping[str, int]
 ) -> tuple[Array, tuple[int | slice, ...]]:
-    """Return a view of an array with a dim for each factor, and where a rank's part of it lies.
+    """Return a view of an array with a dim for each factor, and the index of a rank's part in it.
 
-    The factors behind the last one along the mesh stay one.
+    The factors after the last one along the mesh stay one dim.
     """
     place = mesh.place(rank)
     shape, places = list[int](), list[int | slice]()

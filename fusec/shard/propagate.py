@@ -14,9 +14,9 @@ def with_readers_shardings(fusion: Fusion, *, outputs: bool = True) -> Fusion:
 
     outputs: whether those of outputs may change too.
 
-    Inputs and values of which the fusion says something stay as they are. A sum over ranks whose
-    reader is divided is scattered then, where it was the same on all ranks. Other values need no
-    exchange for it: readers take their parts of what each rank computes.
+    Inputs and values with a sharding in the fusion are unchanged. A sum over ranks whose reader is
+    divided becomes a reduce-scatter if it was an all-reduce. Other values need no communication for
+    it: readers take their parts of what each rank computes.
     """
     if fusion.mesh is None or not fusion.shardings:
         return fusion

@@ -1,4 +1,4 @@
-"""From one sharding of a tensor to another: exchanges of blocks, and what brings dims there."""
+"""Conversion between shardings of a tensor: collectives on blocks, and movements of dims."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Resharder:
         ring = own.dims[at][place] if place < len(own.dims[at]) else part
         pieces = pieces_of(part, ring.parts, at, _outer(wanted.dims[at][:place]))
         same = own.dims[at][:place] == wanted.dims[at][:place] and pieces is not None
-        # Where other axes divide a rank's part too, its pieces are no parts of theirs.
+        # If other axes divide a rank's part too, its pieces are not parts of theirs.
         in_parts = pieces == 1 or len(own.dims[at]) == place + 1
         if not (same and in_parts) or ring.axis in (None, STREAM):
             return None
@@ -166,7 +166,7 @@ class Resharder:
     def _brought(
         self, value: Value, ranks: Dim, shape: Shape, k: int, inner: Dim, name: str
     ) -> Value:
-        """Return a tensor of blocks, each of `shape`, with the blocks behind `inner` of dim k."""
+        """Return a tensor of blocks of `shape`, with the blocks moved after `inner` of dim k."""
         rest = shape[k].divide(inner)
         assert rest is not None
         blocks = (ranks, *shape[:k], inner, rest, *shape[k + 1 :])
@@ -175,7 +175,7 @@ class Resharder:
         return self.graph.reordered(value, blocks, order, whole, name)
 
     def _blocks(self, value: Value, ranks: Dim, k: int, inner: Dim, name: str) -> Value:
-        """Return a tensor with the factor `ranks` behind `inner` of dim k as its dim 0."""
+        """Return a tensor with the factor `ranks` that follows `inner` of dim k moved to dim 0."""
         shape = value.shape
         rest = shape[k].divide(inner * ranks)
         assert rest is not None
@@ -202,7 +202,7 @@ class Resharder:
         return self._noted(value, _with_parts(own, k, wanted[: end + 1]))
 
     def _moved(self, held: Held, wanted: Sharding, name: str) -> Held | None:
-        """Return the tensor with an axis that divides another dim, where one exchange does it."""
+        """Return the tensor with an axis moved to another dim, if one collective does it."""
         own = held.sharding
         for i, parts in enumerate(own.dims):
             last = parts[-1] if parts else None

@@ -55,9 +55,9 @@ def with_scattered_outputs(fusion: Fusion) -> ScatteredOutputs | None:
 
 
 def _summed_axis(fusion: Fusion, plain: Partition, node: Node) -> str | None:
-    """Return the axis over which ranks add an output that all of them have, if it is such a one.
+    """Return the axis over which ranks sum a replicated output that can be scattered, else None.
 
-    The product of rows, of which others read nothing.
+    It must be a GEMM whose rows are computed, and no other node may read it.
     """
     value = node.output
     how = plain.sums.get(value.name)
@@ -117,7 +117,7 @@ def _later(local: Mapping[str, str], back: Mapping[str, str]) -> Iterator[tuple[
 
 
 def _same_sizes(plain: Iterable[DimFact], other: Iterable[DimFact]) -> bool:
-    """Return whether programs run the same sizes, of which one may count multiples."""
+    """Return whether programs run the same sizes; the plain one may count in multiples."""
     pairs = {fact.name: fact for fact in other}
     for fact in plain:
         times, rest = divmod(fact.default, pairs[fact.name].default)

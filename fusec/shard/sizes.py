@@ -115,9 +115,9 @@ def _substituted(parts: Parts, values: Mapping[str, Dim]) -> Parts:
 
 
 def _with_slices(fusion: Fusion, given: Fusion) -> Fusion:
-    """Return the fusion with the multiples that streams ask for, and the slices of what is none.
+    """Return the fusion with the multiples that streams require, and slices for other extents.
 
-    given: the fusion in whose symbols errors tell extents.
+    given: the fusion whose symbols errors use to state extents.
     """
     facts = {fact.name: fact for fact in fusion.dims}
     shardings = dict(fusion.shardings)
@@ -211,7 +211,7 @@ def local_strides(
 
 
 def _followed(entry: Input, stride: Dim, found: Mapping[int, Dim]) -> Iterator[int]:
-    """Yield the dims of which the one with this stride is the next slower."""
+    """Yield the dims after which the dim with this stride is the next slower."""
     for axis in reversed(tuple(found)):
         if entry.strides[axis] != 0 and entry.strides[axis] * entry.value.shape[axis] == stride:
             yield axis

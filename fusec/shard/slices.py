@@ -69,7 +69,7 @@ def turns(cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
 
 
 def split(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
-    """Return (a shape with the blocks of dims apart, where the dim of each cut is then)."""
+    """Return (a shape with separate dims for blocks, the dim of each cut in it)."""
     by_dim, found, places = {cut.dim: cut for cut in cuts}, list[Dim](), dict[Cut, int]()
     for k, extent in enumerate(shape):
         cut = by_dim.get(k)
@@ -87,10 +87,10 @@ def split(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
 
 
 def stacked(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...], Shape]:
-    """Return what brings slices, one for each part of the cuts in turn, to their places.
+    """Return how to reorder stacked slices, one for each part of the cuts, into the whole tensor.
 
-    (Their dims with the factors of cuts apart, the order in which these lie in the whole, the
-    whole's shape.) shape: of one slice.
+    (Their dims with separate factors of cuts, the order of these in the whole, the whole's shape.)
+    shape: of one slice.
     """
     parts, places = split(shape, cuts)
     factors = [*(cut.parts for cut in cuts), *parts]

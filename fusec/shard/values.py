@@ -17,9 +17,9 @@ from fusec.shard.tensors import Tensor
 
 
 class Values:
-    """Tensors and scalars, and what brings tensors from one division to another.
+    """Tensors and scalars, with conversions between shardings of a tensor.
 
-    part: computes what it can of the division of a tensor of which nothing is held before.
+    part: computes what it can of a sharding of a tensor before the tensor is held in any sharding.
     """
 
     def __init__(

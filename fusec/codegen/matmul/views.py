@@ -1,4 +1,4 @@
-"""The views of the matrix product templates."""
+"""The views of the GEMM templates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fields = dict[str, Any]
 
 
 def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
-    """Return the view of a matrix product kernel."""
+    """Return the view of a GEMM kernel."""
     p, context = plan.parameters, context_of(plan, kernel)
     nodes, names = nodes_of(context, kernel), context.names
     fields: Fields = {
@@ -116,7 +116,7 @@ def _shared(p: PersistentParameters) -> str:
 
 
 def _parts(p: SplitKParameters) -> str:
-    """Return what a split product's K is split over."""
+    """Return what K of a split-K GEMM is split over."""
     if p.splits == 1:
         return f"{p.cluster_k} CTAs" if p.cluster_k > 1 else "one CTA"
     if isinstance(p, StreamKParameters):

@@ -69,15 +69,15 @@ class Entry:
 
     namespace: torch (with torch.nn.functional and torch.special), torch.Tensor, aten, prims, numpy,
         jax, nvfuser or models. overload: ATen's, as `Tensor`, else empty.
-    kind: `same`, an operation of fusec with these arguments; `alias`, a name that fusec also accepts;
-        `other`, written differently; `unsupported`.
+    kind: `same`, an operation of fusec with these arguments; `alias`, a name that fusec also
+        accepts; `other`, written differently; `unsupported`.
     expressions: what to write, with the parameters as names; the first that uses all arguments and
         whose conditions hold.
     conditions: of each expression, `{ndim=1, mode=nearest}` before it: the number of dims of the
-        first argument, `integers` or `complex` for its type, or the value of an argument, which then
-        has its place; `step=size` for two equal arguments, `size:one` for one that is not a list, or a
-        list of equal sizes, `weight:tensor` for one that is not a list; `other.ndim=1` is about the
-        argument `other`.
+        first argument, `integers` or `complex` for its type, or the value of an argument, which
+        then has its place; `step=size` for two equal arguments, `size:one` for one that is not a
+        list, or a list of equal sizes, `weight:tensor` for one that is not a list;
+        `other.ndim=1` is about the argument `other`.
     note: what else to say; for `unsupported` the reason. results: what the expressions return, if
     more than one value: `# results: the output, the mask` in a line of the tables.
     """

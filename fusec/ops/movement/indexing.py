@@ -103,7 +103,7 @@ def _as_subscript(axis: int) -> Instead:
 
 
 def fits_inside(name: str, operands: Operands, axis: int, outer: int, inner: int) -> None:
-    """Raise FusecError if a constant extent of operand `inner` exceeds `outer`'s, except in `axis`."""
+    """Raise FusecError if `inner` has a larger constant extent than `outer` except at `axis`."""
     pairs = zip(operands[inner].shape, operands[outer].shape, strict=True)
     for position, (small, large) in enumerate(pairs):
         if position != axis and small.is_const and large.is_const and small.value > large.value:

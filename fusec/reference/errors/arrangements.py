@@ -22,7 +22,7 @@ ARRANGED_TERMS = 1 << 21
 BATCH_TERMS = 1 << 20
 """Terms that are rearranged per call: few calls for many arrangements, in little memory."""
 NUDGE = 2.0**-10
-"""Largest relative amount by which such terms are nudged."""
+"""Largest relative nudge of such terms."""
 
 
 def arrangements(terms: Array) -> Iterator[tuple[Array, Array]]:

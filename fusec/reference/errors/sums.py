@@ -29,8 +29,8 @@ WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
 COARSE = 6
 """Last bits that are 0 in all terms of sums that may be exact."""
 CERTAIN = 4.0
-"""Factor by which the sum of sizes, estimated from a sample, must exceed the limit to be certainly
-too large."""
+"""Times the limit that the sum of sizes, estimated from a sample, must reach to be certainly too
+large."""
 SIZE, STEP = "size", "step"
 """Names of the sum of all sizes, and of the common divisor of all terms."""
 SHARED, SLOPE = "shared", "slope"
@@ -40,9 +40,9 @@ TAKEN = "taken"
 OFF = "off"
 """Name of the errors of sums of squares actually computed in every order."""
 BATCH_ELEMENTS = 1 << 17
-"""Elements whose spacing is found at once: some ten arrays as large lie between."""
+"""Elements whose spacing is computed at once; that takes some ten temporary arrays of this size."""
 PARTS = 64
-"""Equal parts of a reduction, one of which may be lost: see `Estimate.part`."""
+"""Number of equal parts of a reduction that may each be lost: see `Estimate.part`."""
 
 
 @dataclass(frozen=True)
