@@ -9,10 +9,10 @@ from fusec.codegen.source import KernelSource
 
 
 def first_equal(sources: Sequence[KernelSource]) -> list[int]:
-    """Return of each kernel the place of the first one that is equal to it; its own if none is.
+    """Return for each kernel the index of the first one equal to it; its own if there is none.
 
     Equal kernels have one digest, take parameters of the same types in the same order, and are
-    launched with blocks, clusters and dynamic shared memory of one size; grids may differ.
+    launched with the same block size, cluster size and dynamic shared memory; grids may differ.
     """
     found, alike = [*range(len(sources))], defaultdict[Hashable, list[int]](list)
     for place, source in enumerate(sources):
@@ -34,7 +34,7 @@ def kernels_launched(sources: Iterable[KernelSource]) -> dict[str, str]:
 
 
 def _form(source: KernelSource) -> Hashable:
-    """Return what equal kernels have in common that is known without a digest."""
+    """Return the common properties of equal kernels that are known without a digest."""
     kernel = source.kernel
     return (
         kernel.template, kernel.block, kernel.cluster, kernel.shared_bytes, len(kernel.arguments),

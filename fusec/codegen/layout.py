@@ -59,7 +59,7 @@ def _declaration(code: str) -> list[str]:
 def _indented(lines: Iterable[str]) -> Iterator[str]:
     """Write each statement on one line, indented by its braces.
 
-    One with comments or the body of a lambda inside keeps its lines.
+    A statement that contains comments or the body of a lambda keeps its lines.
     """
     depth = 0
     statement: list[str] = []
@@ -138,7 +138,7 @@ def _wrapped(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _comment(line: str) -> Iterator[str]:
-    """Break a comment between words; further lines are moved in."""
+    """Break a comment between words; further lines are indented."""
     from textwrap import wrap
 
     text = line.lstrip()[2:]
@@ -176,7 +176,7 @@ def _broken(line: str) -> list[str]:
 
 
 def _cost(lines: list[str]) -> tuple[bool, int]:
-    """Return what is better less: whether a line is too long, and how many there are."""
+    """Return the cost of a layout: whether a line is too long, and the number of lines."""
     return any(len(line) > WIDTH for line in lines), len(lines)
 
 
@@ -211,7 +211,7 @@ def _expression(code: str, column: int, indent: int) -> list[str]:
 
 
 def _call(code: str, column: int, indent: int) -> list[str]:
-    """Return a call with its arguments below each other as far as they do not fit."""
+    """Return a call with its arguments on separate lines as far as they do not fit."""
     opened = min((k for k in (code.find("("), code.find("[")) if k >= 0), default=len(code))
     if opened + 2 >= len(code):
         return [code]
@@ -231,9 +231,9 @@ def _call(code: str, column: int, indent: int) -> list[str]:
 
 
 def _filled(pieces: list[str], column: int, indent: int, deeper: int = 0) -> list[str]:
-    """Return as many pieces a line as fit, all lines from `column` on.
+    """Return as many pieces per line as fit, all lines starting at `column`.
 
-    deeper: how far the operands of a piece are moved in that is broken between them.
+    deeper: additional indentation of the operands of a piece that is broken between them.
     """
     lines: list[str] = []
     for piece in pieces:
@@ -251,7 +251,7 @@ def _filled(pieces: list[str], column: int, indent: int, deeper: int = 0) -> lis
 
 
 def _pieces(code: str, places: list[int]) -> list[str]:
-    """Return the text between places, without the space before each."""
+    """Return the text between positions, without the space before each."""
     ends = [*places, len(code)]
     return [code[a:b].strip() for a, b in zip([0, *places], ends, strict=True)]
 
@@ -271,7 +271,7 @@ def _top(code: str, word: str) -> Iterator[int]:
 
 
 def _closing(code: str, opened: int) -> int:
-    """Return where the parenthesis is closed that is opened at a place."""
+    """Return the position of the parenthesis that closes the one at `opened`."""
     depth = 0
     for k in range(opened, len(code)):
         depth += (code[k] in "([{") - (code[k] in ")]}")

@@ -20,7 +20,7 @@ from fusec.schedule.plan import (
 
 @dataclass(frozen=True)
 class Parameter:
-    """A kernel's parameter: what is passed, and its name in the text."""
+    """A kernel's parameter: the argument, and its name in the source."""
 
     argument: Argument
     name: str
@@ -50,6 +50,6 @@ class Parameter:
 
 
 def parameters(kernel: Kernel, names: Mapping[str, str] | None = None) -> tuple[Parameter, ...]:
-    """Return what a kernel's arguments are to its text; names: C names by theirs."""
+    """Return the parameters for a kernel's arguments; names: C names by theirs."""
     known = names or {}
     return tuple(Parameter(a, identifier(known.get(a.name, a.name))) for a in kernel.arguments)

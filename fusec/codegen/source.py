@@ -37,9 +37,9 @@ class KernelSource:
 
     @cached_property
     def digest(self) -> str:
-        """Return what kernels share whose texts differ in names and comments alone.
+        """Return a digest shared by kernels whose sources differ only in names and comments.
 
-        Of the text with numbers for the names that follow from those of the fusion, without what
-        its comments quote; empty where it is not known what the text is made of.
+        It is that of the source with numbers for names derived from those of the fusion, without
+        text that its comments quote; empty if the parts of the source are unknown.
         """
         return "" if self.body is None else sha256(self.body.numbered().encode()).hexdigest()

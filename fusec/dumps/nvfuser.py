@@ -50,10 +50,10 @@ SCHEDULERS = {
     "attention_decode": "expr_eval",
     "attention_backward": "expr_eval",
 }
-"""nvFuser's names for what is called otherwise here.
+"""nvFuser's names for schedulers with other names here.
 
-Its resize scheduler takes cats, its greedy one scans, sorts and scatters; what needs no kernel it
-evaluates as an expression.
+Its resize scheduler takes cats, its greedy one scans, sorts and scatters; nodes without a kernel
+are evaluated as expressions.
 """
 
 

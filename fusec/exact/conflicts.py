@@ -58,13 +58,13 @@ class Conflicts:
 
     @cached_property
     def alone(self) -> tuple[int, ...]:
-        """Return of each node the schedulers that may take it."""
+        """Return for each node the schedulers that may accept it."""
         count = len(self.space.nodes)
         return tuple(self.everyone & ~self._refusing(1 << k, LASTING) for k in range(count))
 
     @cached_property
     def pairs(self) -> tuple[dict[int, int], ...]:
-        """Return of each node those with which fewer schedulers are left than with each alone."""
+        """Return for each node those that it conflicts with, and the schedulers left for both."""
         heavy, nodes = list(bits(self.space.once)), self.space.nodes
         found: tuple[dict[int, int], ...] = tuple({} for _ in self.space.nodes)
         for place, one in enumerate(heavy):
@@ -82,7 +82,7 @@ class Conflicts:
         return found
 
     def _feeders(self) -> Iterator[tuple[int, int]]:
-        """Yield the products with what computes their operands, other than moving or widening."""
+        """Yield the GEMMs with nodes that compute their operands, except movement and widening."""
         space = self.space
         for node in bits(space.once):
             if space.nodes[node].op.family != "contraction":
@@ -97,7 +97,7 @@ class Conflicts:
                     yield node, feeder
 
     def left(self, able: int, nodes: int, node: int) -> int:
-        """Return who is left of the `able` when a node joins others."""
+        """Return which of the `able` schedulers remain when a node joins others."""
         able &= self.alone[node]
         for other, left in self.pairs[node].items():
             if nodes >> other & 1:

@@ -35,7 +35,7 @@ class Cuts:
         self._sums: dict[int, tuple[int, int]] = {}
 
     def least(self, needed: int) -> tuple[int, int]:
-        """Return the bytes read and written at least by segments that compute the needed nodes."""
+        """Return the least bytes read and written by segments that compute the needed nodes."""
         if not self.read:
             return 0, 0
         if needed not in self._sums:
@@ -50,7 +50,7 @@ class Cuts:
         return self._sums[needed]
 
     def _read(self, node: int) -> int:
-        """Return the smallest cut between a node and what is computed elsewhere, as it is read."""
+        """Return the minimum cut, in bytes read, between a node and what is computed elsewhere."""
         space, graph, seen, stack = self.space, Flow(), set[int](), [node]
         while stack:
             current = stack.pop()
@@ -73,7 +73,7 @@ class Cuts:
         return _least_cut(graph, "source", node)
 
     def _written(self, node: int) -> int:
-        """Return the smallest cut between a node and what follows elsewhere, as it is written."""
+        """Return the minimum cut, in bytes written, between a node and what follows elsewhere."""
         space, graph, seen, stack = self.space, Flow(), set[int](), [node]
         while stack:
             current = stack.pop()
@@ -102,7 +102,7 @@ class Cuts:
 
 
 def _least_cut(graph: Flow, source: Hashable, sink: Hashable) -> int:
-    """Return the capacity of the minimum cut; 0 where nothing, or no bound, separates the ends."""
+    """Return the capacity of the minimum cut; 0 if the ends are unconnected or it is unbounded."""
     if source not in graph or sink not in graph:
         return 0
     try:

@@ -22,9 +22,9 @@ from fusec.ir.graph import Value
 from fusec.segment.views import may_be_view
 
 POOL = -1
-"""The segment of everything that shares none with a node that is computed once."""
+"""The segment of all nodes that share no segment with a node that is computed once."""
 MOST_ENTRIES = 2_000_000
-"""Nonzero coefficients beyond which the program is not worth its time."""
+"""Nonzero coefficients above which the program would take too long."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Program:
         self._order()
 
     def solve(self, seconds: float) -> Proof | None:
-        """Return the bound that the solver proves in some seconds; None where it proves none."""
+        """Return the bound that the solver proves within some seconds; None if it proves none."""
         try:
             import numpy
             import scipy.optimize  # pyright: ignore[reportMissingTypeStubs]
@@ -111,7 +111,7 @@ class Program:
         proven = getattr(result, "mip_dual_bound", None)
         if proven is None or not numpy.isfinite(proven):
             return None
-        # The solver works in floats: what its tolerances may add does not count.
+        # The solver works in floats: subtract what its tolerances may add.
         lower = ceil(float(proven) * self.unit * (1 - 1e-6) - 1e-3)
         return Proof(max(0, lower), int(result.mip_node_count or 0))
 
@@ -142,7 +142,7 @@ class Program:
                         self.inside[node, slot] = rows.variable(whole=True)
 
     def _values(self) -> None:
-        """A value is stored by one segment that computes it, or it is a view of what is stored."""
+        """A value is stored by one segment that computes it, or it is a view of a stored value."""
         space, rows = self.space, self.rows
         for value in bits(space.storable):
             size = space.floor.size(space.values[value]) * space.values[value].dtype.size
@@ -172,12 +172,12 @@ class Program:
             node = self.space.fusion.producer.get(node.inputs[0])
 
     def _kept(self, value: int) -> list[tuple[int, float]]:
-        """Return the terms whose sum says whether a value lies in memory."""
+        """Return the terms whose sum is 1 if a value is in memory."""
         terms = [(self.stored[value, s], 1.0) for s in self.slots if (value, s) in self.stored]
         return terms + ([(self.shown[value], 1.0)] if value in self.shown else [])
 
     def _operands(self) -> None:
-        """A segment computes the operands of its nodes, or reads them from where they are kept."""
+        """A segment computes the operands of its nodes, or reads them from memory."""
         space, rows = self.space, self.rows
         for (node, slot), inside in tuple(self.inside.items()):
             for value in bits(space.reads[node]):
@@ -206,7 +206,7 @@ class Program:
             self.rows.add(self._kept(value), 1, 1)
 
     def _inputs(self) -> None:
-        """Each input is read as often as segments need it, and as much as the fusion needs."""
+        """Each input is read by the segments that need it, at least as far as the fusion needs."""
         space, rows = self.space, self.rows
         entries = {space.id[i.value]: i for i in space.fusion.inputs if not i.value.is_scalar}
         for value, entry in entries.items():
@@ -239,5 +239,5 @@ class Program:
 
 
 def prove(space: Space, conflicts: Conflicts, seconds: float) -> Proof | None:
-    """Return what the program proves about a fusion; None for nothing."""
+    """Return the lower bound that the program proves for a fusion; None if it proves none."""
     return Program(space, conflicts).solve(seconds) if space.once else None

@@ -21,7 +21,7 @@ LETTER = 6.7
 LONGEST = 22
 """Maximum letters of a name in a box."""
 MOST_NODES = 160
-"""Segments with more operations show how many of each kind they have."""
+"""Segments with more operations show only their count by kind."""
 MOST_SEGMENTS = 250
 MOST_UNFOLDED = 12
 """Maximum number of segments that are all shown, including those of repeated layers."""
@@ -49,7 +49,7 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """Return the place of centred text."""
+        """Return the position of centred text."""
         return self.x + self.width / 2
 
 
@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Figure:
-    """A segment or a group: its frame, and what is inside.
+    """A segment or a group: its frame and its content.
 
     name: of the segment, or of the group's part of the page, as `g3`. stands_for: the numbers of
     the segments, and of their repeats.
@@ -228,7 +228,7 @@ def label_width(label: str) -> float:
 
 
 def _separate_labels(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yield lines whose labels do not cover one another: a later one moves to the right."""
+    """Yield lines with non-overlapping labels: a later one moves to the right."""
     taken: list[tuple[float, float, float]] = []
     for line in sorted(lines, key=lambda line: (line.place.x, line.place.y) if line.place else ()):
         assert line.place is not None
@@ -242,14 +242,14 @@ def _separate_labels(lines: Sequence[Line]) -> Iterator[Line]:
 
 
 def _along(start: Point, end: Point, share: float) -> Point:
-    """Return a place on the last stretch of a way."""
+    """Return a point on the last stretch of a path."""
     bend = share * share * (3 - 2 * share)
     down = 1.5 * share * (1 - share) + share**3
     return Point(start.x + (end.x - start.x) * bend, start.y + (end.y - start.y) * down)
 
 
 def _path(way: Sequence[Point]) -> str:
-    """Return a curve that leaves and enters boxes straight down."""
+    """Return a curve that leaves and enters boxes vertically."""
     parts = [f"M{way[0].x:.1f} {way[0].y:.1f}"]
     for start, end in pairwise(way):
         half = (start.y + end.y) / 2
@@ -258,7 +258,7 @@ def _path(way: Sequence[Point]) -> str:
 
 
 def _moved(figure: Figure, by: Point) -> Figure:
-    """Return a segment at its place; the paths inside are moved by the frame's group."""
+    """Return a segment at its position; the paths inside are moved by the frame's group."""
     return replace(figure, frame=replace(figure.frame, x=by.x, y=by.y))
 
 

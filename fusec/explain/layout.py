@@ -1,4 +1,4 @@
-"""Where the boxes and lines of a drawing go: layers from top to bottom, few crossings."""
+"""Layout of the boxes and lines of a drawing: layers from top to bottom, few crossings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Layout:
 
 @dataclass
 class _Layers:
-    """Boxes in rows; a line over several rows bends at a box without size in each of them."""
+    """Boxes in rows; a line over several rows bends at an empty box in each of them."""
 
     sizes: dict[Hashable, tuple[float, float]]
     rows: list[list[Hashable]]
@@ -110,7 +110,7 @@ def _connected(
 def _layered(
     sizes: Mapping[Hashable, tuple[float, float]], lines: Sequence[tuple[Hashable, Hashable]]
 ) -> _Layers:
-    """Put each box below all that it follows, and what follows nothing just above its first use."""
+    """Put each box below its predecessors; boxes without any go just above their first use."""
     before: dict[Hashable, list[Hashable]] = {box: [] for box in sizes}
     after: dict[Hashable, list[Hashable]] = {box: [] for box in sizes}
     for start, end in lines:
@@ -156,7 +156,7 @@ def _depths(
 
 
 def _order(layers: _Layers) -> None:
-    """Sort each row by the mean place of its neighbours, downwards and upwards in turn."""
+    """Sort each row by the mean position of its neighbours, alternately downwards and upwards."""
     for sweep in range(SWEEPS):
         downwards = sweep % 2 == 0
         rows = layers.rows if downwards else layers.rows[::-1]
@@ -197,7 +197,7 @@ def _across(layers: _Layers, gap: float) -> dict[Hashable, float]:
 def _spread(
     layers: _Layers, row: Sequence[Hashable], wanted: Sequence[float], gap: float
 ) -> dict[Hashable, float]:
-    """Return the places nearest to the wanted ones, in least squares, with the gaps kept."""
+    """Return the positions closest to the wanted ones, in least squares, with minimum gaps."""
     offsets, reach = list[float](), 0.0
     for number, box in enumerate(row):
         half = layers.sizes[box][0] / 2

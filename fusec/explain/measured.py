@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class MeasuredTimes:
     """Measured seconds; how: number of runs and device, as text.
 
-    segments: by name, those that were measured. whole: of the fusion, None if it was not measured
-    as a whole. limit: of kernels that only move the compulsory traffic, None if not measured.
-    launches: of each kernel of a segment, by the names of both, if they were measured one by one.
+    segments: by name, the measured ones. whole: of the fusion, None if it was not measured as a
+    whole. limit: of kernels that only move the compulsory traffic, None if not measured. launches:
+    of each kernel of a segment, by the names of both, if they were measured separately.
     """
 
     how: str

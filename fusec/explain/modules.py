@@ -20,7 +20,7 @@ _GEMM = 1000
 def with_modules(
     record: Segmentation, segmented: SegmentedFusion, target: Target, modules: Mapping[str, str]
 ) -> Segmentation:
-    """Return a record with the modules of its segments, and what breaks a model into these.
+    """Return a record with the modules of its segments, and the boundaries between segments.
 
     modules: the paths of modules by the names of the values that they compute.
     """
@@ -35,7 +35,7 @@ def with_modules(
 def _module_of(segment: Segment, modules: Mapping[str, str]) -> str:
     """Return the module of a segment's GEMM, else of most of its operations.
 
-    Passes and composites name values that no module has: these belong to the next one that has.
+    Passes and composites add values that belong to no module: they count to the next one that does.
     """
     votes: Counter[str] = Counter()
     unnamed = 0
@@ -58,7 +58,7 @@ def parents_of(path: str) -> list[str]:
 
 
 def tree_of(segments: Sequence[SegmentFacts]) -> Iterator[ModuleFacts]:
-    """Yield each module with segments, after those around it; their figures contain its own."""
+    """Yield each module with segments, after its parents; its figures include its submodules."""
     members: dict[str, list[SegmentFacts]] = {}
     for segment in segments:
         for path in parents_of(segment.module):
@@ -66,7 +66,7 @@ def tree_of(segments: Sequence[SegmentFacts]) -> Iterator[ModuleFacts]:
     order = {path: number for number, path in enumerate(members)}
 
     def place(path: str) -> list[tuple[bool, int]]:
-        """Return where a module is listed: numbered ones by number, others as they run."""
+        """Return a sort key of modules: numbered ones by number, others in order of execution."""
         words = zip(path.split("."), parents_of(path), strict=True)
         return [(w.isdecimal(), int(w) if w.isdecimal() else order[p]) for w, p in words]
 
@@ -103,7 +103,7 @@ def _parent(path: str) -> str | None:
 
 
 def _breaks(record: Segmentation, target: Target) -> Iterator[Break]:
-    """Yield the pairs of segments that are not fused, those first that cost most traffic."""
+    """Yield the pairs of segments that are not fused, by decreasing traffic."""
     found: list[Break] = []
     for decision in record.decisions:
         pair = _pair(record, decision)

@@ -1,6 +1,6 @@
-"""A segmentation as one page that needs nothing else: the graph, the CUDA source, the reasons.
+"""A segmentation as one self-contained page: the graph, the CUDA source, the reasons.
 
-The page has one script, for search and zoom. A hash in its policy allows that script and no other.
+The page has one script, for search and zoom. Its policy allows only that script, by its hash.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def with_recorded(record: Segmentation, program: Compilation) -> Explained:
 
 
 def write_page(path: str, found: Sequence[Explained]) -> None:
-    """Write the page aside and rename it; FusecError where it cannot be written."""
+    """Write the page to a temporary file and rename it; FusecError if it cannot be written."""
     content = page(found)
     target, aside = Path(path), None
     try:
@@ -194,7 +194,7 @@ def _of(details: Sequence[Detail], numbers: Sequence[int]) -> tuple[Detail, ...]
 
 
 def _pictures(record: Segmentation) -> Iterator[Picture]:
-    """Yield the pictures of a fusion, from the one with the fewest boxes on."""
+    """Yield the drawings of a fusion, starting with the one with the fewest boxes."""
     full = draw(record)
     small = full is not None and full.height <= LARGE and not full.repeats
     if full is not None and (small or len(record.segments) == 1):
@@ -227,5 +227,5 @@ def _detail(
 
 
 def _concerns(decision: Taken, segment: SegmentFacts) -> bool:
-    """Return whether a decision is about a segment, or about values that it puts out."""
+    """Return whether a decision is about a segment, or about its outputs."""
     return segment.name in decision.subject or bool({*decision.subject} & {*segment.outputs})

@@ -14,10 +14,10 @@ from fusec.ir.graph import Fusion, Value
 
 @dataclass
 class Facts:
-    """Answers whether dims are multiples of a number; those read off hint sizes become facts.
+    """Decides whether dims are multiples of a number; facts read off hint sizes become guards.
 
-    start: an index that is a multiple of a vector's width in any case: of vectors that are shifted
-    to where they are aligned, the address of the first element.
+    start: an index that is always a multiple of a vector's width: for vectors shifted to an aligned
+    position, the address of the first element.
     """
 
     hints: Mapping[str, int]
@@ -56,7 +56,7 @@ def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | No
     """Return lane 0's address if the lanes are contiguous from an aligned start, else None."""
     if width == 1 or address.coefficient(lane) != 1:
         return None
-    # Its coefficient is known, and so no other term depends on it.
+    # Its coefficient is a constant, so no other term depends on it.
     base = Index(tuple(t for t in address.terms if t[0] != lane), address.constant)
     return base if facts.index_multiple(base, width) else None
 
@@ -99,7 +99,7 @@ def access_class(
 
 
 def span_of(fusion: Fusion, value: Value) -> Dim:
-    """Return over how many elements of memory an input or output reaches."""
+    """Return the span of an input or output in memory, in elements."""
     given = fusion.input_of.get(value) or fusion.output_of.get(value)
     if given is None or not given.strides:
         return product(value.shape)

@@ -68,8 +68,8 @@ def find_domain(
 
     The reference is an input of a reduction if there is one, else an output, else any value: the
     first (largest first) from which every output and every reduction can be reached by index maps;
-    or the given one, with `siblings`, values of its shape made where it is. The refusal
-    is that of the first reference.
+    or `reference`, with `siblings`, values of its shape computed at the same points. The refusal is
+    that of the first reference.
     """
     if reference is not None:
         return _of_spread(_spread(fusion, reference, siblings), reference)
@@ -181,9 +181,9 @@ def _of_spread(spread: Spread, reference: Value) -> Domain | Refusal:
 
 
 def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Var]]:
-    """Return the outputs that are the same along an axis that nothing reduces, and that axis.
+    """Return the outputs that are constant along an unreduced axis, and that axis.
 
-    Where its extent is 0, nothing is iterated over and the output would not be written.
+    If its extent is 0, nothing is iterated over and the output would not be written.
     """
     outputs = dict.fromkeys(o.value for o in fusion.outputs)
     return [(v, a) for v in outputs for a in _repeated_axes(v, domain)]
@@ -195,18 +195,18 @@ def _repeated_axes(value: Value, domain: Domain) -> list[Var]:
 
 
 def stored_once(fusion: Fusion, domain: Domain) -> dict[Value, dict[Var, Condition | None]]:
-    """Return for each output what holds at one point along each axis along which it is the same."""
+    """Return for each output the condition of one point per axis along which it is constant."""
     return {o.value: stored_at(o.value, domain) for o in fusion.outputs}
 
 
 def stored_at(
     value: Value, domain: Domain, *, reduced: bool = False
 ) -> dict[Var, Condition | None]:
-    """Return what holds at one point along each axis along which a value is the same.
+    """Return the condition of one point per axis along which a value is constant.
 
-    It is stored at that point alone; None where no such point is known. Where a value is the same
-    at every multiple of an extent, as one that is repeated, the condition is that of one multiple.
-    reduced: along the axes that reductions reduce, too, as in the loops over these.
+    It is stored only at that point; None if no such point is known. For a value that is periodic
+    with an extent, as a repeated one, the condition selects one period. reduced: along the axes
+    that reductions reduce, too, as in the loops over these.
     """
     home = domain.homes[value]
     axes = _repeated_axes(value, domain)
@@ -231,9 +231,9 @@ def _one_of(home: Home, axis: Var) -> Condition | None:
 
 
 def _one_period(value: Value, home: Home) -> Iterable[tuple[Index, Condition | None]]:
-    """Yield the index whose remainder or quotient an output has more than once, and its condition.
+    """Yield the index whose remainder or quotient an output repeats, and its condition.
 
-    There is one where the home's axes have more points than the output has elements.
+    There is one if the home's axes have more points than the output has elements.
     """
     points, elements = product(a.extent for a in home.variables), product(value.shape)
     atoms = [a for c in home.coordinates for a, _ in c.terms if isinstance(a, Remainder | Quotient)]

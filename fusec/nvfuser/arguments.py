@@ -1,4 +1,4 @@
-"""Arguments as nvFuser takes them, where fusec takes more or fewer: refused, or converted."""
+"""Arguments as in nvFuser's API, where fusec's differ: rejected, or converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks for pytest-benchmark: seconds so far, which grow by what each measured call takes."""
+"""Clocks for pytest-benchmark: accumulated seconds of all measured calls."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FusionProfileTimer(Timer):
     """Seconds on the host of the last profiled execution."""
 
     def set_fd(self, definition: Any) -> None:
-        """Take the definition that is executed."""
+        """Set the definition that is executed."""
         self.fd = definition
 
     def _stop(self) -> float:

@@ -1,4 +1,4 @@
-"""`multidevice` of nvFuser's modules: ranks, meshes, parts of tensors, and what runs on several."""
+"""`multidevice` of nvFuser's modules: ranks, meshes, parts of tensors, multi-GPU execution."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Communicator:
         return Communicator._one
 
     def size(self) -> int:
-        """Return how many ranks there are."""
+        """Return the number of ranks."""
         return executor.ranks().size
 
     def rank(self) -> int:
@@ -49,7 +49,7 @@ class Communicator:
         return executor.ranks().rank
 
     def local_size(self) -> int:
-        """Return how many ranks are on this host."""
+        """Return the number of ranks on this host."""
         known = executor.ranks()
         return known.local_size or known.size
 
@@ -98,7 +98,7 @@ class MultiDeviceExecutor:
     """Runs a fusion on this rank, while the other ranks of its mesh run it too."""
 
     def __init__(self, fusion: Fusion, params: MultiDeviceExecutorParams | None = None) -> None:
-        """Run `fusion`, which a definition's `fusion` is."""
+        """Run `fusion`, a definition's `fusion`."""
         with placed():
             if not isinstance(fusion, Fusion):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise WrongType(f"a fusion is the `fusion` of a FusionDefinition, got {fusion!r}")
@@ -113,9 +113,9 @@ class MultiDeviceExecutor:
 
 
 def shard_tensor(tensor: Any, tv: Tensor) -> Any:
-    """Return this rank's part of a whole tensor, divided as `tv` is; all of it where `tv` is not.
+    """Return this rank's part of a whole tensor in the sharding of `tv`; all of it if undivided.
 
-    `tensor`: of any kind that has `shape`, `reshape` and indexing.
+    `tensor`: any type with `shape`, `reshape` and indexing.
     """
     with placed():
         if not isinstance(tv, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -9,9 +9,9 @@ from fusec.ir.graph import Fusion
 
 
 def check_outputs(fusion: Fusion) -> None:
-    """Raise Unsupported where some computed outputs would lie on the host, and others do not.
+    """Raise Unsupported if some computed outputs would be on the CPU, and others not.
 
-    fusec writes all results to the GPU; nvFuser refuses such a fusion too.
+    fusec writes all results to the GPU; nvFuser rejects such a fusion too.
     """
     on_host = {i.value for i in fusion.inputs if i.on_cpu}
     if not on_host:

@@ -1,4 +1,4 @@
-"""`fd.ops` of nvFuser's definitions: arguments as nvFuser takes them, each call noted as text."""
+"""`fd.ops` of nvFuser's definitions: arguments as in nvFuser, each call recorded as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of nvFuser's `execute` and environment: known ones tune nvFuser alone, which is said.
+"""Options of nvFuser's `execute` and environment: known ones have no effect, with a note.
 
 Others are rejected by name.
 """
@@ -45,7 +45,7 @@ def check(enable: Collection[str] | None, disable: Collection[str] | None) -> No
 
 
 INERT = ("NVFUSER_ENABLE", "NVFUSER_DISABLE", "NVFUSER_PROF")
-"""Environment variables of nvFuser that fusec has no use for."""
+"""Environment variables of nvFuser that have no effect in fusec."""
 
 
 def note_environment() -> None:

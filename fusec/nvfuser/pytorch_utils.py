@@ -25,7 +25,7 @@ def python_scalar_to_nvfuser_dtype(number: complex) -> DataType:
 
 
 def retry_on_oom_or_skip_test(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a test that runs again where the GPU's memory is full, and is skipped then."""
+    """Return a test that is retried if the GPU is out of memory, and then skipped."""
 
     @functools.wraps(function)
     def retried(*args: Any, **options: Any) -> Any:

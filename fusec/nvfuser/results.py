@@ -38,7 +38,7 @@ Slots = list[OperandArgument]
 
 
 def promote_operands(builder: GraphBuilder, op: OpDef, operands: Slots) -> Slots:
-    """Return operands with those of 16 bits or fewer as f32 where nvFuser promotes to it."""
+    """Return operands with those of 16 bits or fewer as f32 if nvFuser promotes to it."""
     if op.name not in PROMOTED_TO_FLOAT:
         return operands
     given = [o for o in operands if isinstance(o, Operand)]
@@ -53,7 +53,7 @@ def promote_operands(builder: GraphBuilder, op: OpDef, operands: Slots) -> Slots
 def order_results(
     builder: GraphBuilder, op: OpDef, operands: Slots, results: Sequence[Operand]
 ) -> None:
-    """Let results that become outputs lie in memory as the operands do that nvFuser copies."""
+    """Give results that become outputs the memory layout of the operands that nvFuser copies."""
     places = {p.name: k for k, p in enumerate(op.operands)}
     for name, result in zip(LAID_OUT_AS.get(op.name, ()), results, strict=False):
         like = operands[places[name]]

@@ -20,7 +20,7 @@ from fusec.ops.dtypes import dtype_of
 FAMILY = "communication"
 """Of the operations in which a rank waits for others."""
 PLACEMENT = "placement"
-"""Of those that say where a tensor lies in a larger one: they move nothing."""
+"""Family of operations that state the position of a tensor in a larger one; they move nothing."""
 REDUCTIONS = ("sum", "prod", "max", "min")
 
 Operands = Sequence[Operand]
@@ -62,7 +62,7 @@ def _gathered(shape: Shape, attributes: Attributes) -> Shape:
 
 
 def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
-    """Return the shape with one part of a dim; a symbol is declared a multiple, where it is one."""
+    """Return the shape with one part of a dim; a symbolic extent is declared a multiple."""
     own = shape[at].divide(parts)
     if own is None and shape[at].is_const:
         raise FusecError(f"an extent of {shape[at]} is not divisible into {parts} equal parts")
@@ -183,11 +183,11 @@ OPERATIONS = (
 
 
 LEAVE = (STREAM_STACK, SEND_SLICE)
-"""What is there after a loop, of what its iterations made."""
+"""Operations that collect results of a loop's iterations, available after the loop."""
 
 
 def slices_begun(node: Node) -> Dim | None:
-    """Return into how many slices a loop divides what a node takes slices of."""
+    """Return the number of slices of the loop that a node begins, None if it begins none."""
     if node.op is STREAM_SLICE:
         times: Dim | None = node.attributes.get("times")
         return node.attributes["parts"] if times is None else times
@@ -200,9 +200,9 @@ Ranks = frozenset[int]
 
 
 def held_by(op: OpDef, attributes: Attributes, operands: Iterable[Ranks | None]) -> Ranks | None:
-    """Return the ranks that hold the results of an operation, where those hold its operands.
+    """Return the ranks that hold the results of an operation, given those that hold its operands.
 
-    None: all. Those compute it that hold all of its operands.
+    None: all. It runs on the ranks that hold all of its operands.
     """
     if op is BROADCAST:
         return frozenset(attributes["to"])
@@ -211,7 +211,7 @@ def held_by(op: OpDef, attributes: Attributes, operands: Iterable[Ranks | None])
 
 
 def holders(fusion: Fusion) -> dict[Value, Ranks]:
-    """Return the values of what one rank runs that only some ranks hold, with these."""
+    """Return the values of a rank's fusion that only some ranks hold, with these ranks."""
     found = {i.value: frozenset(i.ranks) for i in fusion.inputs if i.ranks is not None}
     for node in fusion.nodes if found or any(n.op is BROADCAST for n in fusion.nodes) else ():
         ranks = held_by(node.op, node.attributes, (found.get(v) for v in node.inputs))
@@ -226,7 +226,7 @@ def communicates(node: Node) -> bool:
 
 
 def places(node: Node) -> bool:
-    """Return whether a node's result is part of its operand's memory, or the reverse."""
+    """Return whether a node's result is part of its operand's memory, or vice versa."""
     return node.op.family == PLACEMENT
 
 

@@ -15,9 +15,9 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand
 
 MOST_PRODUCTS = 8
-"""The largest whole exponent that is written as products."""
+"""The largest integer exponent that is expanded to multiplications."""
 STEEP = 64.0
-"""Left of -STEEP the logistic function is its own exponential to 64 bits; exp(STEEP) is finite."""
+"""Below -STEEP the logistic function equals its exponential to 64 bits; exp(STEEP) is finite."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _scaled(w: Writer, x: Operand, y: Operand) -> tuple[Operand, Operand]:
 
 
 def _is_infinite(w: Writer, x: Operand, y: Operand) -> Operand:
-    """Return whether a part is infinite: C99's annex G takes such a number for infinite."""
+    """Return whether a part is infinite: C99's annex G considers such a number infinite."""
     return w.op("logical_or", w.op("isinf", x), w.op("isinf", y))
 
 
@@ -115,7 +115,7 @@ def _abs(w: Writer, a: Pair) -> Operand:
 
 
 def _exp(w: Writer, a: Pair) -> Pair:
-    """Write the size and the angle; at -inf and inf annex G has 0 and inf of no angle."""
+    """Write modulus and angle; at -inf and inf, annex G defines 0 and inf without an angle."""
     size = w.op("exp", a.re)
     no_angle = w.op("logical_not", w.op("isfinite", a.im))
     none = w.op("logical_and", w.op("eq", a.re, -inf), no_angle)

@@ -101,7 +101,7 @@ def _quiet(body: Body) -> Body:
 
 
 def _operands_first(body: Body, params: tuple[Param, ...]) -> Body:
-    """Return `body` called with operands positionally, where an attribute precedes one of them."""
+    """Return `body` called with positional operands, if an attribute precedes one of them."""
     kinds = [p.is_operand for p in params]
     if kinds == sorted(kinds, reverse=True):
         return body
@@ -131,7 +131,7 @@ def declare(
         **fields,
     )
     if not (body.__module__ or "").startswith("fusec."):
-        check_map(op)  # those of the package are tried by tests, not whenever it is imported
+        check_map(op)  # those of the package are checked by tests, not at import
     if approx is None:
         return _entered(op)
     form = _form(op, approx)
@@ -148,7 +148,7 @@ def _entered(op: OpDef) -> OpDef:
 
 
 def _form(op: OpDef, approx: Approximation) -> OpDef:
-    """Return an operation's form of its own name, which computes f64 as the operation does."""
+    """Return an operation's approximate form, which computes f64 as the operation does."""
     first, _, rest = op.doc.partition("\n")
     return replace(
         op,
@@ -262,9 +262,9 @@ def movement(
     equal: Equal | None = None,
     **roles: Any,
 ) -> Callable[[Body], OpDef]:
-    """Declare an operation that only places elements elsewhere, as `access` says.
+    """Declare an operation that only moves elements, as `access` defines.
 
-    Raises InternalError where the map reads outside of an operand of the samples.
+    Raises InternalError if the map reads outside of an operand of the samples.
     """
 
     def wrap(body: Body) -> OpDef:
@@ -299,7 +299,7 @@ def factory(
     compute: Compute = computes_in_result,
     **roles: Any,
 ) -> Callable[[Body], OpDef]:
-    """Declare an operation that makes a tensor from scalars."""
+    """Declare an operation that creates a tensor from scalars."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
@@ -343,7 +343,7 @@ def composite(
     results: tuple[str, ...] = ("out",),
     many: bool = False,
 ) -> Callable[[Body], OpDef]:
-    """Declare an operation that `expand(builder, *operands, **attributes)` makes of others."""
+    """Declare an operation that `expand(builder, *operands, **attributes)` composes of others."""
 
     def wrap(body: Body) -> OpDef:
         return declare(

@@ -144,7 +144,7 @@ _BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
 
 def _of_bits(name: str, operands: Operands) -> Instead | None:
-    """Return what is meant by bits of a float: of a bool and a float a condition, or a power."""
+    """Return the likely meaning of a bitwise operation on floats: a condition or a power."""
     if name not in _BITS or len(operands) != 2:
         return None
     types = [dtype_of(o) for o in operands]
@@ -246,7 +246,7 @@ def _selected(name: str, operands: Operands) -> DType:
 
 
 def _with_condition(operands: Operands) -> Instead | None:
-    """Return a `where` whose condition is a bool: the operand that is one, or a comparison."""
+    """Return a `where` with a bool condition: the operand that is one, or a comparison."""
     places = [k for k in (1, 2) if dtype_of(operands[k]) == BOOL]
     if len(places) == 1:
         names = ["condition", "x", "y"]

@@ -1,6 +1,6 @@
 """An example of each operation: inputs, and the op line that uses them.
 
-`x: f32[B, H]; y = softmax(x, 1)`. What is not written here follows from the parameters.
+`x: f32[B, H]; y = softmax(x, 1)`. Examples not written here are derived from the parameters.
 """
 
 from __future__ import annotations

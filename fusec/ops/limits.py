@@ -1,4 +1,4 @@
-"""Sizes and strides: none is negative or beyond 64 bits, and what is read is there."""
+"""Limits of sizes and strides: none is negative or exceeds 64 bits, and reads are in bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTREMA = (Combine.MAXIMUM, Combine.MINIMUM, Combine.FIRST_MAXIMUM, Combine.FIRS
 
 
 def check_sizes(fusion: Fusion) -> None:
-    """Raise FusecError for the first value that no memory can hold at the default sizes."""
+    """Raise FusecError for the first value that exceeds any memory at the default sizes."""
     for value, span in _values(fusion):
         total = value.dtype.size
         for axis, extent in enumerate(value.shape):
@@ -45,7 +45,7 @@ def check_layouts(fusion: Fusion, sizes: Mapping[str, int]) -> None:
 
 
 def check_layout(entry: Input, sizes: Mapping[str, int]) -> None:
-    """Raise FusecError where an input reaches backwards, or further than 64 bits, at some sizes."""
+    """Raise FusecError if an input has negative strides or exceeds 64 bits, at some sizes."""
     name, reach = entry.value.name, 1
     for axis, (extent, stride) in enumerate(zip(entry.value.shape, entry.strides, strict=True)):
         step = stride.evaluate(sizes)
@@ -65,7 +65,7 @@ def check_layout(entry: Input, sizes: Mapping[str, int]) -> None:
 
 
 def check_fits(fusion: Fusion) -> None:
-    """Raise FusecError where a row or an index is too small or too large at the default sizes."""
+    """Raise FusecError if a row or an index is too small or too large at the default sizes."""
     for node in fusion.nodes:
         try:
             _check_fit(node, fusion.hints)
@@ -76,7 +76,7 @@ def check_fits(fusion: Fusion) -> None:
 
 
 def needed_sizes(fusion: Fusion) -> Iterator[tuple[Dim, str, str]]:
-    """Yield what must be so at any sizes, lest elements are read that are not there.
+    """Yield conditions on sizes that prevent out-of-bounds reads.
 
     A difference of sizes, how it must be related to 0 (`==` or `<=`), and why; without those that
     hold for all sizes that the facts of dims allow.

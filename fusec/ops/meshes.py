@@ -27,7 +27,7 @@ def mesh_of_shape(shape: Sequence[int], span: Span | None = None) -> Mesh:
 
 
 def mesh_of_axes(axes: Sequence[tuple[str, int]], span: Span | None = None) -> Mesh:
-    """Return the mesh of all ranks from 0 on, row-major."""
+    """Return the row-major mesh of all ranks, starting at 0."""
     if prod(size for _, size in axes) > MOST_RANKS:
         raise FusecError(f"a mesh of more than {MOST_RANKS} ranks", span=span)
     return Mesh(tuple(axes), tuple(range(prod(size for _, size in axes))), span)

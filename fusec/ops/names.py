@@ -23,7 +23,7 @@ blockIdx blockDim gridDim warpSize fusec defined
 """
 KEYWORDS = frozenset(_WORDS.split())
 _OF_COMPILERS = re.compile(r"__|_[A-Z]")
-"""How names begin that C++ keeps for compilers: `_Pragma`, `_Bool`, `__has_include`."""
+"""Prefixes of names that C++ reserves for compilers: `_Pragma`, `_Bool`, `__has_include`."""
 RESERVED = frozenset(
     {"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES}
 )
@@ -38,7 +38,7 @@ _OF_FILES = frozenset({"fusion", "phase"})
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name may stand for a value or dim in generated code."""
+    """Return whether a name is valid for a value or dim in generated code."""
     taken = name in RESERVED or name in KEYWORDS or _OF_COMPILERS.match(name)
     return not taken and IDENTIFIER.match(name) is not None
 
@@ -49,7 +49,7 @@ def label_of(name: str, position: int) -> str:
 
 
 def _help_of(name: str, span: Span | None) -> str:
-    """Return what to write instead of a name that is none."""
+    """Return a replacement for an invalid name."""
     before = None if span is None else re.search(r"(\d+),\Z", span.text[: span.column - 1])
     if before is not None and re.fullmatch(r"\d{3}", name):
         return f"numbers have no separators: write `{before[1]}{name}`"
@@ -103,7 +103,7 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
 
 
 def fresh_name(taken: set[str], base: str) -> str:
-    """Return the first of `base`, `base_2`, `base_3`, ... that is not taken, and take it."""
+    """Return the first free of `base`, `base_2`, `base_3`, ..., and mark it as taken."""
     name, count = base, 1
     while name in taken:
         count += 1

@@ -79,7 +79,7 @@ def _inferred(name: str) -> Infer:
 
 
 def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType | None) -> Array:
-    """Return the numbers of a tensor or of a Block of it, whose elements lie in runs."""
+    """Return the numbers of a tensor, or of a Block of it, whose elements are in runs."""
     first, count, step, runs = 0, math.prod(shape), 0, 1
     if isinstance(shape, Block):
         inner, runs = math.prod(shape[shape.axis + 1 :]), math.prod(shape[: shape.axis])
@@ -95,7 +95,7 @@ def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType |
 _GENERATOR = ("rng_seed", "rng_offset")
 _CALL = "({0}, {1}, {{rng_seed}}, {{rng_offset}}, {{index}})"
 _VECTOR = "({0}, {1}, {{words}}, {{lane}})"
-"""Of the words of a vector's elements."""
+"""The words of a vector's elements."""
 _UNIFORM = _CALL.format("{minval}", "{maxval}")
 _NORMAL = _CALL.format("{mean}", "{std}")
 

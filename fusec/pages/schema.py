@@ -230,7 +230,7 @@ def _op() -> dict[str, Any]:
         "type": "string",
         "allOf": [
             {"pattern": _line(_NAME), "patternErrorMessage": _FORM},
-            # Of a line of the right form, whether its operation exists.
+            # For a line of the right form, whether its operation exists.
             {
                 "if": {"pattern": _line(_NAME)},
                 "then": {"pattern": _line(known), "patternErrorMessage": _UNKNOWN},
@@ -262,7 +262,7 @@ def _line(names: str) -> str:
 
 
 def _hover(op: OpDef) -> dict[str, Any]:
-    """Return what an editor shows for a line whose outermost operation is `op`."""
+    """Return the hover text of a line whose outermost operation is `op`."""
     return {
         "if": {"pattern": rf"^[^=]*=\s*{op.name}\s*\("},
         "then": {"markdownDescription": f"```\n{signature(op)}\n```\n\n{op.doc}"},

@@ -52,7 +52,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         remove_copies,  # a `set` hides its operand from the rules below
         multiply_outer_products,  # before the broadcasts that it writes are merged
         specialize_units,  # before reductions of these extents are squeezed
-        scatters_as_selects,  # before what it writes is merged and shared
+        scatters_as_selects,  # before the nodes that it writes are merged and shared
         squeeze_unit_reductions,  # before squeezes and casts are merged
         hoist_scales,  # before the movements that it copies are merged
         merge_casts,
@@ -65,18 +65,18 @@ PIPELINE: tuple[Pass[Fusion], ...] = tuple(
         expand_repeats,  # the same
         merge_pads,
         hoist_selections,  # after slices of slices are one
-        tanh_to_sigmoid,  # after chains are short, before what it leaves a use is approximated
+        tanh_to_sigmoid,  # after chains are short, before the remaining operations are approximated
         hoist_reciprocals,
         approximate,
-        update_slices,  # where slices were joined it leaves them without use
-        remove_dead,  # last of the rewrites: all of them leave nodes without use
-        protect_inputs,  # at the end: it looks at the reads that are left
+        update_slices,  # leaves joined slices without uses
+        remove_dead,  # last of the rewrites: all of them leave nodes without uses
+        protect_inputs,  # at the end: it looks at the remaining reads
     )
 )
 
 
 NEEDED = ("complex_as_pairs", "protect_inputs")
-"""The passes without which some fusions do not compile: the option `as_written` keeps them."""
+"""The passes that some fusions need to compile: the option `as_written` keeps them."""
 APPROXIMATIONS = ("hoist_scales", "tanh_to_sigmoid", "hoist_reciprocals", "approximate")
 """The passes that use cheaper arithmetic: the option `precise` disables them."""
 
@@ -88,9 +88,9 @@ def run_pipeline(
     stop_after: str | None = None,
     observer: Observer[Fusion] | None = None,
 ) -> Fusion:
-    """Return the fusion after all passes but those in `without`, up to `stop_after`.
+    """Return the fusion after all passes except those in `without`, up to `stop_after`.
 
-    `observer` is called after each pass with the fusions before and after (the same object where
+    `observer` is called after each pass with the fusions before and after (the same object if
     nothing changed) and the seconds that it took.
     """
     return run_passes(PIPELINE, fusion, without=without, stop_after=stop_after, observer=observer)

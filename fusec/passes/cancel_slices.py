@@ -1,4 +1,4 @@
-"""Cancel slices against the concatenation of what they cut, and the other way round."""
+"""Cancel slices of concatenations, and concatenations of slices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rewritten = Sequence[Operand] | None
 
 @dataclass(frozen=True)
 class Cut:
-    """A slice: the tensor and, for each dim, where it starts, ends and how far it steps."""
+    """A slice: the tensor and, for each dim, its start, end and step."""
 
     tensor: Operand
     starts: tuple[Dim, ...]
@@ -22,7 +22,7 @@ class Cut:
     steps: tuple[int, ...]
 
     def is_whole(self, axis: int) -> bool:
-        """Return whether the dim is not cut."""
+        """Return whether the slice keeps the whole dim."""
         extent = self.tensor.shape[axis]
         return self.starts[axis] == 0 and self.ends[axis] == extent and self.steps[axis] == 1
 
@@ -90,7 +90,7 @@ def _merged(first: Cut, second: Cut) -> Cut | None:
 
 
 def _of_cat(node: Node, cut: Cut, cat: Node, work: Rewriter) -> Rewritten:
-    """Read the pieces that the range covers: whole ones, or a part of one."""
+    """Read the concatenated tensors that the range covers: whole ones, or a part of one."""
     axis: int = cat.attributes["dim"]
     offsets = [dim(0)]
     for piece in cat.operands:
@@ -114,7 +114,7 @@ def _with(sizes: tuple[Dim, ...], axis: int, size: Dim) -> tuple[Dim, ...]:
 
 
 def _covering(offsets: Sequence[Dim], start: Dim, end: Dim) -> tuple[int, int]:
-    """Return the narrowest run of pieces that contains the range, as far as that is proven."""
+    """Return the narrowest run of tensors that provably contains the range."""
     first = max((k for k in range(len(offsets) - 1) if start.at_least(offsets[k])), default=0)
     last = min(
         (k for k in range(first + 1, len(offsets)) if offsets[k].at_least(end)),

@@ -1,4 +1,4 @@
-"""Replace complex numbers by pairs of reals, so that no later stage knows them."""
+"""Replace complex numbers by pairs of reals, so that later stages see only reals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _has_literals(fusion: Fusion) -> bool:
 
 
 class _Pairing:
-    """The fusion half rewritten; real values stay the objects that they are."""
+    """The partially rewritten fusion; real values stay the same objects."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
@@ -115,7 +115,7 @@ class _Pairing:
         return operand if operand.type.dtype == dtype else self.op("cast", operand, dtype=dtype)
 
     def _spread(self, operand: Operand, type: Type) -> Operand:
-        """Return a part of the shape of the complex value; a literal is filled in."""
+        """Return a part broadcast to the shape of the complex value; a literal becomes a fill."""
         if operand.type.shape == type.shape:
             return operand
         if not operand.is_scalar:
@@ -168,7 +168,7 @@ class _Pairing:
         if node.op.parts is not None:
             pairs = [self._pair(o, d) for o, d in zip(node.operands, computed, strict=True)]
             return [node.op.parts(self, *pairs)]
-        # Products and extremes of complex numbers are none of their parts.
+        # Products and extrema of complex numbers are not those of their parts.
         if name in MOVED or (stands_alone(node) and node.attributes.get("reduction") in SUMS):
             return [self._moved(node)]
         if node.op.combine is Combine.MOMENTS and "correction" in node.attributes:

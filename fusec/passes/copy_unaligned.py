@@ -17,7 +17,7 @@ from fusec.passes.rewrite import NO_ATTRIBUTES
 
 
 class Unaligned(NamedTuple):
-    """The name of a copy, of what it is a copy of, and why it is made."""
+    """The name of a copy, the name of its source, and the reason for it."""
 
     copy: str
     value: str
@@ -62,7 +62,7 @@ def copy_unaligned(fusion: Fusion) -> tuple[Fusion, list[Unaligned]]:
 
 
 def _unaligned(fusion: Fusion, node: Node) -> str | None:
-    """Return why a node cannot take its operand where that lies, or None."""
+    """Return why a node cannot use its operand in place, or None."""
     (value,) = node.inputs
     entry, producer = fusion.input_of.get(value), fusion.producer.get(value)
     if node.op.lies == "inside":
@@ -82,7 +82,7 @@ def _unaligned(fusion: Fusion, node: Node) -> str | None:
 
 
 def _lies_otherwise(fusion: Fusion, node: Node) -> str | None:
-    """Return why an output cannot be what a node gives, or None."""
+    """Return why an output cannot be a node's result directly, or None."""
     output = fusion.output_of.get(node.output)
     if output is None:
         return None

@@ -12,7 +12,7 @@ SHARE = 1 / 8
 """Fraction of a rounding to a 16-bit float that the error of cheaper arithmetic before it may
 reach: less than the rounding error of an input in that type, and 1/64 of its variance."""
 UNIT = 2.0**-23
-"""A unit in the last place of f32, relative to the smallest value that has it."""
+"""A unit in the last place of f32, relative to the smallest value with that unit."""
 
 _STRAIGHT = ("movement", "indexing", "contraction")
 _SUMS = (Combine.SUM, Combine.MAXIMUM, Combine.MINIMUM)

@@ -18,7 +18,7 @@ _FLOATS = {
 def merge_casts(fusion: Fusion) -> Fusion:
     """Read through a widening cast: the next cast starts from the narrow value.
 
-    A narrowing cast is never read through: its rounding is part of the meaning.
+    A narrowing cast is never read through: its rounding is part of the semantics.
     """
     return rewrite(fusion, _rule)
 
@@ -55,7 +55,7 @@ def holds(wide: DType, narrow: DType) -> bool:
         return False
     digits, least, end = _FLOATS[wide.name]
     if narrow.is_integer:
-        # The most negative integer is a power of two: one bit of the significand is enough for it.
+        # The most negative integer is a power of two: one significand bit suffices for it.
         return narrow.bits - (narrow.kind == "int") <= digits and narrow.bits <= end
     if narrow.name not in _FLOATS:
         return False
@@ -64,7 +64,7 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 
 def _direct(source: DType, middle: DType, target: DType) -> bool:
-    """Return whether casting without the exact middle step gives the same values."""
+    """Return whether casting without the exact intermediate type gives the same values."""
     if source.is_integer and middle.is_float and target.is_integer:
         # Out of range, an integer wraps and a float does not.
         return holds(target, source)

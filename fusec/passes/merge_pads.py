@@ -1,4 +1,4 @@
-"""Merge pads of pads, also through elementwise operations that keep the fill."""
+"""Merge nested pads, also through elementwise operations that preserve the fill."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def _same_fill(inner: Node, between: Sequence[Node], outer: Node) -> bool:
         fill = _mapped(node, fill)
         if fill is None:
             return False
-    # repr tells 0.0 from -0.0.
+    # repr distinguishes 0.0 from -0.0.
     return repr(fill.item()) == repr(_stored(last.value, outer.output).item())
 
 
 def _stored(number: Any, value: Value) -> Any:
-    """Return a fill as an element of `value`; None if it is not exactly one."""
+    """Return a fill as an element of `value`; None if it is not exactly representable."""
     import numpy as np
 
     from fusec.ir.evaluate import round_to, storage
@@ -105,7 +105,7 @@ def _stored(number: Any, value: Value) -> Any:
 
 
 def _mapped(node: Node, fill: Any) -> Any:
-    """Return what an operation makes of a fill; None if a kernel might compute another value."""
+    """Return an operation's result for a fill; None if a kernel might compute another value."""
     from fusec.ir.evaluate import (
         apply_reference,
         constant,

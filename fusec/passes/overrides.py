@@ -1,4 +1,4 @@
-"""Schedules set for values that a pass takes away: they are of the values next to these."""
+"""Schedule overrides of values that a pass removes: they are moved to nearby values."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 
 def _give_names(fusion: Fusion) -> Fusion:
-    """Remove outputs' copies: the copied result takes the output's name."""
+    """Remove copies that are outputs: the copied result takes the output's name."""
     renamed, copies = _renamings(fusion)
     if not renamed:
         return fusion
@@ -59,7 +59,7 @@ def _give_names(fusion: Fusion) -> Fusion:
 
 
 def _renamings(fusion: Fusion) -> tuple[dict[Value, Value], set[Node]]:
-    """Return results with the output that takes their place, and the copies that go."""
+    """Return results with the output that replaces each, and the copies to remove."""
     finals = {o.value for o in fusion.outputs}
     owner = {name: pin.name for pin in fusion.pins for name in pin.values}
     renamed: dict[Value, Value] = {}

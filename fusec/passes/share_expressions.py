@@ -44,5 +44,5 @@ def _operand(operand: Operand, number: dict[Value, int]) -> Hashable:
 def _frozen(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return tuple(_frozen(item) for item in cast("tuple[Any, ...]", value))
-    # repr tells 0.0 from -0.0.
+    # repr distinguishes 0.0 from -0.0.
     return repr(value) if isinstance(value, float) else value

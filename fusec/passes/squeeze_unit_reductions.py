@@ -9,7 +9,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def squeeze_unit_reductions(fusion: Fusion) -> Fusion:
-    """Squeeze the dims of extent 1 out of a reduction, and cast where it changes the type."""
+    """Squeeze the dims of extent 1 out of a reduction, with a cast if it changes the type."""
     return rewrite(fusion, _rule)
 
 

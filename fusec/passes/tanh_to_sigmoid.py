@@ -1,4 +1,4 @@
-"""Compute half of 1 + tanh(u) as sigmoid(2 u), and z times half of 1 + erf(z / sqrt(2)) as one."""
+"""Replace half of 1 + tanh(u) by sigmoid(2 u), and z times half of 1 + erf(z / sqrt(2)) by GELU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ decimals."""
 MOST_FACTORS = 8
 
 Made = tuple[str, Operand, list[Operand]]
-"""An operation, what it is of, and the factors of a product with it."""
+"""An operation, its operand, and the factors of a product with its result."""
 
 
 def tanh_to_sigmoid(fusion: Fusion) -> Fusion:
@@ -57,7 +57,7 @@ def _largest_error() -> float:
 
 
 def _factors(node: Node, work: Rewriter) -> list[Operand]:
-    """Return what a product is made of, looking through products that nothing else reads."""
+    """Return the factors of a product, including those of products that nothing else reads."""
     found: list[Operand] = []
     for operand in node.operands:
         inner = work.source(operand, "mul")
@@ -75,7 +75,7 @@ def _is(operand: Operand, value: float) -> bool:
 
 
 def _one_plus(factor: Operand, op: str, work: Rewriter) -> Operand | None:
-    """Return x where a factor is 1 + op(x), in f32 and read by nothing else."""
+    """Return x if a factor is 1 + op(x), in f32 and read by nothing else."""
     total = work.source(factor, "add")
     if total is None or not _is_own(factor, work):
         return None
@@ -102,7 +102,7 @@ def _of_tanh(node: Node, factor: Operand, rest: list[Operand], work: Rewriter) -
 
 
 def _doubled(node: Node, product: Node, work: Rewriter) -> Operand | None:
-    """Return twice a product with a literal, by doubling that."""
+    """Return twice a product with a literal, by doubling the literal."""
     literals = [o for o in product.operands if isinstance(o, Const)]
     if len(literals) != 1 or isinstance(literals[0].value, (bool, complex)):
         return None

@@ -100,7 +100,7 @@ def _band(
 
 
 def _makes_blocks(node: Node, before: tuple[int, ...]) -> bool:
-    """Return whether a node makes a block of a result axis that no operand has."""
+    """Return whether a node can compute a block of a result axis that no operand has."""
     if node.op.family == "random":
         return prod(before) <= RANDOM_RUNS
     return node.op.access.repeats if node.op.access is not None else bool(node.op.extents)

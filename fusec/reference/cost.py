@@ -1,7 +1,7 @@
-"""How long an evaluation with expected errors takes, in seconds of one core.
+"""Evaluation time with expected errors, in seconds of one core.
 
-Measured on graphs of the corpus on one core of a Xeon (2.1 GHz, NumPy 2.3, 2026-11): costs of one
-element of the largest operand or result, and of judging one of an output.
+Measured on graphs of the corpus on one core of a Xeon (2.1 GHz, NumPy 2.3, 2026-11): the cost per
+element of the largest operand or result, and of judging one element of an output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.reference.sweeps import Sweep
 
 SECONDS = 1e-9
-"""Of the numbers below."""
+"""Unit of the numbers below."""
 FAMILIES: Mapping[str, float] = {
     "movement": 4,
     "factory": 4,
@@ -32,7 +32,7 @@ MOVED = 60.0
 """Of one that is evaluated at the ends of its operands, too."""
 CONVERTED = 4.0
 ROWS = 150.0
-"""Of a sum along the last axis: terms that repeat are found by sorting."""
+"""Of a sum over the last axis: repeated terms are found by sorting."""
 HALF = 40.0
 """Of rounding a computed operand to a 16-bit float."""
 MULTIPLIED = 0.25
@@ -54,7 +54,7 @@ def speedup(processors: int) -> float:
 
 
 class Costs:
-    """What the nodes of a fusion cost at given sizes, and its outputs; see the numbers above."""
+    """The costs of a fusion's nodes and outputs at given sizes; see the numbers above."""
 
     def __init__(self, fusion: Fusion, sizes: Sizes) -> None:
         """Find which values have errors."""
@@ -105,7 +105,7 @@ class Costs:
         return FAMILIES[op.family]
 
     def _of_rounding(self, value: Value) -> float:
-        """Return what it costs to round a value where it is read, once for all readers."""
+        """Return the cost of rounding a value where it is read, once for all readers."""
         if not value.dtype.is_half or value in self._exact:
             return 0.0
         readers = self._fusion.users.get(value, ())

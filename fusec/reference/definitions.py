@@ -14,12 +14,12 @@ from fusec.ops.pointwise.binary import div
 from fusec.reference.errors.nodes import Model
 
 LISTED = 3
-"""Values that a definition names, at most."""
+"""Maximum number of values that a definition names."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition that differs from the file's: what computes it, and how, in words."""
+    """A definition that differs from the file's: its model, and a description in words."""
 
     model: Model
     text: str
@@ -41,7 +41,7 @@ def other_definitions(fusion: Fusion) -> Iterator[Definition]:
         text = f"{_listed(values)} kept in f32"
         yield Definition(Model(wide=wide), text)
         if weights:
-            early = dict.fromkeys((v.name for v in weights), 0)  # of how many keys is not known
+            early = dict.fromkeys((v.name for v in weights), 0)  # number of keys unknown
             text += f", {_listed(weights)} rounded before the division"
             yield Definition(Model(wide=wide, early=early), text)
 

@@ -63,13 +63,13 @@ class Power:
 
     @property
     def is_blunt(self) -> bool:
-        """Return whether few elements show a small scale error."""
+        """Return whether few elements detect a small scale error."""
         return self.scale.size < KEPT or bool(self.scale[-1] > SHARP)
 
     def scale_error(self, *, rounded: bool) -> float:
-        """Return the least relative error of an output that enough of its elements show.
+        """Return the least relative error of an output that enough of its elements detect.
 
-        Nothing hides in an output that has none, or that is not `rounded`.
+        An output without errors, or one that is not `rounded`, detects any error.
         """
         share = VISIBLE_SHARE * self.looked
         cancels = self.looked and self.beyond < share and self.lost < share
@@ -79,7 +79,7 @@ class Power:
         return inf if self.looked and rounded and self.size.size else 0.0
 
     def lost_part(self) -> float | None:
-        """Return the least share of a part of the last reduction that shows where it is lost."""
+        """Return the least fraction of a lost part of the last reduction that is detected."""
         return self._of_enough(self.part) if self.part.size else None
 
     def _of_enough(self, shown: Array) -> float:
@@ -169,13 +169,13 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
 
 
 def _open_to_shared_error(expected: Estimate, shared: Shared) -> tuple[Array, Array]:
-    """Return the scale errors that elements show next to the shared error that fits them best.
+    """Return the detectable scale errors of elements, given the best-fitting shared error.
 
-    And which elements are not lost in their other errors.
+    Also return which elements are not dominated by their other errors.
     """
     sigma = remaining(expected, shared)
     half = half_ulp(expected.value, expected.rounds_to)
-    # A scale error is seen in what no shared error of any size makes of the values.
+    # A scale error is detected in the component of the values that no shared error can produce.
     free = Shared(np.full_like(shared.variance, np.inf), shared.slope, shared.rest)
     left, limits = fit(free, expected.value, LIMIT * (sigma + LOST) + half)
     size = np.abs(left)
@@ -185,14 +185,14 @@ def _open_to_shared_error(expected: Estimate, shared: Shared) -> tuple[Array, Ar
 def _next_beyond(
     value: Array, limit: Array, sigma: Array, half: DType | None, dtype: DType
 ) -> Array:
-    """Return how far values must grow to be rounded to a number beyond what is allowed."""
+    """Return how far values must grow to be rounded to a number outside their limits."""
     if half is None:
         epsilon = dtype.part.epsilon if dtype.is_rounded else 0.0
-        # Where f32 and f64 results have an error, their rounding is a part of it.
+        # For f32 and f64 results with an error, their rounding is part of it.
         return limit + np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
     size = np.abs(value)
     furthest = np.abs(round_to(size + limit, half))
-    # Less than a rounding of f32 no kernel is off.
+    # No kernel is off by less than an f32 rounding.
     return np.maximum(furthest + ulp(furthest, half) / 2 - size, size * half.compute.epsilon)
 
 

@@ -25,7 +25,7 @@ from fusec.reference.gpu import chosen
 
 
 def input_array(entry: Input, given: Mapping[str, Any], sizes: Sizes) -> Array:
-    """Return an input on the host, as given, by default or from sizes; its stored type is kept."""
+    """Return an input on the host, as passed, by default or from sizes; its stored type is kept."""
     value = entry.value
     if value.name in given:
         array = numpy.asarray(given[value.name])

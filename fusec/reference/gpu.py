@@ -23,7 +23,7 @@ _is_chosen: ContextVar[bool] = ContextVar("is_chosen", default=False)
 
 @contextmanager
 def asked(name: str | None) -> Generator[None]:
-    """Let evaluations inside be by one of REFERENCES; None: by what FUSEC_REFERENCE says."""
+    """Select one of REFERENCES for evaluations inside; None: the one in FUSEC_REFERENCE."""
     token = _asked.set(name)
     try:
         yield
@@ -50,7 +50,7 @@ def chosen() -> Generator[None]:
 
 
 def _module(name: str) -> Any:
-    """Return what makes arrays: None for NumPy."""
+    """Return the array module: None for NumPy."""
     if name not in REFERENCES:
         known = " or ".join(f"`{n}`" for n in REFERENCES)
         raise FusecError(f"FUSEC_REFERENCE is `{name}`", help=f"expected {known}")

@@ -40,12 +40,12 @@ class Judged:
         return replace(self, wrong=host(self.wrong), errors=host(self.errors))
 
     def limit(self, expected: Estimate) -> Array:
-        """Return how far elements may be off; positions are right or wrong."""
+        """Return how far elements may be off; positions are either correct or wrong."""
         return np.zeros(()) if expected.rivals is not None else expected.reach
 
 
 def remaining(expected: Estimate, shared: Shared) -> Array:
-    """Return the expected error of an output but for the shared one."""
+    """Return the expected error of an output without the shared one."""
     variance = add(expected.independent, shared.rest)
     return np.broadcast_to(np.sqrt(0.0 if variance is None else variance), expected.value.shape)
 
@@ -80,7 +80,7 @@ def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
     with np.errstate(all="ignore"):
         sigma = np.broadcast_to(np.sqrt(variance), found.shape)
         if dtype.kind == "bool":
-            # One that may turn may be anything.
+            # An element that may flip may have either value.
             sigma = np.where(sigma > 0, np.inf, 0.0)
         wrong = errors > _limit(expected, sigma) * SLACK + LIMIT * LOST
         ratios = np.where(np.isfinite(errors) & (errors > 0), errors / sigma, 0.0)
@@ -101,12 +101,12 @@ def _judge_positions(
 
 
 def _limit(expected: Estimate, sigma: Array) -> Array:
-    """Return how far elements may be off, those with an infinite `sigma` anyhow."""
+    """Return how far elements may be off, infinitely if `sigma` is infinite."""
     return LIMIT * sigma if expected.most is None else np.minimum(LIMIT * sigma, expected.most)
 
 
 def agree(found: Array, given: Array, expected: Estimate, dtype: DType) -> Judged:
-    """Compare a block with another one that has errors like its own, and roundings of its own."""
+    """Compare a block with another result that has the same errors and its own roundings."""
     errors, variance = distance(found, given), expected.variance
     with np.errstate(all="ignore"):
         limit = np.zeros(()) if variance is None else LIMIT * (np.sqrt(2 * variance) + LOST)
@@ -136,7 +136,7 @@ def _judge_rounded(found: Array, expected: Estimate, dtype: DType) -> Judged:
     off = errors > 0
     if not off.any():
         return Judged(off, errors, _open(sigma), 0.0)
-    # Few elements are rounded otherwise; only these are looked at.
+    # Few elements are rounded differently; only these are inspected.
     value, reach = raw[off], expected.reach[off]
     with np.errstate(all="ignore"):
         low, high = round_to(value - reach, dtype), round_to(value + reach, dtype)

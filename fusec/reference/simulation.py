@@ -30,14 +30,13 @@ from fusec.reference.errors.nodes import PLAIN, Environment, Model, Nodes
 from fusec.reference.evaluate import input_array, last_uses, widen_input
 
 RUNS = 8
-"""Evaluations. Of eight the mean square is below 1/64 of the variance once in 10**7."""
+"""Evaluations. The mean square of eight is below 1/64 of the variance once in 10**7."""
 MARGIN = 2.0
-"""Times that errors are expected to be as large as simulated: own errors are not normal, nor quite
-independent."""
+"""Safety factor on simulated errors: own errors are neither normal nor quite independent."""
 PLAIN_SHARE = 0.25
 """Of the time of an evaluation with expected errors, that of one without."""
 ARRAYS = 4
-"""Arrays of an inexact value that are kept for all evaluations."""
+"""Arrays of an inexact value that are stored for all evaluations."""
 _FACTORS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 """Those of splitmix64 (Steele, Lea, Flood, 2014), which mixes the bits of an integer."""
 
@@ -61,9 +60,9 @@ class _Own:
 
 @dataclass(frozen=True)
 class _Base:
-    """The evaluation that is not moved: exact values, own errors, and wanted values that have one.
+    """The unperturbed evaluation: exact values, own errors, and wanted values that have one.
 
-    None of these comes from a value that may jump.
+    None of these comes from a value that may be discontinuous.
     """
 
     exact: Environment
@@ -75,9 +74,9 @@ def simulate(
     fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, model: Model,
     wanted: Sequence[Value], limit: float, seed: int,
 ) -> dict[Value, Estimate]:  # fmt: skip
-    """Return values with the errors that were simulated; none where that is not possible.
+    """Return values with their simulated errors; none if simulation is not possible.
 
-    limit: predicted seconds that it may take.
+    limit: maximum predicted seconds.
     """
     nodes = needed_nodes(fusion.nodes, wanted)
     threads = 1 if on_gpu() else min(RUNS, useful_threads(usable_processors()))
@@ -127,7 +126,7 @@ def _unmoved(
     fusion: Fusion, nodes: Sequence[Node], given: Environment, sizes: Sizes, model: Model,
     wanted: Sequence[Value],
 ) -> _Base:  # fmt: skip
-    """Return the evaluation itself with what each operation is off; no values that may jump."""
+    """Return the evaluation with the own error of each operation, without discontinuous values."""
     rules, values, lost = Nodes(fusion, sizes, model), dict(given), set[Value]()
     own, kept = dict[Value, _Own](), dict[Value, Estimate]()
     for node, dead in zip(nodes, last_uses(nodes, wanted), strict=True):
@@ -192,7 +191,7 @@ def _each(run: Any, threads: int) -> Iterator[list[Array]]:
 
 
 def _moved(plain: Nodes, nodes: Sequence[Node], base: _Base, seed: tuple[int, int]) -> list[Array]:
-    """Return the squares of how far wanted values are off, each operation by its own error."""
+    """Return the squared errors of wanted values, with each operation off by its own error."""
     values, rng = dict(base.exact), np.random.default_rng(seed)
     for node, dead in zip(nodes, last_uses(nodes, base.wanted), strict=True):
         if base.own.keys().isdisjoint(node.outputs):
@@ -208,7 +207,7 @@ def _moved(plain: Nodes, nodes: Sequence[Node], base: _Base, seed: tuple[int, in
 
 
 def _off(own: _Own, rng: Any) -> Array:
-    """Return random errors, evenly spread as roundings are; what is common scales all elements."""
+    """Return random errors, uniform as roundings are; a common error scales all elements."""
     key, sign = np.uint64(rng.integers(1 << 63)), float(rng.choice((-1.0, 1.0)))
     assert own.independent is not None
     off = own.independent * (sqrt(3) * _spread(own.alike, key))
@@ -225,7 +224,7 @@ def _spread(alike: Array, key: Any) -> Array:
 
 
 def _variance(squares: Array) -> Array:
-    """Return the variance of an error by its squares: no less than the mean of the row."""
+    """Return the variance of an error from its squares: no less than the mean of the row."""
     squares = np.where(np.isnan(squares), np.inf, squares) * (MARGIN**2 / RUNS)
     if not squares.ndim:
         return squares

@@ -26,12 +26,12 @@ from fusec.reference.part import Consume, Coverage, Index, Part
 from fusec.reference.sweeps import Plan, choose_plan, find_sweeps, sampled_sweep, streamed
 
 LEAST_SAMPLED = 1 / 4
-"""Of the limit, the part that samples may take, however long all else takes."""
+"""Fraction of the limit that samples may take, regardless of the time of the rest."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Values that are evaluated together, how, and how long that is predicted to take.
+    """Values that are evaluated together, with their plan and its predicted time.
 
     in_full: seconds on all processors of what cannot be sampled; sampled: of the sweep that can.
     """
@@ -65,11 +65,11 @@ class Stream:
             self.groups = [part for group in self.groups for part in self._divided(group)]
 
     def run(self, consume: Consume, seed: int = 0) -> Coverage:
-        """Evaluate, giving every wanted value or block of it to `consume`; return the coverage."""
+        """Evaluate, passing every wanted value or block of it to `consume`; return the coverage."""
         fusion, inputs, sizes = self._given
         left = self._limit - sum(group.in_full for group in self.groups)
         left = max(left, LEAST_SAMPLED * self._limit)
-        # The same share of each is evaluated.
+        # The same fraction of each is evaluated.
         share = left / max(sum(group.sampled for group in self.groups), 1e-9)
         coverage = Coverage()
         for group in self.groups:
@@ -79,7 +79,7 @@ class Stream:
         return coverage
 
     def _planned(self, values: Sequence[Value], *, samples: bool = False) -> _Group:
-        """Return how values are evaluated; samples: so that the least is evaluated in full."""
+        """Return how values are evaluated; samples: with as little as possible in full."""
         fusion, _, sizes = self._given
         nodes = needed_nodes(fusion.nodes, values)
 
@@ -93,7 +93,7 @@ class Stream:
     def _predicted(
         self, nodes: Sequence[Node], values: Sequence[Value], plan: Plan
     ) -> tuple[float, float]:
-        """Return the predicted seconds of what is evaluated in full, and of what can be sampled."""
+        """Return the predicted seconds of parts evaluated in full, and of the sampled part."""
         band, times = plan.band, speedup(usable_processors())
         if band is None:
             return self._costs.evaluated(nodes) + self._costs.judged(values) / times, 0.0

@@ -9,7 +9,7 @@ from fusec.shard.axes import is_filled
 
 
 def without_dims(sharding: Sharding, taken: set[int]) -> Sharding:
-    """Return the same where nothing divides some dims; a loop divides all of its dims, or none."""
+    """Return the sharding with some dims undivided; a loop divides all of its dims, or none."""
     if len(sharding.streamed) > 1 and taken.intersection(sharding.streamed):
         sharding = sharding.without(STREAM)
     dims = (() if k in taken else parts for k, parts in enumerate(sharding.dims))

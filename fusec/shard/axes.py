@@ -1,4 +1,4 @@
-"""How the axes of a node's operands and results run together, so far as parts carry over."""
+"""How the axes of a node's operands and results are aligned, so that shardings propagate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.reference.axes import links_of
 
 HIGHLY_DIVISIBLE = 720720
-"""A multiple of all numbers to 16: what files divide sizes by leaves no rest."""
+"""A multiple of all numbers up to 16, so that files can divide sizes without a remainder."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What of a node's operands may be divided, and where its results are so.
+    """Which dims of a node's operands may be divided, and the corresponding dims of its results.
 
     same: the dim of the results by (operand, its dim). summed: the (operand, dim) that it sums or
     otherwise reduces over, so that parts give partial results. open: the dims of the results that
@@ -84,9 +84,9 @@ def _makes_any_part(node: Node) -> bool:
 
 
 def reshaped(sharding: Sharding, source: Shape, target: Shape) -> tuple[Sharding, frozenset[str]]:
-    """Return (the same parts in another shape, the axes that cannot be there).
+    """Return (the same parts in another shape, the axes that cannot be carried over).
 
-    A part carries over where its boundaries lie on boundaries of dims.
+    A part carries over if its boundaries coincide with boundaries of dims.
     """
     dims, lost = list[Parts](), set[str]()
     for before, after in _groups(source, target):
@@ -94,7 +94,7 @@ def reshaped(sharding: Sharding, source: Shape, target: Shape) -> tuple[Sharding
             dims += [sharding.dims[k] for k in before]
             continue
         if any(p.of is not None for k in before for p in sharding.dims[k]):
-            lost.add(STREAM)  # such slices begin where dims of another shape do not
+            lost.add(STREAM)  # uneven slices do not begin at boundaries of other dims
             sharding = sharding.without(STREAM)
         factors = [p for k in before for p in _complete(sharding.dims[k], source[k])]
         extents = [target[k] for k in after]
@@ -119,7 +119,7 @@ def _least_wanted(factors: list[Part]) -> str | None:
 
 
 def slices_first(sharding: Sharding) -> bool:
-    """Return whether the stream's factor is the outermost of what a rank has of its dim."""
+    """Return whether the stream's factor is the outermost of each dim of a rank's part."""
     for parts in sharding.dims:
         axes = [p.axis for p in parts]
         if STREAM in axes:
@@ -166,7 +166,7 @@ def _groups(source: Shape, target: Shape) -> Iterator[tuple[range, range]]:
 
 
 def _dealt(factors: list[Part], extents: list[Dim]) -> list[Parts] | None:
-    """Return the factors of each of some dims, or None where one lies across a boundary."""
+    """Return the factors of each of some dims, or None if one crosses a boundary."""
     left = list(Sharding((tuple(factors), ())).normal.dims[0])
     left.append(Part(None, product(p.parts for p in factors[_last_axis(factors) + 1 :])))
     dims = list[Parts]()

@@ -48,7 +48,7 @@ def with_sum_chunks(fusion: Fusion, count: int) -> Fusion:
 
 
 def _as_if_divided(fusion: Fusion, count: int) -> Fusion:
-    """Return a fusion whose sums over ranks are those of this one where no axis has one rank."""
+    """Return a fusion with the same sums over ranks as this one, if no axis had a single rank."""
     mesh = fusion.mesh
     alone = {name for name, size in mesh.axes if size == 1} if mesh is not None else set[str]()
     if mesh is None or not alone:
@@ -83,7 +83,7 @@ def _with_fixed_extents(fusion: Fusion, sums: Mapping[str, RankSum]) -> Fusion:
 
 
 def _summed(how: RankSum) -> list[tuple[int, int]]:
-    """Return the operands and the dims of them over which ranks sum."""
+    """Return the operands, each with its dim that ranks sum over."""
     pairs = ((k, s.along(how.axes[0])) for k, s in enumerate(how.operands) if s is not None)
     return [(k, axis) for k, axis in pairs if axis is not None]
 
@@ -95,7 +95,7 @@ def _has_chunks(node: Node) -> bool:
 
 
 class _Chunker:
-    """The fusion half rewritten."""
+    """The partially rewritten fusion."""
 
     def __init__(self, fusion: Fusion, count: int) -> None:
         self.fusion, self.count = fusion, count
@@ -107,7 +107,7 @@ class _Chunker:
         return self.now.get(operand, operand) if isinstance(operand, Value) else operand
 
     def keep(self, node: Node) -> None:
-        """Add a node as it is."""
+        """Add a node unchanged."""
         self.graph.span = node.span
         operands = [self.current(o) for o in node.operands]
         made = self.graph.add(node.op, operands, node.attributes, [v.name for v in node.outputs])

@@ -66,7 +66,7 @@ class _Settling:
         self._place(node, level, next(varying, slices_begun(node)))
 
     def _of_no_loop(self, node: Node) -> Iterator[Node]:
-        """Yield what makes of a value that all iterations share what a loop would leave of it."""
+        """Yield nodes that compute from a loop-invariant value what a loop would have collected."""
         (value,), (result,) = node.inputs, node.outputs
         if node.op is SEND_SLICE:
             given = {k: v for k, v in node.attributes.items() if k != "pieces"}
@@ -90,7 +90,7 @@ class _Settling:
     def _stacked(
         self, value: Value, at: int, parts: Dim, result: Value, node: Node
     ) -> Iterator[Node]:
-        """Yield what makes the stack of a value that all iterations share."""
+        """Yield nodes that stack a loop-invariant value."""
         if not slices_overlap(node):
             yield from self._repeated(value, at, parts, result, node)
             return
@@ -109,7 +109,7 @@ class _Settling:
     def _repeated(
         self, value: Value, at: int, parts: Dim, result: Value, node: Node
     ) -> Iterator[Node]:
-        """Yield what makes a result of so many repetitions of a value, along one of its dims."""
+        """Yield nodes that repeat a value `parts` times along one of its dims."""
         shape = (*value.shape[:at], parts, *value.shape[at:])
         kept = tuple(k for k in range(len(shape)) if k != at)
         wide = Value(self._fresh(f"{result.name}_repeated"), Type(value.dtype, shape))
@@ -132,7 +132,7 @@ class _Settling:
                 self._parts[value] = parts
 
     def _slice(self, value: Value, level: int) -> Value:
-        """Return a value as a loop at some level has it: slices are taken in each loop."""
+        """Return a value as a loop at some level reads it: slices are taken in each loop."""
         maker = self._maker.get(value)
         if maker is None or maker.op is not STREAM_SLICE or self._level[value] == level:
             return value

@@ -1,4 +1,4 @@
-"""Loops around ranks that take smaller slices than a rank's whole part."""
+"""Loops around ranks with slices smaller than a rank's whole part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.shard.partition import partitioned
 
 
 def slices_around(local: Fusion) -> int:
-    """Return how many slices the loops around ranks take in what one rank runs; 0 without any."""
+    """Return the number of slices of the loops around ranks in a rank's fusion; 0 without any."""
     counts = (
         node.attributes["ranks"] * node.attributes["pieces"]
         for node in local.nodes

@@ -28,17 +28,17 @@ from fusec.shard.slices import cuts_of
 
 @dataclass(frozen=True)
 class Held:
-    """What a rank holds of a tensor, and how the whole is divided so."""
+    """A tensor on a rank, and the sharding of the whole that it is part of."""
 
     value: Value
     sharding: Sharding
 
 
 class Resharder:
-    """Adds to a graph what changes shardings, over a mesh."""
+    """Adds nodes to a graph that change shardings over a mesh."""
 
     def __init__(self, graph: LocalGraph, mesh: Mesh | None) -> None:
-        """Take the graph and the mesh, None where streams alone divide."""
+        """Take the graph and the mesh, None if only streams divide."""
         self.graph, self.mesh = graph, mesh
         self._sent: dict[tuple[Value, Ranks], Value] = {}
 
@@ -48,9 +48,9 @@ class Resharder:
         return () if self.mesh is None else self.mesh.ranks
 
     def on_ranks(self, value: Value, ranks: Ranks) -> Value:
-        """Return a value as some ranks hold it: sent to them by the first that has it.
+        """Return a value on some ranks: broadcast to them by the first rank that has it.
 
-        Where ranks have parts of it, each sends its own along the axes that do not divide it.
+        If ranks have parts of it, each sends its own along the axes that do not divide it.
         """
         held = self.graph.held(value)
         if held is None or ranks <= held:
@@ -93,7 +93,7 @@ class Resharder:
         return self.mesh.extent(axis)
 
     def steps(self, held: Held, wanted: Sharding, name: str) -> Iterator[Held]:
-        """Yield what a tensor becomes on its way to another sharding, which the last one has."""
+        """Yield the intermediate forms of a tensor and, last, the one in the wanted sharding."""
         while held.sharding.dims != wanted.dims:
             held = self._step(held, wanted, name)
             yield held
@@ -117,7 +117,7 @@ class Resharder:
     # -- streams
 
     def _slice(self, held: Held, wanted: Sharding, name: str) -> Held:
-        """Return the slice that an iteration has: of another rank's part, or of the own tensor."""
+        """Return an iteration's slice: of another rank's part, or of the rank's own tensor."""
         found = self._received(held, wanted, name)
         if found is not None:
             return found
@@ -127,7 +127,7 @@ class Resharder:
         return Held(self.graph.sliced(held.value, cuts_of(wanted), name), wanted)
 
     def _received(self, held: Held, wanted: Sharding, name: str) -> Held | None:
-        """Return the slice as another rank's part, or a piece of that; None where it is none."""
+        """Return the slice as another rank's part, or a piece of it; None if it is neither."""
         own, at = held.sharding, wanted.along(STREAM)
         assert at is not None
         place = [p.axis for p in wanted.dims[at]].index(STREAM)
@@ -231,7 +231,7 @@ class Resharder:
     # -- partial results
 
     def reduced(self, held: Held, axis: str, reduction: str, wanted: Sharding, name: str) -> Held:
-        """Return results combined over an axis: the rank's own part where that is wanted."""
+        """Return results combined over an axis: only the rank's own part if that is wanted."""
         attributes = {"axis": axis, "ranks": self.ranks(axis), "reduction": reduction}
         own, k = held.sharding, wanted.along(axis)
         others = {x for x, _ in wanted.axes} - {x for x, _ in own.axes} - {axis}
@@ -272,12 +272,12 @@ class Resharder:
 
 
 def _outer(parts: Parts | list[Part]) -> Dim:
-    """Return how many whole parts of a dim lie outside of the rest in a rank's memory."""
+    """Return the number of outer whole parts of a dim in a rank's memory."""
     return product(p.parts for p in parts if p.axis is None)
 
 
 def common(parts: Parts, other: Parts) -> int:
-    """Return how many factors two dims have in common, from the outermost on."""
+    """Return how many factors two dims have in common, starting at the outermost."""
     pairs = zip(parts, other, strict=False)
     return next((k for k, (a, b) in enumerate(pairs) if a != b), min(len(parts), len(other)))
 

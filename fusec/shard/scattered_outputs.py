@@ -1,7 +1,7 @@
-"""Outputs that are sums over ranks: sent in a loop as they are computed, added by rows, gathered.
+"""Outputs that are sums over ranks: sent in a loop during computation, summed by rows, gathered.
 
-The last product of a layer whose weights are divided: instead of an all-reduce of the whole each
-rank adds its rows, which come while others are computed, and all gather them.
+This is the last GEMM of a layer with divided weights: instead of an all-reduce of the whole, each
+rank sums its rows, which arrive while others are computed, and all ranks gather them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class ScatteredOutputs:
 
 
 def with_scattered_outputs(fusion: Fusion) -> ScatteredOutputs | None:
-    """Return the fusion with such outputs, where a file divides no loop and has 2-D products.
+    """Return the fusion with such outputs, if its file declares no loop and has 2-D GEMMs.
 
-    None where it has none, or would run other sizes: rows must be known multiples of the ranks.
+    None if it has none, or would run other sizes: rows must be known multiples of the ranks.
     """
     if fusion.mesh is None or any(said.along(STREAM) for said in fusion.shardings.values()):
         return None

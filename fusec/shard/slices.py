@@ -1,4 +1,4 @@
-"""Slices of a loop: which factors of dims they are of, and how a tensor is made of them."""
+"""Slices of a loop: the factors of dims that they divide, and how to assemble a tensor of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusec.ir.sharding import STREAM, Sharding, Turn
 class Cut:
     """One dim that a loop divides: into `parts`, within each of `outer` blocks that stay whole.
 
-    of: the extent of the dim, where the slices do not divide it. turn: as of `Part`.
+    of: the extent of the dim, if the slices do not divide it. turn: as in `Part`.
     """
 
     dim: int
@@ -55,7 +55,7 @@ def count(cuts: Cuts) -> Dim:
 def turns(cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
     """Return (the iterations of a loop as factors, which of these are those of the cuts).
 
-    In all others the slices are the same.
+    The slices are the same in all others.
     """
     factors, places, left = list[Dim](), list[int](), count(cuts)
     for cut in cuts:

@@ -49,7 +49,7 @@ class VectorView(MatmulView):
     """The kernel that streams over B.
 
     has_slices: whether several blocks share K of a tile; partials, arrivals: then the names of the
-    work buffer and of the counters of blocks that have left their sums there.
+    workspace and of the counters of blocks that have stored their sums there.
     """
 
     has_slices: bool

@@ -22,7 +22,7 @@ _MOST_PERMUTED = 4
 
 @dataclass(frozen=True)
 class Dropped:
-    """The dims that an operation has reduced and not kept, in a tensor of some rank."""
+    """The dims that an operation reduced without keepdim, in a tensor of some rank."""
 
     op: str
     dims: tuple[int, ...]
@@ -35,7 +35,7 @@ class Dropped:
 
 
 def searched(error: FusecError, search: Callable[[], FusecError]) -> FusecError:
-    """Return the error with advice that `search` adds; where the search fails, a note says so."""
+    """Return the error with advice from `search`; if the search fails, a note says so."""
     try:
         return search()
     except Exception as failed:
@@ -49,7 +49,7 @@ def dropped_of(
     attributes: Mapping[str, Any],
     results: Iterable[Value],
 ) -> Iterator[tuple[Value, Dropped]]:
-    """Yield the results of a call that reduces dims and does not keep them, with these dims."""
+    """Yield the results of a call that reduces dims without keepdim, with these dims."""
     first = operands[0] if operands else None
     params = {p.name: p for p in op.params}
     reduces = {"dims", "keepdim"} <= params.keys() and not attributes.get("keepdim")
@@ -94,7 +94,7 @@ def _of_defaults(
     hints: Mapping[str, int],
     words: Wording,
 ) -> str | None:
-    """Return how to declare an input of a number that is only by default the size it meets."""
+    """Return how to declare an input with a numeric extent that equals a dim only by default."""
     for value in values:
         for other in values if value in declared else ():
             for axis in range(-min(value.rank, other.rank), 0):
@@ -109,7 +109,7 @@ def _of_defaults(
 
 
 def _of_minima(values: Sequence[Value], hints: Mapping[str, int], words: Wording) -> str | None:
-    """Return how to declare a dim that is never less than the extent that a slice of it has."""
+    """Return how to declare a dim that is never less than the extent of its slice."""
     for left, right in permutations(values, 2):
         for axis in range(-min(left.rank, right.rank), 0):
             cut, wanted = left.shape[axis], right.shape[axis]
@@ -130,7 +130,7 @@ def _of_minima(values: Sequence[Value], hints: Mapping[str, int], words: Wording
 def _of_equal_defaults(
     values: Sequence[Value], hints: Mapping[str, int], words: Wording
 ) -> str | None:
-    """Return how to declare a dim as another one of the same default, which it meets."""
+    """Return how to declare a dim as another one with the same default, if they must be equal."""
     order = [*hints]
     for left, right in combinations(values, 2):
         for axis in range(-min(left.rank, right.rank), 0):
@@ -162,7 +162,7 @@ def _of_quotients(
 def _repeated(
     values: Mapping[str, Value], dims: Mapping[str, DimFact], words: Wording
 ) -> Instead | None:
-    """Return the call with an operand repeated that has half of the elements of another one."""
+    """Return the call with an operand repeated that has half as many elements as another one."""
     for name, value in reversed([*values.items()]):
         for other in values.values():
             for axis in range(-min(value.rank, other.rank), 0):
@@ -233,7 +233,7 @@ def advised_of_slices(
     hints: Mapping[str, int],
     words: Wording,
 ) -> FusecError:
-    """Return an error of operands that do not broadcast, where one is a slice of an input.
+    """Return an error about operands that do not broadcast, if one is a slice of an input.
 
     `p[:S]` of an input [512, H] has min(S, 512) rows. cut: by an operand's name, the input that it
     is a slice of. hints: the default sizes of dims.
@@ -280,7 +280,7 @@ def advised_of_sizes(
     hints: Mapping[str, int],
     words: Wording,
 ) -> FusecError:
-    """Return the error of a reshape to another number of elements, where the defaults agree.
+    """Return the error of a reshape that changes the number of elements, but not at default sizes.
 
     hints: the default sizes of dims.
     """
@@ -331,7 +331,7 @@ def _inferred(error: FusecError, shape: Shape, count: int, hints: Mapping[str, i
 
 
 def in_terms_of(error: FusecError, op: OpDef, given: Mapping[str, Any]) -> FusecError:
-    """Return an error of a call that an operation makes as one of the operation itself.
+    """Return an error of an inner call as one of the operation that makes the call.
 
     given: the operands of the operation by its parameters.
     """
@@ -360,12 +360,12 @@ def _handed_on(
 def written(
     op: OpDef, instead: Instead, operands: Sequence[Any], attributes: Mapping[str, Any]
 ) -> str:
-    """Return what to write instead of a call, with the names of its operands."""
+    """Return the replacement of a call, with the names of its operands."""
     return written_with(op, instead, _texts(op, operands, attributes))
 
 
 def written_with(op: OpDef, instead: Instead, texts: Mapping[str, str]) -> str:
-    """Return what to write instead of a call; texts: its arguments, by the names of `Instead`."""
+    """Return the replacement of a call; texts: its arguments, by the names of `Instead`."""
     filled = {name: text.format_map(texts) for name, text in instead.arguments.items()}
     if instead.text:
         return instead.text.format_map({**texts, **filled})
@@ -425,7 +425,7 @@ def _broadcast(left: Shape, right: Shape) -> bool:
 
 
 def _order(shape: Shape | None, wanted: Shape | None) -> tuple[int, ...] | None:
-    """Return the order of dims in which a shape broadcasts to another one; None where none does."""
+    """Return the permutation of dims that makes a shape broadcast to another one, or None."""
     if shape is None or wanted is None or len(shape) != len(wanted) or shape == wanted:
         return None
     if not 1 < len(shape) <= _MOST_PERMUTED:

@@ -12,10 +12,10 @@ from fusec.ops.builder.wording import Declaration
 
 
 class Bindings:
-    """What anonymous symbols turned out to be."""
+    """The sizes that anonymous symbols are unified with."""
 
     def __init__(self) -> None:
-        """Start with no anonymous symbol."""
+        """Start without anonymous symbols."""
         self._order: dict[str, int] = {}
         self._values: dict[str, Dim] = {}
         self.multiples: dict[str, int] = {}
@@ -65,7 +65,7 @@ class Bindings:
         self._bind(name, dim(value))
 
     def assume(self, declared: Declaration | None) -> Callable[[], None]:
-        """Take a dim as one that is declared otherwise; return what takes that back."""
+        """Assume that a dim is declared differently; return a function that undoes this."""
         values, multiples, assumed = self._values, self.multiples, self._assumes
         if declared is not None and declared.factor is not None:
             self._bind(declared.name, declared.factor * symbol(declared.spare))

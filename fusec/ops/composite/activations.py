@@ -1,4 +1,4 @@
-"""Activations and other elementwise functions by PyTorch's names, made of other operations."""
+"""Activations and other elementwise functions by PyTorch's names, composed of other operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def square(x: Array) -> Array:
 
 def _softplus(x: Term, beta: Term, threshold: Term) -> Term:
     scaled = x * beta
-    # exp of a large number is beyond every float; log1p of it is the number.
+    # exp of a large number overflows; log1p of it is the number itself.
     smooth = (-scaled.abs()).exp().log1p() + scaled.maximum(0)
     return (scaled > threshold).where(x, smooth / beta)
 

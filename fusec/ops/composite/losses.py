@@ -38,14 +38,14 @@ def _samples(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, 
 
 
 def _is_probabilities(scores: Operand, target: Operand) -> bool:
-    """Return whether a target holds a probability of each class, not the number of one."""
+    """Return whether a target holds a probability of each class instead of a class index."""
     return dtype_of(target).is_float and len(target.shape) == len(scores.shape)
 
 
 def _check(
     name: str, operands: Operands, reduction: str, param: str, *, soft: bool = False
 ) -> None:
-    """Raise FusecError unless scores, given for `param`, and target fit; soft: probabilities."""
+    """Raise FusecError unless scores, passed for `param`, and target fit; soft: probabilities."""
     scores, target = operands
     if not dtype_of(scores).is_float or not tensor_shape(name, scores):
         turned = dtype_of(scores).is_integer and dtype_of(target).is_float

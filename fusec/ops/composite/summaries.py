@@ -1,4 +1,4 @@
-"""Reductions and normalisations by PyTorch's names, made of sums and extremes."""
+"""Reductions and normalisations by PyTorch's names, composed of sums and extrema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One name of another framework: its parameters, and what fusec says for it."""
+"""One name of another framework: its parameters, and its equivalent in fusec."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fusec.dataclasses import dataclass, replace
 
 NEEDED = object()
-"""The default of a parameter that a call must give."""
+"""The default of a required parameter."""
 
 IGNORED = frozenset({
     "layout", "device", "pin_memory", "non_blocking", "memory_format", "out", "requires_grad",
@@ -43,7 +43,7 @@ PARTS: Mapping[str, tuple[str | None, ...]] = {
         "{keepdim=true} narrow(sort(input, dim)[1], dim, (size(input, dim) - 1) // 2, 1)",
     ),
 }  # fmt: skip
-"""Functions of several results that are an operation each; None: of no operation."""
+"""Functions with several results, each a separate operation; None: no operation."""
 
 _WORDS = {"none": None, "true": True, "false": False, "inf": float("inf")}
 
@@ -94,7 +94,7 @@ class Entry:
 
     @property
     def caveat(self) -> str:
-        """Return the note as it follows a line to write: `of vectors` is what fusec has it for."""
+        """Return the note in the form in which it follows a suggested line, as `of vectors`."""
         about = self.note.removeprefix("of ")
         return self.note if about == self.note else f"fusec has it for {about}"
 

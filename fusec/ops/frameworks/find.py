@@ -10,7 +10,7 @@ from fusec.ops.frameworks import aten, models, numpy_jax, pytorch, unsupported
 from fusec.ops.frameworks.entry import NEEDED, Entry, Parameter, read_entry
 
 NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "models", "prims", "aten")
-"""In the order in which a name without a prefix is looked up, but for the last two."""
+"""The order in which a name without a prefix is looked up, except for the last two."""
 _BARE = NAMESPACES[:-2]
 
 PREFIXES: Mapping[str, str] = {
@@ -76,7 +76,7 @@ def entries(namespace: str) -> Iterable[Entry]:
 
 
 def find(namespace: str, name: str, overload: str = "") -> Entry | None:
-    """Return the entry of a name, ATen's with its overload; None where fusec knows none.
+    """Return the entry of a name, ATen's with its overload; None if fusec does not know it.
 
     A name that ends in `_copy` is the one without, and one that ends in `_` works in place.
     """
@@ -148,7 +148,7 @@ def _find_dotted(name: str) -> Entry | None:
 
 @cache
 def aliases() -> Mapping[str, Entry]:
-    """Return the names that fusec takes besides its operations'."""
+    """Return the names that fusec accepts in addition to its operations'."""
     found: dict[str, Entry] = {}
     for namespace in _BARE:
         for entry in entries(namespace):
@@ -158,7 +158,7 @@ def aliases() -> Mapping[str, Entry]:
 
 
 def of_operation(name: str) -> Iterator[Entry]:
-    """Yield what other frameworks call an operation, and how they call one of its name."""
+    """Yield other frameworks' names of an operation, and their equivalents of its own name."""
     for namespace in _BARE:
         for entry in entries(namespace):
             calls = (e.partition("(")[0] == name for e in entry.expressions)

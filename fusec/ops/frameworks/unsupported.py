@@ -1,4 +1,4 @@
-"""PyTorch's names that fusec has nothing for, by reason; one that is written otherwise says how."""
+"""PyTorch's names without an equivalent in fusec, by reason; some have a suggested alternative."""
 
 UNSUPPORTED = {
     "convolutions have no kernels: run it in PyTorch, and fuse what comes before and after it; one "
@@ -160,7 +160,7 @@ IN_PLACE = (
     "tensors of a fusion are immutable; to write to an input's memory, use `- y: {alias: x}` "
     "under `outputs:`"
 )
-"""What is said of a name with `_` at its end, whose plain name is known."""
+"""The note about a name that ends in `_` if the name without it is known."""
 
 _LINALG = "factorizations, inverses and solvers of matrices have no kernels"
 MODULES = {

@@ -81,7 +81,7 @@ def _is_one_batch(left: Shape, right: Shape) -> bool:
 
 
 def _product_instead(a: Operand, b: Operand) -> Instead:
-    """Return the product that was probably meant of operands whose summed extents differ."""
+    """Return the GEMM that was probably meant for operands whose summed extents differ."""
     left, right = a.shape, b.shape
     why = "`a @ b` sums over the last dim of `a` and the last but one of `b`"
     if len(left) > 2 and len(right) == 2 and right == (left[0], left[-1]):
@@ -183,7 +183,7 @@ def _merge_weight_dims(
 ) -> tuple[Operand, ...] | None:
     """Return x[*B, K] times weight[*L, N, K] as [*L, *B, N], computed as one GEMM of all rows.
 
-    None where the weight has no dims before N.
+    None if the weight has no dims before N.
     """
     given = [slot[0] for slot in slots if slot is not None]
     x, weight = (tensor_shape("linear", o) for o in given[:2])

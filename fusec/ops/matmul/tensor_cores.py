@@ -1,4 +1,4 @@
-"""What may be asked of tensor cores: fewer bits of factors in f32."""
+"""Options for tensor cores: fewer mantissa bits of f32 operands."""
 
 from __future__ import annotations
 

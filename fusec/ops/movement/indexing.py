@@ -1,4 +1,4 @@
-"""Reading at positions that a tensor of integers holds: gathers, selects and embeddings."""
+"""Reading at positions in an integer tensor: gathers, selects and embeddings."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ ROWS = Lookup(0, 1, _rows, slices=True)
 def require_index(name: str, index: Operand, param: str = "", other: Operand | None = None) -> None:
     """Raise FusecError unless an index holds integers.
 
-    param: the parameter that it is given for. other: the tensor that it indexes, which may have
-    been given in its place.
+    param: the parameter that it is passed for. other: the tensor that it indexes, which may have
+    been passed in its place.
     """
     if not dtype_of(index).is_integer:
         instead = Instead(arguments={param: f"cast({{{param}}}, i64)"}) if param else None
@@ -86,7 +86,7 @@ def same_rank(name: str, operands: Operands, axis: int) -> int:
 
 
 def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
-    """Return the call with an index for each row of the tensor, if that is what the index has."""
+    """Return the call with an index for each row of the tensor, if the index has one per row."""
     tensor, index = operands[0].shape, operands[1].shape
     if any(o.shape for o in operands[2:]):
         return None  # a source in the shape of the index

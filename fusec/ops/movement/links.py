@@ -1,4 +1,4 @@
-"""Which axes of operands and results run together, where no map of coordinates says it."""
+"""Which axes of operands and results are aligned, for operations without a coordinate map."""
 
 from __future__ import annotations
 

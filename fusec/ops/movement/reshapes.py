@@ -46,7 +46,7 @@ def _canonical_reshape(operands: Operands, attributes: Attributes) -> Attributes
 def _sizes_differ(
     operands: Operands, shape: tuple[Dim, ...], sizes: Mapping[str, int] | None = None
 ) -> FusecError:
-    """Return the error of another number of elements, with the numbers where sizes are given."""
+    """Return the error for a changed number of elements, with the numbers if sizes are known."""
     before, after = product(operands[0].shape), product(shape)
     notes = [described(operands), f"{before} elements, not {after}"]
     if sizes is not None and before.evaluate(sizes) != after.evaluate(sizes):
@@ -82,9 +82,9 @@ def _infer_reshape(operands: Operands, attributes: Attributes) -> tuple[Type, ..
 def _check_elements(
     builder: GraphBuilder, slots: Sequence[list[Operand] | None], attributes: Attributes
 ) -> None:
-    """Raise FusecError for another number of elements at the default sizes.
+    """Raise FusecError for a changed number of elements at the default sizes.
 
-    What no default says, as a `-1` of a script, is checked where the sizes are known.
+    Sizes without a default, as a `-1` of a script, are checked when they are known.
     """
     ((arg,),) = (slot or [] for slot in slots)
     shape: tuple[Dim, ...] = attributes["new_shape"]

@@ -1,4 +1,4 @@
-"""Writing at positions that a tensor of integers holds."""
+"""Writing at positions in an integer tensor."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _places(name: str, arg: Array, index: Array, dim: int) -> tuple[Any, ...]:
 
 
 def _written(name: str, src: Array, index: Array) -> Array:
-    """Return the part of the source that an index takes: its first elements in every dim."""
+    """Return the part of the source that an index covers: its first elements in every dim."""
     source, shape = np.asarray(src), np.shape(index)
     if not source.ndim:
         return np.broadcast_to(source, shape)
@@ -125,7 +125,7 @@ def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
     result = np.array(arg)
     places, source = _places("scatter", arg, index, dim), _written("scatter", src, index)
     wide = [np.moveaxis(np.broadcast_to(p, source.shape), dim, 0) for p in (*places, source)]
-    # One slice along `dim` at a time: within it no two elements meet.
+    # One slice along `dim` at a time: indices within it do not collide.
     for *part, values in zip(*wide, strict=True):
         result[tuple(part)] = values
     return result

@@ -25,7 +25,7 @@ def waves(values: Sequence[Array], bound: Array, index: int) -> Found:
 
 
 def tangent(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where a tangent meets a pole."""
+    """Return where a tangent may have a pole."""
     return _meets(values[0] / pi - 0.5, bound / pi), inf
 
 
@@ -42,7 +42,7 @@ def pole_at_zero(values: Sequence[Array], bound: Array, index: int) -> Found:
 
 
 def poles_below_zero(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where a function with poles at 0, -1, -2, ... meets one."""
+    """Return where a function with poles at 0, -1, -2, ... may have one."""
     value = values[index]
     return _meets(value, bound) & (value - bound <= 0), inf
 

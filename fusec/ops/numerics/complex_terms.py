@@ -1,4 +1,4 @@
-"""What errors of complex operations are relative to, where not to the result's modulus."""
+"""Reference sizes for errors of complex operations, where this is not the result's modulus."""
 
 from __future__ import annotations
 

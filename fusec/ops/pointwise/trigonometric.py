@@ -175,7 +175,7 @@ def tan(x: Array) -> Array:
 
 
 def _share_terms(x: Array, result: Array) -> Array:
-    """Return what tanh(x) is relative to where 1 + tanh(x) is made of sigmoid_approx(2 x)."""
+    """Return what tanh(x)'s error is relative to if 1 + tanh(x) is sigmoid_approx(2 x)."""
     return (1 + result) * (1 + np.abs(np.clip(x, -64, 64)) / 3)
 
 

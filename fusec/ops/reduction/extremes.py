@@ -1,4 +1,4 @@
-"""Positions of extrema: reductions whose state is a value and where it was first seen."""
+"""Positions of extrema: reductions whose state is a value and its first position."""
 
 from __future__ import annotations
 

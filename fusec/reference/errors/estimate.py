@@ -34,16 +34,17 @@ from fusec.reference.errors.rivals import Rivals
 T = TypeVar("T")
 
 LIMIT = 8.0
-"""Standard deviations that a right result may be off. Sums of many roundings are near to normal,
-which reaches 8 once in 1e15; what is not normal has its declared maximum within 8 by `BIAS`."""
+"""Standard deviations that a correct result may be off. Sums of many roundings are nearly normal
+and reach 8 once in 1e15; errors that are not normal have their declared maximum within 8 by
+`BIAS`."""
 BIAS = 1 / LIMIT**2
-"""Share of the square of an approximation's largest error that counts as common to all elements:
+"""Fraction of the square of an approximation's largest error that counts as common to all elements:
 it may have one sign."""
 SPREAD = 1 / 3
-"""The variance of what is evenly spread up to 1."""
+"""The variance of a uniform distribution on [-1, 1]."""
 TINY = {"f32": 2.0**-258, "f64": 2.0**-1000}
-"""Variance of what a kernel may flush to 0: LIMIT times its root is the least normal float. For
-doubles, the least whose square is one."""
+"""Variance of values that a kernel may flush to 0: LIMIT times its root is the least normal float.
+For doubles, the least value whose square is a double."""
 LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
 _EXPONENT = np.uint64(0x7FF << 52)
 SMALLEST = {"f32": 2.0**-149, "f64": 2.0**-1074}
@@ -56,7 +57,7 @@ LEAST_JUMP_PROBABILITY = 2 / LIMIT
 
 @dataclass(frozen=True)
 class Alike:
-    """A variance that elements have in common along some axes alone: where they were repeated."""
+    """A variance that elements have in common only along some axes, where they were repeated."""
 
     axes: frozenset[int]
     variance: Array
@@ -64,9 +65,9 @@ class Alike:
 
 @dataclass(frozen=True)
 class Shared:
-    """One error for all elements along the axes where `variance` has one, times a signed slope.
+    """One error of all elements along axes where `variance` has extent 1, times a signed slope.
 
-    rest: the variance of what else elements have in common.
+    rest: the variance of other errors that elements have in common.
     """
 
     variance: Array
@@ -134,7 +135,7 @@ class Estimate:
         return self.once("squares", compute)
 
     def once(self, name: Hashable, compute: Callable[[], T]) -> T:
-        """Return what `compute` makes of this estimate, once for all that read it."""
+        """Return `compute` of this estimate, computed once for all readers."""
         if name not in self._computed:
             self._computed[name] = compute()
         return self._computed[name]
@@ -183,7 +184,7 @@ def together(a: Array | None, b: Array | None) -> Array | None:
 def unit(dtype: DType) -> float:
     """Return the largest unit in the last place relative to a value, for the type computed in.
 
-    Doubled for f64, in which the reference itself rounds.
+    Doubled for f64, since the reference itself rounds in it.
     """
     compute = dtype.compute
     return 2 * compute.epsilon * (2 if compute.part.name == "f64" else 1)
@@ -252,10 +253,10 @@ def spread_alike(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
 
 
 def is_float(value: Array, dtype: DType) -> Array:
-    """Return which values the compute type of `dtype` holds as they are."""
+    """Return which values the compute type of `dtype` represents exactly."""
     compute = dtype.compute
     if compute.part.name == "f64":
-        # The reference has rounded, too: it cannot tell.
+        # unknown: the reference has rounded, too
         return np.zeros(value.shape, np.bool_)
     with np.errstate(all="ignore"):
         near = value.astype(compute.numpy)
@@ -293,7 +294,7 @@ def rounding(
 
 
 def squared(x: Array) -> Array:
-    """Return |x|**2; infinite where that is too large."""
+    """Return |x|**2; infinite on overflow."""
     with np.errstate(over="ignore"):
         if x.dtype.kind == "c":
             return np.square(np.real(x)) + np.square(np.imag(x))
@@ -339,9 +340,9 @@ def rounded(estimate: Estimate, dtype: DType) -> Estimate:
             return Estimate(held, part=estimate.part)
         height, away = _boundary(raw, held, dtype)
         jump = np.square(height * jump_probability(away, sigma))
-        # A flip of one element says nothing of its neighbours'.
+        # A flip of one element says nothing about its neighbours.
         independent = np.where(near, jump if own is None else own + jump, 0.0)
-        # From the largest number of the type it is not far to infinity.
+        # The largest number of the type is close to infinity.
         independent = np.where(near & ~np.isfinite(upper - lower), np.inf, independent)
         common = None if common is None else without_zeros(np.where(near, common, 0.0))
         most = None if estimate.most is None else known(np.maximum(upper - held, held - lower))
@@ -350,7 +351,7 @@ def rounded(estimate: Estimate, dtype: DType) -> Estimate:
 
 
 def _boundary(raw: Array, held: Array, dtype: DType) -> tuple[Array, Array]:
-    """Return the unit in the last place of half values, and the distance to the next boundary."""
+    """Return the unit in the last place of 16-bit floats, and the distance to the next boundary."""
     step = ulp(held, dtype)
     outward = np.where(raw >= held, held + step / 2, held - step / 2)
     return step, np.abs(outward - raw)
@@ -400,7 +401,7 @@ def narrowing(value: Array, source: DType, target: DType) -> Array | None:
 
 
 def truth(held: Estimate) -> Estimate:
-    """Return whether a value is other than 0; it may be either where 0 is within reach."""
+    """Return whether a value is nonzero; either answer is possible where 0 is within reach."""
     value = np.not_equal(held.value, 0)
     variance = held.variance
     if variance is None:
@@ -413,7 +414,7 @@ def truth(held: Estimate) -> Estimate:
 
 
 def settled(held: Array, raw: Array, dtype: DType, variance: Array | None) -> Array | None:
-    """Return a variance, infinite where the kernel or the reference alone may overflow f32."""
+    """Return a variance, infinite where only one of kernel and reference may overflow f32."""
     if variance is None or dtype.name != "f32" or not raw.size:
         return variance
     # A float so large is off by more, if at all.
@@ -448,10 +449,10 @@ def result(
 
 
 def overflowing(total: Array, magnitude: Array, dtype: DType, *, whole: bool = True) -> Array:
-    """Return where sums of some order overflow that are numbers, given sum(x) and sum(|x|).
+    """Return where finite sums overflow in some order, given sum(x) and sum(|x|).
 
-    At most all terms of one sign meet. `whole` says that the sum itself is the result: it is sure
-    where it overflows in any order and meets no infinity of the other sign.
+    At worst all terms of one sign are added first. `whole`: the sum itself is the result, which is
+    certain if it overflows in any order and meets no infinity of the other sign.
     """
     largest = LARGEST[dtype.compute.part.name]
     if not np.max(magnitude, initial=0.0) >= largest:

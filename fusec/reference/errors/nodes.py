@@ -43,7 +43,7 @@ from fusec.reference.errors.sums import Rules
 
 Environment = dict[Value, Estimate]
 MANTISSA = 3 / (8 * log(2))
-"""The mean of 1 / m**2 where log(m) is evenly spread from log(1) to log(2)."""
+"""The mean of 1 / m**2 for log(m) uniformly distributed from log(1) to log(2)."""
 FAR = 65536.0
 """Approximate size of a maximum up to which kernels scale scores before they subtract it."""
 LEAST_EPSILON = 2.0**-8
@@ -80,7 +80,7 @@ class Model:
 
     @property
     def keeps_whole_numbers(self) -> bool:
-        """Return whether sums of whole numbers that f32 holds are exact."""
+        """Return whether sums of integers that f32 represents are exact."""
         return not any(order.rounds_whole_numbers for order in self.orders.values())
 
 
@@ -140,7 +140,7 @@ class Nodes:
         return self.marked(node, found)
 
     def _keeps(self, node: Node, operand: Estimate) -> bool:
-        """Return whether a cast to the type that a value has keeps it unrounded: no output."""
+        """Return whether a cast to a value's type leaves it unrounded, and it is not an output."""
         same = node.op.converts and node.operands[0].dtype == node.output.dtype
         return same and operand.rounds_to is None and node.output not in self._stored
 
@@ -189,7 +189,7 @@ class Nodes:
         return tuple(marked)
 
     def rules(self, node: Node) -> Rules:
-        """Return how the sums of a node are taken."""
+        """Return how the sums of a node are computed."""
         count, factors = self._terms(node)
         given = self.model.orders
         known = next(((given[v.name],) for v in node.outputs if v.name in given), None)
@@ -200,7 +200,7 @@ class Nodes:
         return Rules(orders, count, self.model.errors)
 
     def _terms(self, node: Node) -> tuple[int, tuple[DType, ...]]:
-        """Return how many terms a node's sums have, and the types of a contraction's factors."""
+        """Return the number of terms of a node's sums, and the types of a contraction's factors."""
         shape = extents(node.operands[0].type, self.sizes) if node.operands else ()
         if node.op.family == "contraction":
             return (shape[-1] if shape else 1), tuple(o.type.dtype for o in node.operands[:2])
@@ -275,8 +275,8 @@ def _rounded_early(estimate: Estimate, dtype: DType, terms: int) -> Estimate:
 def _are_ones(estimate: Estimate, dtype: DType, terms: int) -> Array:
     """Return which weights are 1 before they are divided.
 
-    Those of rows where all are equal, or 0; of rows that are scaled by their largest weight that
-    one, unless another may be larger. A kernel's exponent may be off by 2**-8 there, which finer
+    Those of rows whose weights are all equal or 0; in rows scaled by their largest weight, that
+    weight, unless another may be larger. A kernel's exponent may be off by 2**-8 there, which finer
     types than bf16 do not round to 1.
     """
     value, factor = estimate.value, estimate.factor
@@ -299,7 +299,7 @@ def _of_numbers(own: Array, estimate: Estimate) -> Array:
 
 
 def _unrounded(estimate: Estimate, dtype: DType) -> Estimate:
-    """Return the rounded value of one that is off by what its rounding takes away."""
+    """Return a rounded value that is off by what its rounding removes."""
     held = round_to(estimate.value, dtype)
     with np.errstate(invalid="ignore"):
         off = _of_numbers(squared(estimate.value - held), estimate)

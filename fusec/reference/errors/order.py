@@ -1,4 +1,4 @@
-"""In what order a sum is taken, what its roundings add up to, and the sum itself in that order."""
+"""The order of a sum, the variance of its roundings, and the sum computed in that order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fusec.ir.dtype import find as as_dtype
 from fusec.ir.evaluate import Array, round_to
 
 LEAST = {"f16": 2.0**-24, "bf16": 2.0**-133}
-"""The least positive values of the types that sums may be kept in."""
+"""The smallest positive values of the types that sums may be stored in."""
 UNEVEN = 0.55
-"""Mean square of the roundings of normal numbers over that of numbers right above powers of two
+"""Mean square of the roundings of normal numbers over that of numbers just above powers of two
 (measured on numbers of every spread: 0.54 to 0.55)."""
 MOST_PLACES = 64
-"""Places of a block for each term in it; where there are more, how it is filled is left open."""
+"""Maximum slots of a block per term; above it, the assignment of terms is unspecified."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Stage:
     rounded: str = ""
 
     def fitted(self, count: int) -> Stage:
-        """Return the stage as `count` terms go through it.
+        """Return the stage as it applies to `count` terms.
 
-        Where they are too few for a block of chains this long they are part of a longer sum: there
-        are fewer chains, of the same length.
+        If they are too few for a block of chains of this length, they are part of a longer sum:
+        there are fewer chains, of the same length.
         """
         cut = self.cut if 0 < self.cut < count else 0
         most, chain = cut or count, min(max(self.chain, 1), count)
@@ -59,7 +59,7 @@ class Stage:
         return Stage(chain, self.depth, width, run, cut) if width else Stage(chain, self.depth)
 
     def chains(self, count: int) -> int:
-        """Return how many chains `count` terms make; those that got none count up to the last."""
+        """Return the number of chains of `count` terms, empty ones before the last included."""
         if not self.width:
             return ceil(count / self.chain)
         cut, block = self.cut or count, self.chain * self.width
@@ -90,7 +90,7 @@ class Order:
 
     @property
     def rounds_whole_numbers(self) -> bool:
-        """Return whether even partial sums are rounded that f32 holds."""
+        """Return whether even partial sums are rounded that f32 represents exactly."""
         return self.bits > 0 or any(s.kept or s.rounded for s in self.stages)
 
     def within(self, count: int) -> tuple[Stage, ...]:
@@ -119,13 +119,13 @@ def _depth(count: int) -> int:
 
 
 UNKNOWN = (1024, 32, 1)
-"""Lengths of the chains that are assumed where no plan says how a sum is taken."""
+"""Lengths of chains that are assumed if no plan defines the order of a sum."""
 TILE = 16
 """Products along K that one instruction of a matrix unit adds (PTX wgmma of 16-bit types)."""
 
 
 def unknown(count: int, factors: Sequence[DType] = ()) -> tuple[Order, ...]:
-    """Return the orders assumed where no plan gives one; `factors`: types, of a contraction."""
+    """Return the orders assumed if no plan defines one; `factors`: types, of a contraction."""
     if not factors and count <= 2:
         return (Order(()),)  # one addition, in any order
     if not factors:
@@ -140,7 +140,7 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
 
     Partial sums of k terms, of mean m and variance s, are k m and a walk of variance k s; each is
     rounded by unit**2 / 3 of its square. Chains of c sums of w terms add m**2 w c**2 / 3 + s c / 2
-    for each term, trees of depth d 2 m**2 w (2**d - 1) + s d. What a matrix unit cuts off has one
+    for each term, trees of depth d 2 m**2 w (2**d - 1) + s d. What a matrix unit truncates has one
     sign: it drifts. Of several counts the order is that of the largest.
     """
     stages = order.within(int(np.max(count, initial=0)))
@@ -178,9 +178,9 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
 def _kept_variance(square: Array, spread: Array, parts: Array, kept: str) -> Array:
     """Return the variance of rounding each of the parts of a sum to a 16-bit type.
 
-    Their squares are those of what they have of the mean, and of a walk, whose ends lie anywhere
-    between powers of two. Below the least normal number all are rounded by up to half of the
-    least one.
+    Their squares are those of their fraction of the mean, and of a walk, whose ends are anywhere
+    between powers of two. Below the least normal number, all are rounded by up to half of the
+    smallest positive one.
     """
     unit = as_dtype(kept).epsilon
     return (unit**2 * (square / parts + UNEVEN * spread) + (LEAST[kept] / 2) ** 2 * parts) / 3
@@ -256,7 +256,7 @@ def _chained(terms: Array, chain: int) -> Array:
 
 
 def _in_turns(terms: Array, stage: Stage) -> Array:
-    """Return chains of neighbours whose terms and sums are rounded, but for the last ones."""
+    """Return chains of neighbours whose terms and sums are rounded, except the last ones."""
     before, _, after = terms.shape
     dtype, kind = as_dtype(stage.rounded), terms.dtype
     parts = _padded(terms, stage.chain).reshape(-1, stage.chain, after)
@@ -308,7 +308,7 @@ def _padded(terms: Array, multiple: int) -> Array:
 
 
 def _trees(terms: Array, depth: int) -> Array:
-    """Return trees over 2**depth neighbours each: the first half and the second, term by term."""
+    """Return trees over 2**depth neighbours each: the first half plus the second, elementwise."""
     before, _, after = terms.shape
     parts = _padded(terms, 2**depth).reshape(before, -1, 2**depth, after)
     for _ in range(depth):
@@ -320,7 +320,8 @@ def _trees(terms: Array, depth: int) -> Array:
 def running(terms: Array, order: Order) -> Array:
     """Return the running sums along axis 1 of terms [before, count, after], in their own precision.
 
-    Neighbours make the chains and trees; to each running sum of one is added what lies before it.
+    Neighbours form the chains and trees; the total of the preceding terms is added to each running
+    sum of a chain.
     """
     return _running(terms, order.within(terms.shape[1]))
 
@@ -334,7 +335,7 @@ def _running(terms: Array, stages: tuple[Stage, ...]) -> Array:
     parts = arrays.running(np.add, parts, 3)
     ends = parts[..., -1, :].copy()
     for level in range(stages[0].depth):
-        # As the lanes of a warp do: each takes what the one 2**level below has.
+        # As the lanes of a warp do: each adds the value of the lane 2**level below.
         ends[:, :, 2**level :] = ends[:, :, 2**level :] + ends[:, :, : -(2**level)]
     parts[:, :, 1:] += ends[:, :, :-1, None]
     if parts.shape[1] > 1:

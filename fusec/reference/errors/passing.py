@@ -1,4 +1,4 @@
-"""How the expected errors of an operand pass to the result of an operation, given the slope."""
+"""Propagation of an operand's expected errors to the result of an operation, by its slope."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def joined(
 
 
 def _with_most(passed: Estimate, operand: Estimate, slope: Array | None) -> Array | None:
-    """Return the limit of an error with what passes of it from one more operand."""
+    """Return the limit of an error with that of one more operand propagated to it."""
     if passed.most is None and operand.most is None:
         return None
     with np.errstate(all="ignore"):
@@ -60,7 +60,7 @@ def _with_alike(
     square: Array | None,
     join: Callable[[Array | None, Array | None], Array | None],
 ) -> Alike | None:
-    """Return what is common along some axes alone, with what passes of it from one more operand."""
+    """Return the error common along some axes only, with that of one more operand added."""
     if taken is None:
         return passed
     own = _scaled(taken.variance, square)
@@ -73,7 +73,7 @@ def _with_alike(
 
 
 def _square(slope: Array) -> Array:
-    """Return the square of a slope; of whether an operand is taken it is the same."""
+    """Return the square of a slope; unchanged for a mask of taken operands."""
     return slope if slope.dtype.kind == "b" else squared(slope)
 
 

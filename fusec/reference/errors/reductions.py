@@ -1,8 +1,8 @@
 """Expected errors of reductions, in parts that add up over blocks of the reduced axes.
 
-A state is a dict of arrays; `start` makes it of a block, `merge` joins two, `finish` gives the
-result: see `sums`, `products` and `spreads`. Of extrema the largest variance among those that may
-be the extremum; of any and all a flip where elements that may be either way decide.
+A state is a dict of arrays; `start` creates that of a block, `merge` joins two, `finish` returns
+the result: see `sums`, `products` and `spreads`. An extremum has the largest variance of the
+elements that may be the extremum; any and all may flip if uncertain elements decide.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def reduce_estimate(
     results = apply_reference(node.op, [operand.value], attributes)
     state = start(node, operand, axes, rules)
     if node.op.combine is not Combine.MOMENTS:
-        # The reference decides the value, the state only how far it may be off.
+        # The reference decides the value, the state only its error.
         state["out"] = results[0]
     found = finish(node, state, attributes, operand.ancestors, rules)
     return tuple(

@@ -1,8 +1,8 @@
-"""Positions of elements that lie within their errors of one another: which of them may be found.
+"""Positions of elements that are within their errors of each other: which may be selected.
 
-A kernel may find another position than the reference where errors decide (argmax, argsort, top-k).
-It is right if its element may be the value there: the intervals of both meet. So a tie of a few
-elements is verified like any other result, and a position of another element differs.
+A kernel may select another position than the reference where errors decide (argmax, argsort,
+top-k). It is correct if its element may have the value there: the intervals of both overlap. So a
+tie of a few elements is verified like any other result, and a position of another element differs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Rivals:
     axis: int | None = None
 
     def judged(self, found: Array) -> tuple[Array, Array]:
-        """Return (which positions may be found, which of them tell nothing: most may be)."""
+        """Return (which positions may be selected, which are unknown: most elements qualify)."""
         rows = self._rows(found)
         inside = (rows >= 0) & (rows < self.low.shape[1])
         at = np.where(inside, rows, 0).astype(np.int64)
