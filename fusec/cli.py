@@ -45,13 +45,13 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; of one that does not exist, what is meant."""
+        """Return the command that the arguments name; suggest a similar one if it is unknown."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise no_command(args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each environment variable does."""
+        """Write the description of each environment variable."""
         with formatter.section("Environment"):
             formatter.write_dl(list(ENVIRONMENT.items()))
 
@@ -327,8 +327,8 @@ cli.add_command(tuning.tune_command)
 
 
 COLLECT_EVERY = 100_000
-"""New objects after which Python looks for circles among them: values here are trees, and after the
-usual 700 looking takes a tenth of the time of `check`."""
+"""Number of new objects that triggers Python's cycle collector: values here are trees, and with the
+default of 700 the collector takes a tenth of the time of `check`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Dataclasses as the standard library has them, whose methods are not compiled as modules load.
+"""Dataclasses as in the standard library, but without compiling methods on import.
 
-The standard decorator compiles the text of six methods for each class, which was two fifths of the
-time of `fusec check`; half of the classes make no instance. Here `__init__` is compiled for the
+The standard decorator compiles the source of six methods for each class, which took two fifths of
+the time of `fusec check`; half of the classes have no instance. Here `__init__` is compiled for the
 first instance of a class, and the other methods are closures over its fields.
 """
 
@@ -58,7 +58,7 @@ def _init_names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _values_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that gives the values of some attributes."""
+    """Return a function that returns the values of some attributes."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda record: tuple(getattr(record, name) for name in names)
@@ -98,7 +98,7 @@ def _refuse_to_delete(record: Any, name: str) -> NoReturn:
 
 
 def _first_init(kind: type[Any], frozen: bool) -> Callable[..., None]:
-    """Return an `__init__` that a compiled one replaces once it is called."""
+    """Return an `__init__` that is replaced by a compiled one at its first call."""
 
     def __init__(self: Any, *given: Any, **named: Any) -> None:
         kind.__init__ = _compiled_init(kind, frozen)

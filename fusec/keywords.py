@@ -21,9 +21,9 @@ from fusec.options import (
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of `fusec.compile` and `fusec.segmentation` that CompileOptions has.
+    """The keyword arguments of `fusec.compile` and `fusec.segmentation` that are in CompileOptions.
 
-    target: an architecture. They mean what the command line's flags of these names do;
+    target: an architecture. They have the meaning of the command line's flags of these names;
     should_merge and segments are as in CompileOptions.
     """
 
@@ -70,7 +70,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a dict of lists of values by the names of segments",
     ),
 }
-"""What an option may be: a test, and how the error says it. Others are True or False."""
+"""Valid values of an option: a test, and its text in the error. Others are True or False."""
 
 
 def _is_int(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Distances between words, for what a mistyped one is meant to be."""
+"""Edit distances between words, for suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the user's files of measured schedules lie."""
+"""Locations of the user's files of measured schedules."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def user_file(arch: str) -> Path:
 
 
 def check_own(path: Path) -> None:
-    """Raise Untrusted where another user may have written a file of measured schedules."""
+    """Raise Untrusted if another user may have written a file of measured schedules."""
     trust.check(path.parent)
     trust.check(path)
