@@ -1,4 +1,4 @@
-"""The command line: click parses, one call does the work, errors point."""
+"""The command line: parses arguments with click, runs one call, and prints errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; suggest a similar one if it is unknown."""
+        """Return the named command; the error for an unknown one suggests a similar name."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise no_command(args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)

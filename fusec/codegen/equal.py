@@ -28,7 +28,7 @@ def first_equal(sources: Sequence[KernelSource]) -> list[int]:
 
 
 def kernels_launched(sources: Iterable[KernelSource]) -> dict[str, str]:
-    """Return by the name of each kernel of a program, as planned, that of the kernel launched."""
+    """Return for each planned kernel of a program the name of the kernel that is launched."""
     each = [*sources]
     return {s.name: each[k].name for s, k in zip(each, first_equal(each), strict=True)}
 

@@ -98,7 +98,7 @@ def _code(line: str) -> str:
 
 
 def _without_gaps(lines: Iterable[str]) -> Iterator[str]:
-    """Drop blank lines that follow one another, or the beginning or the end of a block."""
+    """Drop repeated blank lines, and those at the beginning or the end of a block."""
     blank = False
     last = "{"
     for line in lines:
@@ -148,7 +148,7 @@ def _comment(line: str) -> Iterator[str]:
 
 
 def _broken(line: str) -> list[str]:
-    """Return a statement that is too long on several lines."""
+    """Return a too long statement broken into several lines."""
     start = len(line) - len(line.lstrip())
     code = line.strip()
     if code.startswith("if ("):

@@ -1,4 +1,4 @@
-"""The parameters of kernels as their texts declare them."""
+"""The parameters of kernels as declared in their sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Parameter:
 
     @property
     def type(self) -> Type:
-        """Return its type without qualifiers; a pointer's, that of an element."""
+        """Return its type without qualifiers; for a pointer, the type of an element."""
         argument = self.argument
         if isinstance(argument, TensorArgument | WorkspaceArgument | ScalarArgument):
             return storage_type(argument.dtype)

@@ -212,7 +212,7 @@ def _constant(name: str, value: Operand, kind: Operand = INT) -> Constexpr:
 
 
 def _invoke(function: Name, *arguments: Operand, about: Iterable[Operand] = ()) -> Call:
-    """Return a call of a function by its name; about: the arguments of its template."""
+    """Return a call of a function by its name; about: its template arguments."""
     return call(function.name, *arguments, about=about)
 
 

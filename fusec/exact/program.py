@@ -29,14 +29,14 @@ MOST_ENTRIES = 2_000_000
 
 @dataclass(frozen=True)
 class Proof:
-    """A lower bound; `nodes`: of the tree that the solver went through."""
+    """A lower bound; `nodes`: of the solver's search tree."""
 
     lower: int
     nodes: int
 
 
 class Rows:
-    """Constraints, one after the other: low <= sum of coefficients times variables <= high."""
+    """Constraints: low <= sum of coefficients times variables <= high."""
 
     def __init__(self) -> None:
         """Start without variables and constraints."""

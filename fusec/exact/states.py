@@ -53,7 +53,7 @@ class _Making:
 
 
 class Late(Exception):
-    """The time is over."""
+    """The time limit is exceeded."""
 
 
 class States:
@@ -241,7 +241,7 @@ class States:
         return making.cost + reads + writes < self.limit
 
     def _allowed(self, state: State, step: Step) -> bool:
-        """Return whether the rest can still be computed in an earlier segment."""
+        """Return whether the rest can still be computed in earlier segments."""
         space = self.space
         after = (state[0] | state[1]) & ~step.results | step.reads & space.made
         if space.needed(after) & step.nodes & space.once:

@@ -20,7 +20,7 @@ MOST_BARS = 10
 """Maximum number of kinds of segments with their own bar; the others share one."""
 WIDTH, HEIGHT = 420.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 34.0
-"""The roofline in pixels, and the margins of its axes."""
+"""Size of the roofline in pixels, and the margins of its axes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Roofline:
     """Operations per second over operations per byte, both logarithmic.
 
     roofs: SVG paths with the names of the limits; idle: segments without arithmetic. measured:
-    whether any dot is.
+    whether any dot is measured.
     """
 
     dots: tuple[Dot, ...]
@@ -121,7 +121,7 @@ def charts(
 
 
 def _strip(record: Segmentation, measured: MeasuredTimes) -> Iterator[Block]:
-    """Yield the segments with their parts of the measured time, else of the predicted time."""
+    """Yield the segments with their fractions of the measured, else of the predicted time."""
     kinds: dict[object, SegmentFacts] = {}
     seconds = [s.seconds for s in record.segments]
     if measured.cover(record):
@@ -182,7 +182,7 @@ def _bar(
 def _roofline(
     record: Segmentation, estimates: Sequence[Estimate], target: Target, measured: MeasuredTimes
 ) -> Roofline | None:
-    """Return the roofline of the segments that compute something; None without any."""
+    """Return the roofline of the segments with arithmetic; None without any."""
     points: dict[int, tuple[float, float]] = {}
     found: dict[int, float] = {}
     for number, (segment, estimate) in enumerate(zip(record.segments, estimates, strict=True)):
@@ -253,12 +253,12 @@ class _Frame:
         return f"M{self.x(x):.1f} {self.y(peak):.1f}H{WIDTH - RIGHT:.1f}"
 
     def across(self) -> tuple[Tick, ...]:
-        """Return the marks of operations per byte."""
+        """Return the tick marks of operations per byte."""
         powers = _powers(self.low_x, self.high_x)
         return tuple(Tick(self.x(10.0**k), f"{10.0**k:g}") for k in powers)
 
     def up(self) -> tuple[Tick, ...]:
-        """Return the marks of operations per second."""
+        """Return the tick marks of operations per second."""
         powers = _powers(self.low_y, self.high_y)
         return tuple(Tick(self.y(10.0**k), f"{10.0 ** (k - 12):g}") for k in powers)
 

@@ -133,7 +133,7 @@ def _arranged(
     gap: float,
     repeats: tuple[Repeat, ...],
 ) -> Drawing:
-    """Return the picture of boxes, by their first members, and the tensors between them."""
+    """Return the drawing of boxes, by their first members, and the tensors between them."""
     sizes: dict[Hashable, tuple[float, float]] = {k: _frame_size(d) for k, d in inner.items()}
     outer = shelved(sizes, between, (40.0, gap))
     placed = tuple(_moved(d, _corner(outer.places[k], sizes[k])) for k, d in inner.items())
@@ -172,7 +172,7 @@ def _contracted(
     moved: Mapping[tuple[int, int], int],
     groups: Sequence[Group],
 ) -> tuple[dict[tuple[int, int], list[str]], Counter[tuple[int, int]]]:
-    """Return the tensors between groups, each known by its first member; none inside of one."""
+    """Return the tensors between groups, given by their first members; none inside of a group."""
     group = {member: g.members[0] for g in groups for member in g.members}
     texts, sizes = dict[tuple[int, int], list[str]](), Counter[tuple[int, int]]()
     for pair, own in between.items():

@@ -15,7 +15,7 @@ from fusec.explain.facts import SegmentFacts
 MOST_SHOWN = 12
 """Maximum number of boxes in an overview."""
 MOST_STRAYS = 2
-"""Segments in a row with other names that belong to the group around them."""
+"""Maximum number of consecutive segments with other names in a group."""
 FEW = 4
 """An overview with fewer groups is too coarse."""
 
@@ -89,7 +89,7 @@ def _runs_after(runs: Sequence[tuple[str, Sequence[int]]], key: str) -> int | No
 
 
 def _joined(groups: Sequence[Group]) -> list[Group]:
-    """Return neighbours joined, so that MOST_SHOWN groups remain."""
+    """Merge neighbours so that MOST_SHOWN groups remain."""
     ends = [round(k * len(groups) / MOST_SHOWN) for k in range(MOST_SHOWN + 1)]
     joined: list[Group] = []
     for begin, end in pairwise(ends):

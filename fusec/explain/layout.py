@@ -97,7 +97,7 @@ def shelved(
 def _connected(
     boxes: Iterable[Hashable], lines: Iterable[tuple[Hashable, Hashable]]
 ) -> list[dict[Hashable, None]]:
-    """Return the parts that lines connect, in the order of their first boxes."""
+    """Return the connected components, in the order of their first boxes."""
     part: dict[Hashable, dict[Hashable, None]] = {box: {box: None} for box in boxes}
     for start, end in lines:
         small, large = sorted((part[start], part[end]), key=len)
@@ -177,7 +177,7 @@ def _mean(numbers: Sequence[float], otherwise: float) -> float:
 
 
 def _across(layers: _Layers, gap: float) -> dict[Hashable, float]:
-    """Return the middles: near those of the neighbours, in the order of the row, never too near."""
+    """Return the middles: close to their neighbours' mean, in row order, with minimum gaps."""
     xs: dict[Hashable, float] = {}
     for row in layers.rows:
         xs.update(_spread(layers, row, [0.0] * len(row), gap))
@@ -204,7 +204,7 @@ def _spread(
         reach += half + (gap if number else 0.0)
         offsets.append(reach)
         reach += half
-    # Boxes that push against each other move as one: their sum and number.
+    # Boxes that touch each other move as one: their sum and number.
     blocks: list[list[float]] = []
     for target, offset in zip(wanted, offsets, strict=True):
         blocks.append([target - offset, 1.0])

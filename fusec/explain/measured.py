@@ -31,7 +31,7 @@ class MeasuredTimes:
     )
 
     def kernels_text(self, segment: SegmentFacts) -> str:
-        """Return the times of the kernels of a segment that has several; else nothing."""
+        """Return the times of a segment's kernels if it has several; else an empty text."""
         times = self.launches.get(segment.name, {})
         return ", ".join(f"{n} {time_text(s)}" for n, s in times.items()) if len(times) > 1 else ""
 
@@ -61,7 +61,7 @@ def of_launches(
 
 
 def recorded(record: Segmentation) -> MeasuredTimes | None:
-    """Return the times that tuning has recorded for these sizes and target; None without any."""
+    """Return the recorded tuning times for these sizes and target; None without any."""
     exact = {
         s.name: s.tuned
         for s in record.segments

@@ -1,4 +1,4 @@
-"""A model by its modules: their predicted time and traffic, and the breaks between segments."""
+"""A model by its modules: their predicted time and traffic, and boundaries between segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
 
 _GEMM = 1000
-"""The operations that one GEMM counts as: its module is that of its segment."""
+"""Number of operations that one GEMM counts as: its module is that of its segment."""
 
 
 def with_modules(
@@ -53,7 +53,7 @@ def _module_of(segment: Segment, modules: Mapping[str, str]) -> str:
 
 
 def parents_of(path: str) -> list[str]:
-    """Return a path and those around it, the outermost first: `a`, `a.b` of `a.b`; `` of ``."""
+    """Return a path and its parents, the outermost first: `a`, `a.b` of `a.b`; `` of ``."""
     return list(accumulate(path.split("."), lambda a, b: f"{a}.{b}"))
 
 
@@ -80,14 +80,14 @@ def tree_of(segments: Sequence[SegmentFacts]) -> Iterator[ModuleFacts]:
 
 @dataclass(frozen=True)
 class Nested:
-    """A module with those directly in it."""
+    """A module with its direct submodules."""
 
     facts: ModuleFacts
     inner: tuple[Nested, ...]
 
 
 def nested(modules: Sequence[ModuleFacts]) -> tuple[Nested, ...]:
-    """Return the outermost modules, with those in them."""
+    """Return the outermost modules, with their submodules."""
 
     def inside(path: str | None) -> tuple[Nested, ...]:
         own = (m for m in modules if _parent(m.module) == path)
@@ -97,7 +97,7 @@ def nested(modules: Sequence[ModuleFacts]) -> tuple[Nested, ...]:
 
 
 def _parent(path: str) -> str | None:
-    """Return the module around one, None for an outermost one."""
+    """Return the parent of a module, None for an outermost one."""
     around = parents_of(path)[:-1]
     return around[-1] if around else None
 

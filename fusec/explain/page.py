@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 LARGE = 1200.0
-"""Height of a picture from which operations are not shown at first, in pixels."""
+"""Height in pixels above which a drawing first hides operations."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"
 
 
@@ -105,7 +105,7 @@ class View:
 
 
 def with_recorded(record: Segmentation, program: Compilation) -> Explained:
-    """Return a fusion with the times that tuning has recorded for these sizes, if any."""
+    """Return a fusion with the recorded tuning times for these sizes, if any."""
     return Explained(record, program, recorded(record))
 
 

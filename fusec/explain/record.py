@@ -122,7 +122,7 @@ def _orders(plan: KernelPlan) -> tuple[SumOrder, ...]:
 
 
 def _registers(program: Compilation, arch: str, built: Built) -> dict[str, int]:
-    """Return the registers of each kernel as planned: those of the equal one that is launched."""
+    """Return the registers of each planned kernel: those of the equal kernel that is launched."""
     return {name: built[own, arch].registers for name, own in program.kernels_launched.items()}
 
 

@@ -1,4 +1,4 @@
-"""Over which sizes of a dim the segments and their schedulers stay the same."""
+"""Ranges of a dim's sizes with the same segments and schedulers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.ir.graph import Fusion
 from fusec.target import Target
 
 LARGEST = 2**40
-"""The largest size that a range may name."""
+"""The largest size in a range."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def _rule(segment: Segment, name: str) -> tuple[str, str]:
 
 
 def _summed(node: Node) -> tuple[Dim, ...]:
-    """Return the extents over which an operation reduces."""
+    """Return the extents that an operation reduces over."""
     if node.op.family == "reduction":
         axes: tuple[int, ...] = node.attributes.get("dims", ())
         return tuple(node.inputs[0].shape[axis] for axis in axes)
@@ -55,7 +55,7 @@ def _summed(node: Node) -> tuple[Dim, ...]:
 
 
 def _with_inner(fusion: Fusion, name: str) -> list[str]:
-    """Return the tensors in memory that have a dim in a stride, or not as the leading extent."""
+    """Return the tensors in memory with a dim in a stride, or not as the leading extent."""
     given = [*((i.value, i.strides) for i in fusion.inputs),
              *((o.value, o.strides) for o in fusion.outputs)]  # fmt: skip
     return [

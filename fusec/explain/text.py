@@ -133,7 +133,7 @@ def _overview(record: Segmentation) -> Iterator[str]:
 
 
 def fitted_elsewhere(target: Mapping[str, str]) -> str:
-    """Return on which other GPU the coefficients of the cost model were fitted; empty for none."""
+    """Return the other GPU that the cost model was fitted on; empty if it is this one."""
     if target["cost_of"] == target["arch"]:
         return ""
     return (
@@ -227,7 +227,7 @@ def specialised(segment: SegmentFacts) -> Iterator[str]:
 
 
 def orders(segment: SegmentFacts) -> Iterator[str]:
-    """Yield the orders of sums that lose bits to 16-bit parts, or whose bits vary."""
+    """Yield the orders of sums that lose bits to 16-bit partial sums, or whose bits vary."""
     for each in segment.orders:
         if each.arrives:
             yield f"{each.value}: {each.order}; bits vary between runs"

@@ -1,4 +1,4 @@
-"""Figures as people read them: decimal units, three digits."""
+"""Numbers for people: decimal units, three digits."""
 
 from __future__ import annotations
 

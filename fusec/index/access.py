@@ -1,4 +1,4 @@
-"""Access classes: which accesses of a vector of lanes are one wide access, and on which facts."""
+"""Access classes: which accesses of a vector of lanes form one wide access, and on which facts."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import gcd, lcm
 
 Range = tuple[int, int, int]
-"""start, end, step: as Python's."""
+"""start, end, step: as in Python's range."""
 
 Box = tuple[Range, ...]
 
@@ -45,7 +45,7 @@ def clipped(where: Range, low: int, end: int) -> Range:
 
 
 def scaled(where: Range, by: int, offset: int) -> Range:
-    """Return the range of by * i + offset, for the elements i of a range that is not empty."""
+    """Return the range of by * i + offset, for the elements i of a non-empty range."""
     start, _, step = where
     last = start + (extent(where) - 1) * step
     if by == 0:

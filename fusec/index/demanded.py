@@ -135,7 +135,7 @@ class Demand:
             linked = self._linked(user, value, demanded)
             if linked is not None:
                 return {everything, *linked}
-            # An element of the operand reaches as many results as any other.
+            # Each element of the operand contributes to equally many results.
             sure = max(prod(shape) * least // max(1, size) for least, size in results)
         elif user.op.family == "scatter":
             return self._scattered(user, value, demanded[0], everything)

@@ -1,4 +1,4 @@
-"""The one iteration domain of a segment, and the home of every value on it."""
+"""The iteration domain of a segment, and the home of every value on it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Domain:
 
 
 MOST_STEPS = 4096
-"""Nodes that are looked at in search of a reference; of a large segment few values are tried."""
+"""Total nodes visited in search of a reference; of a large segment few values are tried."""
 LEAST_TRIES = 4
 _CACHE: IdentityCache[Domain | Refusal] = IdentityCache()
 
@@ -79,8 +79,8 @@ def find_domain(
 def _first_reference(fusion: Fusion) -> Domain | Refusal:
     """Return the domain of the first reference that has one, or why the first one has none.
 
-    A reference is not tried that has fewer elements than an output, or the axes of one that failed:
-    it reaches the same values.
+    References with fewer elements than an output are skipped, and those with the axes of one that
+    failed: they reach the same values.
     """
     refusal: Refusal | None = None
     tries = max(LEAST_TRIES, MOST_STEPS // max(1, len(fusion.nodes)))

@@ -34,7 +34,7 @@ def push(node: Node, at: Coordinates, operand: int) -> Pushed | None:
 def pull_elementwise(operand: Operand, at: Coordinates) -> Coordinates:
     """Return an elementwise operand's coordinates: 0 at dims of extent 1, () for a scalar."""
     if not isinstance(operand, Value) or not operand.shape:
-        return ()  # among them the 0-dim seed of a random tensor
+        return ()  # such as the 0-dim seed of a random tensor
     return _at_shape(operand.shape, at) if operand.has_unit_extent else at
 
 

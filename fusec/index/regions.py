@@ -45,7 +45,7 @@ class Region:
 
     @cached_property
     def count(self) -> int:
-        """Return the number of elements, all indices being distinct."""
+        """Return the number of elements, if all indices are distinct."""
         return volume(self.rest) * self.places if self.picked else volume(self.box)
 
     @property
@@ -108,7 +108,7 @@ def elementwise(region: Region, shape: tuple[int, ...]) -> Region:
 
 
 def merged(regions: set[Region]) -> frozenset[Region]:
-    """Return the regions; of too many a box around all, and the largest that is sure."""
+    """Return the regions; if too many, a box around all, and the largest certain one."""
     if len(regions) <= MOST_REGIONS:
         return frozenset(regions)
     ranks = range(len(next(iter(regions)).box))

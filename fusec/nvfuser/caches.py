@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _MOST_FORMS = 64
-"""Executions of different inputs that an executor can print."""
+"""Maximum number of executions with different inputs that an executor can print."""
 
 
 class Fusion:
@@ -202,7 +202,7 @@ class LRUCache:
         return len(self._kept)
 
     def stats(self) -> str:
-        """Return counts as nvFuser prints them."""
+        """Return statistics in the form that nvFuser prints."""
         lines = [f"Max Fusions Allowed: {self._most}"]
         if not self._kept:
             return "\n".join([*lines, "The fusion cache is empty.\n"])
@@ -247,7 +247,7 @@ class FusionCache:
     _one: ClassVar[FusionCache | None] = None
 
     def __init__(self) -> None:
-        """Know none."""
+        """Start empty."""
         self._numbers: dict[str, int] = {}
 
     @classmethod
@@ -259,7 +259,7 @@ class FusionCache:
 
     @classmethod
     def reset(cls) -> None:
-        """Forget all definitions."""
+        """Remove all definitions."""
         FusionCache._one = None
 
     def add(self, definition: FusionDefinition) -> None:
@@ -287,7 +287,7 @@ class FusionCache:
         Path(path).write_text(json.dumps(list(self._numbers)), encoding="utf-8")
 
     def deserialize(self, path: str) -> None:
-        """Know the definitions of a file again."""
+        """Restore the definitions of a file."""
         texts = read_json(path, "a file of serialized definitions")
         with decoding(not_a(path, "a file of serialized definitions")):
             if not all(isinstance(text, str) for text in texts):

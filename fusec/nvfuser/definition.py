@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 class FusionDefinition(dsl.FusionDefinition):
-    """A fusion by nvFuser's first interface: `repr` prints it as Python that defines it again."""
+    """A fusion by nvFuser's first API: `repr` prints Python code that defines it again."""
 
     _prefers_torch = True
     _module: ClassVar[str] = "nvfuser"
     fec: FusionExecutorCache
 
     def __init__(self, id: Any = None, *args: Any, **options: Any) -> None:
-        """Start an empty definition, or the one of a number that `fd.id()` gave."""
+        """Start an empty definition, or restore the one with a number from `fd.id()`."""
         note_environment()
         self.calls = self._new_calls()
         super().__init__(id, *args, **options)
@@ -164,7 +164,7 @@ class FusionDefinition(dsl.FusionDefinition):
         return made if wants_sizes(made) else with_readers_shardings(made)
 
     def transform(self, tensor: Tensor, text: str, change: Callable[[], None]) -> None:
-        """Change the loop domain of a tensor by a call that reads so."""
+        """Change the loop domain of a tensor by a call with this text."""
         self.calls.take(
             lambda _: f"{THIS}.{text}".replace(THIS, self.calls.value(tensor)),
             lambda: super(FusionDefinition, self).transform(tensor, text, change),
@@ -185,7 +185,7 @@ class FusionDefinition(dsl.FusionDefinition):
     # Properties of the definition.
 
     def id(self) -> int | None:
-        """Return the number of this definition among all that differ, None before its end."""
+        """Return the number of this definition among all distinct ones, None before its end."""
         from fusec.nvfuser.caches import FusionCache
 
         return FusionCache.get().number_of(self)

@@ -1,4 +1,4 @@
-"""Errors of definitions that clients of nvFuser catch by Python's own classes."""
+"""Errors of definitions that clients of nvFuser catch as Python's built-in classes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _UNSUPPORTED = """
     PointwiseParams ReductionParams MatmulParams KernelExecutor idm schedule
     nvf_cutlass Merge Split IterDomain BroadcastOp SqueezeOp ReshapeOp
 """
-"""Names that clients import at the top of a file, and seldom use."""
+"""Names that clients import at the top of a file, and rarely use."""
 
 _SUBMODULES = ("pytorch_utils", "benchmark_utils")
 _NORMALIZATION = "contrib.nn.normalization"

@@ -36,7 +36,7 @@ class Communicator:
 
     @staticmethod
     def instance() -> Communicator:
-        """Return the only one."""
+        """Return the singleton."""
         Communicator._one = Communicator._one or Communicator()
         return Communicator._one
 
@@ -45,7 +45,7 @@ class Communicator:
         return executor.ranks().size
 
     def rank(self) -> int:
-        """Return which rank this process is."""
+        """Return the rank of this process."""
         return executor.ranks().rank
 
     def local_size(self) -> int:
@@ -54,17 +54,17 @@ class Communicator:
         return known.local_size or known.size
 
     def local_rank(self) -> int:
-        """Return which of the ranks of this host this process is."""
+        """Return the rank of this process on this host."""
         return executor.ranks().local_rank
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait for all ranks."""
         with placed():
             executor.barrier()
 
 
 class MultiDeviceExecutorParams:
-    """Parameters of nvFuser's executor. They are checked, and choose nothing."""
+    """Parameters of nvFuser's executor. They are checked, and have no effect."""
 
     __slots__ = (
         "_backend", "inter_stream_synchronization", "number_of_streams",
@@ -72,7 +72,7 @@ class MultiDeviceExecutorParams:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        """Have nvFuser's defaults."""
+        """Set nvFuser's defaults."""
         self._backend = CommunicatorBackend.nccl
         self.use_allocation_cache = False
         self.number_of_streams = 4

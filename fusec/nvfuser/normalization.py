@@ -27,7 +27,7 @@ def _layout(tensor: Any) -> Layout:
 
 
 def _declare(fd: DirectDefinition, layout: Layout) -> Any:
-    """Return a tensor of such a layout; None for none."""
+    """Return a tensor with this layout; None for none."""
     if not layout:
         return None
     shape, contiguity, order, dtype = layout
@@ -89,7 +89,7 @@ def _wide(tensor: Tensor) -> DataType:
 
 
 class NormNVFuserFunction(torch.autograd.Function):
-    """Instance norm as a step of PyTorch's differentiation."""
+    """Instance norm as a PyTorch autograd function."""
 
     @staticmethod
     def forward(

@@ -35,7 +35,7 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class FusionProfile:
-    """The milliseconds on the host, of all that ran while the profiler was on."""
+    """Host milliseconds of all executions while the profiler was on."""
 
     host_time_ms: float = 0.0
     ran: tuple[Ran, ...] = ()
@@ -76,7 +76,7 @@ class PythonProfiler:
     """Measures executions inside of `with PythonProfiler() as profiler:`."""
 
     def __init__(self, auto_scheduled: bool = True) -> None:
-        """Measure nothing yet."""
+        """Start without measurements."""
         self.profile = FusionProfile()
         self.ran: list[Ran] = []
 

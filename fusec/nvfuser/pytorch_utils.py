@@ -61,7 +61,7 @@ _ATTRIBUTES = {
 
 @functools.cache
 def get_device_properties() -> dict[str, Any]:
-    """Return facts of PyTorch's current GPU by nvFuser's names; rates in kHz, bandwidth in GB/s."""
+    """Return properties of PyTorch's current GPU by nvFuser's names; rates in kHz and GB/s."""
     torch = torch_module()
     driver: Any = importlib.import_module("cuda.bindings.driver")
     index = torch.cuda.current_device()

@@ -32,7 +32,7 @@ LAID_OUT_AS: Mapping[str, tuple[str, ...]] = {
     "sdpfa_fwd": ("query",),
     "sdpfa_bwd": ("query", "key", "value"),
 }
-"""The operand that each of the first results is laid out as, as PyTorch's `empty_like` does."""
+"""The operand whose layout each of the first results has, as with PyTorch's `empty_like`."""
 
 Slots = list[OperandArgument]
 

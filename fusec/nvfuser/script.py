@@ -137,7 +137,7 @@ def _announce_standin() -> None:
 
 @contextmanager
 def _as_main(module: ModuleType, name: str) -> Generator[None]:
-    """Let the script be `__main__`, its folder first on the path, and `nvfuser` mean fusec."""
+    """Run the script as `__main__`, with its folder first on the path and fusec as `nvfuser`."""
     given = {
         key: made for key, made in make_modules().items()
         if key.split(".")[0] not in sys.modules and _is_missing(key.split(".")[0])
@@ -162,7 +162,7 @@ def _is_missing(name: str) -> bool:
 
 
 def _is_check_of_nothing(error: Exception) -> bool:
-    """Return whether a library refused a result that was never computed."""
+    """Return whether a library rejected a result that was never computed."""
     return NotRun.__name__ in str(error)
 
 

@@ -20,7 +20,7 @@ from fusec.parse.dsl.indexing import Extent
 from fusec.parse.dsl.lists import is_list
 
 _OF_PYTHON = (dtypes.BOOL, dtypes.I64, dtypes.F64, dtypes.C128)
-"""Types of constants that Python's own literals have."""
+"""Types of constants that are Python literals."""
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
@@ -61,7 +61,7 @@ class Calls:
         return self.lines
 
     def key(self) -> str:
-        """Return the printed lines, with values numbered in their order."""
+        """Return the printed lines, with values numbered in order of appearance."""
         numbers: dict[str, str] = {}
 
         def renamed(found: re.Match[str]) -> str:
@@ -116,7 +116,7 @@ class Calls:
                 self._skip_number()
 
     def tensor(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> str:
-        """Return the text of a call of `define_tensor`, in the one form of all its forms."""
+        """Return the text of a call of `define_tensor`, normalized to one form."""
         known = {k: v for k, v in options.items() if k not in ("name", "range")}
         form = tensors.read_form(args, known)
         rank = len(form.shape)

@@ -18,7 +18,7 @@ from fusec.ops.builder.arguments import attributes_of
 from fusec.ops.dtypes import dtype_of
 
 FAMILY = "communication"
-"""Of the operations in which a rank waits for others."""
+"""Family of the operations in which a rank waits for others."""
 PLACEMENT = "placement"
 """Family of operations that state the position of a tensor in a larger one; they move nothing."""
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -119,11 +119,11 @@ _PIECES = Param("pieces", "int", 1)
 _UNEVEN = Param("uneven", "bool", None)
 """Whether slices are of ceildiv(extent, parts) elements, and the last overlaps the one before."""
 _INNER, _TIMES = Param("inner", "size", None), Param("times", "size", None)
-"""Of a loop over several dims: iterations that have one slice of a dim, and all of the loop."""
+"""For a loop over several dims: iterations with the same slice of a dim, and total iterations."""
 _ALIGNED = Param("aligned", "bool", None)
 """Whether kernels that read or write the part require tensors aligned to 16 bytes."""
 _OF = Param("of", "shape", None)
-"""Of a stack of such slices: the extent of the whole; none of slices that divide it."""
+"""For a stack of such slices: the extent of the whole; None if the slices divide it evenly."""
 
 ALL_GATHER = _op(
     "all_gather", FAMILY, "Return the blocks of all ranks along `axis`, one after the other.",
@@ -221,7 +221,7 @@ def holders(fusion: Fusion) -> dict[Value, Ranks]:
 
 
 def communicates(node: Node) -> bool:
-    """Return whether a node's rank waits for others."""
+    """Return whether a node makes its rank wait for others."""
     return node.op.family == FAMILY
 
 

@@ -91,7 +91,7 @@ def _addcmul(w: Writer, a: Pair, b: Pair, c: Pair, alpha: Pair) -> Pair:
 def _scaled(w: Writer, x: Operand, y: Operand) -> tuple[Operand, Operand]:
     """Return the larger of two magnitudes and the ratio of the smaller to it.
 
-    The ratio is 0 where the larger one is 0 or infinite.
+    The ratio is 0 if the larger one is 0 or infinite.
     """
     x, y = w.op("abs", x), w.op("abs", y)
     large, small = w.op("maximum", x, y), w.op("minimum", x, y)
@@ -228,7 +228,7 @@ def _with_sign_of(w: Writer, size: float, x: Operand) -> Operand:
 def _roots_at_ones(w: Writer, a: Pair) -> tuple[Pair, Pair]:
     """Return sqrt(1 - a) and sqrt(1 + a): their imaginary parts have opposite signs.
 
-    Kahan's inverse functions are made of their products, in which no terms cancel (Branch Cuts for
+    Kahan's inverse functions are products of these, in which no terms cancel (Branch Cuts for
     Complex Elementary Functions, 1987).
     """
     below = _sqrt(w, Pair(w.op("sub", 1.0, a.re), w.op("neg", a.im)))

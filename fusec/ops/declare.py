@@ -176,7 +176,7 @@ def computes_in_result(operands: tuple[Operand, ...], result: DType) -> tuple[DT
 
 
 def computes_in_own(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
-    """Return every operand's own compute type: results are positions, or values passed on."""
+    """Return every operand's own compute type: results are positions, or copied values."""
     return tuple(o.type.dtype.compute for o in operands)
 
 

@@ -54,7 +54,7 @@ def as_float(dtype: DType, *, scalar: bool) -> DType:
 
 
 def is_scalar_call(operands: Sequence[Operand]) -> bool:
-    """Return whether all operands are scalars, and so the result too."""
+    """Return whether all operands are scalars, so that the result is one, too."""
     return all(o.type.shape is None for o in operands)
 
 

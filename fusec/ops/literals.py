@@ -1,4 +1,4 @@
-"""Literals: each becomes a value of the type that its operation computes in, by PyTorch's rules."""
+"""Literals: each is converted to its operation's compute type, by PyTorch's rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def typed_literals(op: OpDef, operands: Sequence[Operand], result: DType) -> tup
     names = [p.name for p in op.operands]
     computed = op.compute(tuple(operands), result)
     if BOOL in computed and op.promoted is not None:
-        # Logic promotes its operands like any other operation before it asks which are zero.
+        # Logical operations promote their operands like any other before they test for zero.
         common = common_type(op.name, op.promoted(tuple(operands)))
         computed = tuple(common if d == BOOL else d for d in computed)
     return tuple(

@@ -1,4 +1,4 @@
-"""Names of values and dims: identifiers that are not words of C++ and CUDA."""
+"""Names of values and dims: identifiers that are not reserved in C++ and CUDA."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_COMPILERS = re.compile(r"__|_[A-Z]")
 RESERVED = frozenset(
     {"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES}
 )
-"""Words of the fusion language."""
+"""Reserved words of the fusion language."""
 MOST_LETTERS = 100
 """Of names that file names are derived from; a file name may contain them twice."""
 MOST_LETTERS_INSIDE = 1000

@@ -211,7 +211,7 @@ def randn_like(arg: Array, rng_seed: Array | None = None, rng_offset: Array | No
 
 
 def _keep(builder: GraphBuilder, p: Operand) -> Operand | float:
-    """Return the probability that an element stays."""
+    """Return the probability that an element is kept."""
     if not isinstance(p, Const):
         return builder.apply("sub", 1.0, p)
     if not 0 <= p.value.real <= 1:
@@ -222,7 +222,7 @@ def _keep(builder: GraphBuilder, p: Operand) -> Operand | float:
 def kept_elements(
     builder: GraphBuilder, x: Operand, p: Operand, seed: Operand | None, offset: Operand | None
 ) -> tuple[Operand, Operand | float]:
-    """Return (which elements a dropout keeps, 1 / the probability that one stays)."""
+    """Return (which elements a dropout keeps, 1 / the probability that it keeps one)."""
     keep = _keep(builder, p)
     shape = tensor_shape("dropout", x)
     random_text = builder.apply("uniform", 0.0, 1.0, shape, seed, offset, dtype=F32)

@@ -136,7 +136,7 @@ def mismatch(
     help: str | None = None,
     instead: Instead | None = None,
 ) -> FusecError:
-    """Return the error of two extents that ought to agree."""
+    """Return the error of two extents that must be equal."""
     message, notes = f"`{name}`: {why}: {left} and {right} differ", [described(operands)]
     return FusecError(message, notes=notes, help=help, code=EXTENTS_DIFFER, instead=instead)
 

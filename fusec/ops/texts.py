@@ -14,7 +14,7 @@ def function(name: str) -> Text:
 
 
 def expression(body: str) -> Text:
-    """Return the text of an expression that begins a line after its results."""
+    """Return the text of an expression that starts the line after its results."""
     return Text(layout="{out}\n   = " + body + "\n")
 
 

@@ -47,7 +47,7 @@ def _pass(run: Callable[[Fusion], Fusion]) -> Pass[Fusion]:
 PIPELINE: tuple[Pass[Fusion], ...] = tuple(
     _pass(run)
     for run in (
-        complex_as_pairs,  # first: nothing else knows complex numbers
+        complex_as_pairs,  # first: no other pass supports complex numbers
         fold_constants,  # first among reals: the other rules look for literals
         remove_copies,  # a `set` hides its operand from the rules below
         multiply_outer_products,  # before the broadcasts that it writes are merged

@@ -124,7 +124,7 @@ def _covering(offsets: Sequence[Dim], start: Dim, end: Dim) -> tuple[int, int]:
 
 
 def _joined(node: Node, work: Rewriter) -> Rewritten:
-    """Join neighbours that are neighbouring slices of one tensor."""
+    """Merge adjacent operands that are adjacent slices of one tensor."""
     axis: int = node.attributes["dim"]
     if len(node.operands) == 1:
         return node.operands
@@ -143,7 +143,7 @@ def _joined(node: Node, work: Rewriter) -> Rewritten:
 
 
 def _touch(left: Cut, right: Cut, axis: int) -> bool:
-    """Return whether two slices differ along `axis` alone, one beginning at the other's end."""
+    """Return whether two slices differ only along `axis`, one beginning at the other's end."""
     zero = dim(0)
     return (
         left.tensor is right.tensor

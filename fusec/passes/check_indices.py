@@ -1,4 +1,4 @@
-"""Check indices that are data, for `--check-bounds`."""
+"""Check data-dependent indices, for `--check-bounds`."""
 
 from __future__ import annotations
 

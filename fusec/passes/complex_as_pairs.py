@@ -101,7 +101,7 @@ class _Pairing:
     # -- operands
 
     def _pair(self, operand: Operand, dtype: DType) -> Pair:
-        """Return an operand as the parts of a complex type; a real one has the literal 0."""
+        """Return an operand as the parts of a complex type; the imaginary part of a real is 0."""
         part = dtype.part
         if isinstance(operand, Const):
             number = complex(operand.value)
@@ -192,7 +192,7 @@ class _Pairing:
         return self._cast(self._pair(operand, operand.type.dtype).re, target)
 
     def _moved(self, node: Node) -> Pair:
-        """Do the same to both parts."""
+        """Apply the same operation to both parts."""
         sides: list[list[Operand]] = [[], []]
         for operand, dtype in zip(node.operands, node.compute_dtypes, strict=True):
             pair = Pair(operand, operand)
@@ -206,7 +206,7 @@ class _Pairing:
         return Pair(*(self.op(node.op.name, *side, **attributes) for side in sides))
 
     def _spreads(self, node: Node) -> list[Pair | Operand]:
-        """Write the variance, the sum of those of the parts, and the mean."""
+        """Write the variance, which is the sum of the parts' variances, and the mean."""
         pair = self._tensors(node.operands[0], node.compute_dtypes[0])
         variances: list[Operand] = []
         means: list[Operand] = []

@@ -1,4 +1,4 @@
-"""Turn a tensor concatenated with itself into an expansion."""
+"""Replace a tensor concatenated with itself by an expansion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute scalars of literals, and drop operations with a neutral literal."""
+"""Evaluate scalars of literals, and drop operations with a neutral literal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def fold_constants(fusion: Fusion) -> Fusion:
-    """Turn scalars that follow from literals into literals, and drop neutral operations."""
+    """Replace scalars computed from literals by literals, and drop neutral operations."""
     return rewrite(fusion, _rule)
 
 

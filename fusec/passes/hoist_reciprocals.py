@@ -12,7 +12,7 @@ from fusec.passes.half_ends import UNIT, tolerances
 from fusec.passes.rewrite import Rewriter, rewrite
 
 LEAST_SHARED = 8
-"""Elements that a divisor is shared by, from which the reciprocal is worth it."""
+"""Minimum number of elements that share a divisor for the reciprocal to pay off."""
 LARGEST = 4.0
 """Units in the last place that a product with a reciprocal may be off; 1 unless the reciprocal is
 below the normal floats."""

@@ -1,4 +1,4 @@
-"""Multiply the result of a GEMM by the literals that its operands are multiplied by."""
+"""Scale the result of a GEMM instead of its operands, for literal factors."""
 
 from __future__ import annotations
 

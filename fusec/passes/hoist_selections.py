@@ -26,7 +26,7 @@ _GEMMS = (matmul, linear)
 _KEPT, _KEPT_OF_GEMM = 2, 8
 """A selection moves only if it keeps at most one of this many elements."""
 _FREE = frozenset({"pointwise", "movement"})
-"""Families that a kernel computes for the selected elements alone in any case."""
+"""Families that a kernel computes only for the selected elements in any case."""
 
 _SLICE = ("start_indices", "end_indices", "strides")
 
@@ -193,7 +193,7 @@ def _may_pass(maker: Node, value: Value, axes: Axes, work: Rewriter) -> bool:
 
 def _linked(maker: Node, place: int) -> dict[int, int]:
     """Return the axes of an operand that are aligned with axes of the result, with these."""
-    # Extents as expressions: some may be equal at hint sizes alone.
+    # Extents as expressions: some may be equal only at hint sizes.
     shapes: Any = [o.shape if isinstance(o, Value) else () for o in maker.operands]
     out: Any = maker.output.shape
     links = links_of(maker, maker.attributes, shapes, out)

@@ -1,4 +1,4 @@
-"""Merge chains of casts whose inner step loses nothing."""
+"""Merge chains of casts whose intermediate type is lossless."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Return whether every value of `narrow` is a value of `wide`."""
+    """Return whether `wide` represents every value of `narrow`."""
     if wide == narrow or narrow.kind == "bool":
         return wide == narrow or wide.kind != "complex"
     if narrow.is_integer and wide.is_integer:

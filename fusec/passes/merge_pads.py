@@ -10,7 +10,7 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.rewrite import Rewriter, rewrite
 
 _EXACT = (0.0, 1.0, -1.0)
-"""Fills that every implementation of an operation that maps one to another maps exactly."""
+"""Fills that every implementation maps exactly, if an operation maps one of them to another."""
 
 
 def merge_pads(fusion: Fusion) -> Fusion:
@@ -65,7 +65,7 @@ def _chain(node: Node, work: Rewriter) -> tuple[list[Node], Node | None]:
 
 
 def _is_unary(node: Node) -> bool:
-    """Return whether a node works on the elements of one tensor."""
+    """Return whether a node is elementwise on one tensor."""
     alone = node.op.family == "pointwise" and len(node.outputs) == 1 and len(node.inputs) == 1
     return alone and node.inputs[0].type.shape == node.output.type.shape is not None
 
@@ -75,7 +75,7 @@ def _operands(node: Node, value: Value) -> list[Operand]:
 
 
 def _same_fill(inner: Node, between: Sequence[Node], outer: Node) -> bool:
-    """Return whether the inner fill, carried through the operations, is the outer fill."""
+    """Return whether the operations map the inner fill to the outer fill."""
     first, last = inner.operands[1], outer.operands[1]
     if not between and first == last:
         return True

@@ -9,7 +9,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def multiply_outer_products(fusion: Fusion) -> Fusion:
-    """Turn a matmul or linear whose summed extent is 1 into a broadcast multiplication."""
+    """Replace a matmul or linear with summed extent 1 by a broadcast multiplication."""
     return rewrite(fusion, _rule)
 
 

@@ -1,4 +1,4 @@
-"""Write a scatter of one element a row into a constant as a comparison with the index."""
+"""Replace a scatter of one element per row into a constant by a comparison with the index."""
 
 from __future__ import annotations
 

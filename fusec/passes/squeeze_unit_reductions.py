@@ -1,4 +1,4 @@
-"""Turn reductions over dims of extent 1 into squeezes."""
+"""Replace reductions over dims of extent 1 by squeezes."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ FAMILIES: Mapping[str, float] = {
     "scatter": 150,
 }
 POINTWISE = 30.0
-"""Of an operation whose slopes are declared, or whose operands are exact."""
+"""Of an operation with declared slopes, or with exact operands."""
 MOVED = 60.0
-"""Of one that is evaluated at the ends of its operands, too."""
+"""Of one that is also evaluated at the ends of its operands."""
 CONVERTED = 4.0
 ROWS = 150.0
 """Of a sum over the last axis: repeated terms are found by sorting."""

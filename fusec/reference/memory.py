@@ -62,7 +62,7 @@ def available() -> int:
 
 
 def require(fusion: Fusion, needed: float) -> None:
-    """Raise EnvironmentProblem unless as many bytes are free."""
+    """Raise EnvironmentProblem unless `needed` bytes are free."""
     free = available()
     if needed > SHARE * free:
         raise EnvironmentProblem(

@@ -1,8 +1,8 @@
 """Evaluation with expected errors in blocks along one band of axes, in parallel, in bounded memory.
 
 Values outside the band are evaluated whole. A reduction over the band is accumulated over the
-blocks, and what depends on it waits for the next sweep; a streamed value that two sweeps need is
-evaluated in each.
+blocks, and values that depend on it are evaluated in the next sweep; a streamed value that two
+sweeps need is evaluated in each.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ RUNS = 8
 MARGIN = 2.0
 """Safety factor on simulated errors: own errors are neither normal nor quite independent."""
 PLAIN_SHARE = 0.25
-"""Of the time of an evaluation with expected errors, that of one without."""
+"""Time of an evaluation without expected errors, relative to one with them."""
 ARRAYS = 4
 """Arrays of an inexact value that are stored for all evaluations."""
 _FACTORS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-"""Those of splitmix64 (Steele, Lea, Flood, 2014), which mixes the bits of an integer."""
+"""The constants of splitmix64 (Steele, Lea, Flood, 2014), which mixes the bits of an integer."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _off(own: _Own, rng: Any) -> Array:
 
 
 def _spread(alike: Array, key: Any) -> Array:
-    """Return numbers of [-1, 1), equal ones for equal integers of 32 bits."""
+    """Return numbers in [-1, 1), equal ones for equal 32-bit integers."""
     first, *others = map(np.uint64, _FACTORS)
     mixed = (alike.astype(np.uint64) ^ key) * first
     for shift, factor in zip((30, 27), others, strict=True):

@@ -50,7 +50,7 @@ class _Group:
 class Stream:
     """One evaluation of wanted values, in parts.
 
-    groups: the values that are evaluated together, and how.
+    groups: the values that are evaluated together, with their plans.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ def estimate(
     fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: Iterable[str] | None = None,
     model: Model | None = None,
 ) -> dict[str, Estimate]:  # fmt: skip
-    """Return the values named `wanted` (the outputs for None) with their errors, in full."""
+    """Return the values named `wanted` (the outputs if None) with their errors, in full."""
     values, found = find_values(fusion, wanted), dict[str, Estimate]()
     lock = Lock()
 

@@ -156,7 +156,7 @@ class Verdict:
         return max((o.power for o in self.outputs), default=0.0)
 
     def inexact(self, names: Collection[str]) -> list[str]:
-        """Return which of the named outputs have any error: those that inputs fix to the bit."""
+        """Return which of the named outputs have any error; the others are exact."""
         return [o.name for o in self.outputs if o.name in names and o.error]
 
     def text(self) -> str:
@@ -193,7 +193,7 @@ class _Tally:
             judged, wanted = judge(found, expected, dtype), None
         else:
             wanted = _wide(self.given[index] if index else self.given)
-            expected = replace(expected, shared=None)  # both have one of their own
+            expected = replace(expected, shared=None)  # both have a shared error of their own
             judged = agree(found, wanted, expected, dtype)
         shown = power(expected, dtype)
         if shown.given_shared_error and expected.shared is not None and not judged.wrong.any():

@@ -1,4 +1,4 @@
-"""Which parts of tensors need memory of their own: those that kernels of GEMMs read or write."""
+"""Which parts of tensors need aligned memory: those that GEMM kernels read or write."""
 
 from __future__ import annotations
 

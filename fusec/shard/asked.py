@@ -50,7 +50,7 @@ class Asked:
 
 
 def _ranks_first(sharding: Sharding) -> tuple[int, int, str]:
-    """Return a key that orders divisions by their number of mesh axes, then of slices."""
+    """Return a sort key of shardings: the number of mesh axes, then of slices."""
     slices = len(sharding.streamed)
     ranks = sum(1 for axis, _ in sharding.axes if axis != STREAM)
     return ranks, slices, repr(sharding.dims)

@@ -80,7 +80,7 @@ def _makes_any_part(node: Node) -> bool:
     return access.repeats if access is not None else is_filled(node)
 
 
-# Parts in another shape of the same elements.
+# Reshapes of shardings.
 
 
 def reshaped(sharding: Sharding, source: Shape, target: Shape) -> tuple[Sharding, frozenset[str]]:

@@ -204,7 +204,7 @@ def _sliced(sharding: Sharding, axis: str, joined: Sharding) -> Sharding:
 
 
 def _takes_slices(axis: str, joined: Sharding, said: Sharding) -> bool:
-    """Return whether a loop's slices are those that the ranks along an axis are to have."""
+    """Return whether a loop's slices are the parts that ranks along an axis need."""
     at = said.along(axis)
     if at is None or joined.streamed != (at,):
         return False
@@ -239,7 +239,7 @@ def _reshape(node: Node, given: Given, said: Sharding | None) -> Choice:
     return Choice((backward,), result, said)
 
 
-# Loops that cannot be.
+# Illegal loops.
 
 IN_ORDER = ("scan", "sort")
 """Families with dependences between slices along the axis that they process in order."""

@@ -89,7 +89,7 @@ def _summed(how: RankSum) -> list[tuple[int, int]]:
 
 
 def _has_chunks(node: Node) -> bool:
-    """Return whether a node is a GEMM or a plain sum."""
+    """Return whether a node is a GEMM or a simple sum."""
     is_gemm = node.op.product is not None and node.op.lookup is None
     return is_gemm or node.op is sum_
 
@@ -212,7 +212,7 @@ class _Chunker:
         return self.graph.apply("reshape", value, new_shape=shape)
 
     def _added(self, node: Node, chunks: Value) -> Value:
-        """Return the sum of the chunks in order, as the results of the node are divided."""
+        """Return the sum of the chunks in order, in the sharding of the node's results."""
         value, shape = node.output, node.output.shape
         said = self.fusion.shardings.get(value.name)
         total: Value | None = None

@@ -101,7 +101,7 @@ class _Partitioner:
         return self._finish(inputs)
 
     def _pinned(self) -> list[Value]:
-        """Return the values that pins of the fusion name."""
+        """Return the values named by pins of the fusion."""
         names = {name for pin in self.fusion.pins for name in pin.values}
         return [v for v in self.fusion.values if v.name in names]
 

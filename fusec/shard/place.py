@@ -37,7 +37,7 @@ def part_shape(shape: Shape, sharding: Sharding) -> Shape:
 
 
 def local_attributes(node: Node, result: Sharding, shape: Shape) -> dict[str, Any]:
-    """Return a node's attributes with the extents that a rank's results have, of such a shape."""
+    """Return a node's attributes with the extents of a rank's results, given their shape."""
     attributes = dict(node.attributes)
     if node.op.extents:
         whole: tuple[Dim, ...] = attributes[node.op.extents]
@@ -68,7 +68,7 @@ def assemble(
     mesh: Mesh,
     sizes: Mapping[str, int] = NO_SIZES,
 ) -> Array:
-    """Return the whole array of the parts that ranks have; of equal ones the last rank's counts."""
+    """Return the whole array from ranks' parts; of replicas, the last rank's is used."""
     first = next(iter(parts.values()))
     shape = [n * _ranks(p, mesh) for n, p in zip(first.shape, sharding.dims, strict=True)]
     whole: Array = np.empty(shape, first.dtype)

@@ -1,4 +1,4 @@
-"""Divide values as their readers are, as nvFuser propagates shardings from results to operands."""
+"""Propagate shardings from results to operands, as nvFuser does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def with_readers_shardings(fusion: Fusion, *, outputs: bool = True) -> Fusion:
 
 
 def _divided_further(node: Node, axes: Axes, k: int, own: Sharding, result: Sharding) -> Sharding:
-    """Return an operand's sharding with those axes of the result that it does not have yet."""
+    """Return an operand's sharding plus the axes of the result that it does not have yet."""
     if is_reshape(node):
         back, _ = reshaped(result, node.output.shape, node.operands[k].shape)
         wanted = dict(enumerate(back.dims))

@@ -82,7 +82,7 @@ class Resharder:
         return sent
 
     def among(self, ranks: Ranks, *shardings: Sharding) -> Ranks:
-        """Return ranks with all others along the axes that divide tensors."""
+        """Return ranks including all others along the axes that divide tensors."""
         assert self.mesh is not None
         axes = (axis for s in shardings for axis, _ in s.axes if axis != STREAM)
         return self.mesh.closure(ranks, axes)

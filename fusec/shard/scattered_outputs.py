@@ -20,7 +20,7 @@ from fusec.shard.partition import partitioned
 
 @dataclass(frozen=True)
 class ScatteredOutputs:
-    """A fusion whose outputs are gathered from rows; rows: the names of these, by output."""
+    """A fusion whose outputs are gathered from rows; rows: their names, by output."""
 
     fusion: Fusion
     rows: Mapping[str, str]
@@ -75,7 +75,7 @@ def _summed_axis(fusion: Fusion, plain: Partition, node: Node) -> str | None:
 
 
 def _rewritten(fusion: Fusion, plain: Partition, found: Mapping[Node, str]) -> ScatteredOutputs:
-    """Return the fusion with the rows of sums as values of their own."""
+    """Return the fusion with the rows of sums as separate values."""
     taken = {v.name for n in fusion.nodes for v in n.outputs} | {
         i.value.name for i in fusion.inputs
     }

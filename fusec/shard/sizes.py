@@ -42,7 +42,7 @@ def with_shares(fusion: Fusion) -> Fusion:
 
 
 def _equal_parts(sharding: Sharding, parts: Parts) -> Parts:
-    """Return the factors of a dim up to the last one that divides it equally.
+    """Return the factors of a dim up to the last one that divides it evenly.
 
     These are mesh axes, and the slices of a loop over several dims or within blocks.
     """
@@ -167,7 +167,7 @@ def _other_parts(parts: object) -> str:
 
 
 def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
-    """Return the error of a dim whose slices, on all ranks together, are not equal."""
+    """Return the error for a dim whose slices, on all ranks together, are uneven."""
     value = fusion.find(name)
     assert value is not None
     extent = value.shape[at]

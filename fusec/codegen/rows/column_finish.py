@@ -15,7 +15,7 @@ from fusec.schedule.rows.kernel.column_finish import FinishNodes, nodes_of
 
 @dataclass(frozen=True, kw_only=True)
 class FinishView(KernelView, FinishNodes):
-    """Columns by partial rows, set by set."""
+    """Columns by partial rows, one column set at a time."""
 
     index_type: Type
     threads: int

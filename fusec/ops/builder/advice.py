@@ -180,7 +180,7 @@ def _repeated(
 
 
 def _in_order(values: Mapping[str, Value]) -> Instead | None:
-    """Return the call with an operand whose dims are permuted, or with the dim that it lacks."""
+    """Return the call with an operand whose dims are permuted, or with its missing dim."""
     for name, value in reversed([*values.items()]):
         for other in values.values():
             others = [o.shape for o in values.values() if o is not value]
@@ -205,7 +205,7 @@ def _in_order(values: Mapping[str, Value]) -> Instead | None:
 
 
 def _with_rank(values: Mapping[str, Value]) -> Instead | None:
-    """Return the call with an operand of the first dims of another one, or with a 1 too many."""
+    """Return the call with an operand whose leading dims match another's, or without an extra 1."""
     for name, value in reversed([*values.items()]):
         others = [o for o in values.values() if o is not value]
         for other in others:

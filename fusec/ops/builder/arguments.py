@@ -102,7 +102,7 @@ _OPERAND_NAMES = (
 
 
 def parameter_called(op: OpDef, name: str) -> str:
-    """Return the parameter that a keyword names, by its own name or another's; else the keyword."""
+    """Return the parameter that a keyword names, by its own or another name; else the keyword."""
     names = [p.name for p in op.params]
     if name in names:
         return name
@@ -243,7 +243,7 @@ def attributes_of(
 
 
 def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[Operand]) -> Any:
-    """Return one attribute in canonical form; FusecError says what was expected."""
+    """Return one attribute in canonical form; FusecError states the expected kind."""
     if value is None and param.default is None and param.kind != "dims":
         return None
     if isinstance(value, Const) and param.kind in ("float", "bool"):

@@ -50,7 +50,7 @@ class Bindings:
         return False
 
     def _anonymous(self, size: Dim) -> str | None:
-        """Return the free anonymous symbol of a size that is one, or a multiple of one."""
+        """Return the free anonymous symbol if a size is one, or a multiple of one."""
         if len(size.terms) != 1 or len(size.terms[0][0]) != 1:
             return None
         atom = size.terms[0][0][0]
@@ -79,11 +79,11 @@ class Bindings:
         return undo
 
     def size(self, size: Dim) -> Dim:
-        """Return a size with unified symbols replaced, and quotients exact that facts prove so."""
+        """Return a size with unified symbols replaced, and with quotients known to be exact."""
         return with_exact_quotients(size.substitute(self._values), self.multiples)
 
     def type(self, type: Type) -> Type:
-        """Return a type with unified symbols replaced; its sizes are those that were inferred."""
+        """Return a type with unified symbols replaced; its sizes are the inferred ones."""
         values, shape = self._values, type.shape
         if self._assumes and shape is not None:
             return Type(type.dtype, tuple(map(self.size, shape)), type.dim)

@@ -74,7 +74,7 @@ class GraphBuilder(DrawBuilder):
         source: str = "",
         words: Wording = FILE_WORDING,
     ) -> None:
-        """Start an empty fusion; words: the language in which errors say what to write."""
+        """Start an empty fusion; words: the language of suggestions in errors."""
         super().__init__(name)
         self.words = words
         self.name, self.doc, self.source = name, doc, source
@@ -306,7 +306,7 @@ class GraphBuilder(DrawBuilder):
         )
 
     def _cast_literal(self, cast: OpDef, operand: Operand, dtype: DType) -> Const | None:
-        """Return a cast of a scalar computed from literals alone: the integer may be a size."""
+        """Return a cast of a scalar computed only from literals: the integer may be a size."""
         from fusec.ir.evaluate import apply_reference
 
         number = self.number_of(operand, {})

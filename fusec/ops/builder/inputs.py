@@ -19,7 +19,7 @@ from fusec.ops.shapes import described
 
 
 def check_dtype(dtype: DType, span: Span | None = None) -> None:
-    """Raise Unsupported for element types that are known by name only."""
+    """Raise Unsupported for element types that are known only by name."""
     if dtype.name in ("f4e2m1", "f8e8m0"):
         raise Unsupported(f"tensors of {dtype.name} ({dtype.long})", span=span, code=STORED_TYPE)
 
@@ -148,7 +148,7 @@ class InputBuilder:
         return value
 
     def prefer_order(self, value: Operand, stride_order: tuple[int, ...]) -> None:
-        """Lay a value out in this order if it becomes an output that names none."""
+        """Give a value this memory order if it becomes an output without one."""
         if isinstance(value, Value):
             self._orders[self._slot_of[self._value(value)]] = stride_order
 
@@ -200,7 +200,7 @@ class InputBuilder:
 
     @property
     def dims(self) -> Mapping[str, DimFact]:
-        """Return the dims that are declared by name so far."""
+        """Return the dims declared by name so far."""
         return {n: f for n, f in self._dims.items() if not f.anonymous and "." not in n}
 
     @property
@@ -240,7 +240,7 @@ class InputBuilder:
             raise FusecError(f"`{name}` is defined twice", span=span, notes=notes)
 
     def _give_way(self, name: str) -> None:
-        """Rename the result of a node that has a generated name, which the user wants now."""
+        """Rename a node's result with a generated name, since the user now needs the name."""
         value = self.find_value(name)
         if value is not None and name not in {i.value.name for i in self._inputs}:
             self._generated.discard(name)

@@ -184,7 +184,7 @@ def fmax(a: Array, b: Array) -> Array:
 def _floor_divide(a: Term, b: Term) -> Term:
     if common_type("floor_divide", (a.operand, b.operand)).is_float:
         return a.truediv(b).floor()
-    # The difference is a multiple of b, so that cutting it towards zero is exact.
+    # The difference is a multiple of b, so truncating it towards zero is exact.
     return (a - a.remainder(b)) / b
 
 

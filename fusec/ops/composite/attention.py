@@ -248,7 +248,7 @@ def _attention(
     largest = builder.apply("max", scores, dims=[last], keepdim=True)
     nothing: Operand | None = None
     if mask is not None or bias is not None:
-        # A row that sees nothing is 0, not NaN.
+        # A fully masked row is 0, not NaN.
         nothing = builder.apply("eq", largest, LOWEST)
         largest = builder.apply("where", nothing, 0.0, largest)
     powers = builder.apply("exp", builder.apply("sub", scores, largest))

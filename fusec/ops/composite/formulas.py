@@ -1,4 +1,4 @@
-"""Composites by formulas: Python's operators on the values of a graph that is being built."""
+"""Composites by formulas: Python's operators on the values of a graph under construction."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ JAX_UNSUPPORTED = {
         grad value_and_grad jacfwd jacrev hessian vjp jvp
     """,
 }
-"""JAX's names by the reason why they are not supported."""
+"""JAX's unsupported names by reason."""
 
 NVFUSER = """
 view(arg, new_shape) = reshape(arg, new_shape)

@@ -154,7 +154,7 @@ UNSUPPORTED = {
         mkldnn_linear_backward_weights
     """,
 }
-"""Names by the reason why they are not supported."""
+"""Unsupported names by reason."""
 
 IN_PLACE = (
     "tensors of a fusion are immutable; to write to an input's memory, use `- y: {alias: x}` "
@@ -180,4 +180,4 @@ MODULES = {
     "torchvision.ops": "it is not an operation on one tensor: write its formula",
     "torch.random": "random numbers are `uniform`, `normal`, `rand_like` and `dropout`",
 }
-"""Modules whose functions are not supported, and why: those of others have entries of their own."""
+"""Modules with unsupported functions, and why; functions of other modules have separate entries."""

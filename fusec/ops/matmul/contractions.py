@@ -149,7 +149,7 @@ _WEIGHT = "`linear` takes a weight [out, in]"
 
 
 def _check_bias(operands: Operands) -> None:
-    """Raise FusecError unless the bias has the dims of the weight but K."""
+    """Raise FusecError unless the bias has the dims of the weight except K."""
     weight, bias = operands[1].shape, operands[2].shape
     if len(bias) != len(weight) - 1:
         swapped = Instead("linear({x}, {bias}, {weight})", why="the weight comes before the bias")

@@ -1,4 +1,4 @@
-"""How movement and indexing operations map coordinates: their declarations' `access`."""
+"""Coordinate maps of movement and indexing operations: their declarations' `access`."""
 
 from __future__ import annotations
 

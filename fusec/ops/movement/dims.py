@@ -150,7 +150,7 @@ def _of_slices(extents: Sequence[Dim], builder: GraphBuilder) -> str | None:
 
 
 def _may_unify(builder: GraphBuilder, left: Sequence[Dim], right: Sequence[Dim]) -> bool:
-    """Return whether two shapes are equal once anonymous sizes are those that they meet."""
+    """Return whether two shapes are equal after unifying their anonymous sizes."""
     pairs = zip(left, right, strict=False)
     return len(left) == len(right) and all([builder.bindings.unify(a, b) for a, b in pairs])
 

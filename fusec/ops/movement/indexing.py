@@ -97,7 +97,7 @@ def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
 
 
 def _as_subscript(axis: int) -> Instead:
-    """Return an index of several dims as a subscript, which files and scripts have."""
+    """Return an index of several dims as a subscript, as in files and scripts."""
     keys = ":, " * axis
     return Instead(f"{{arg}}[{keys}{{index}}]", why="a subscript takes an index of any rank")
 
@@ -292,7 +292,7 @@ def _prepare_embedding(builder: Any, slots: list[list[Operand] | None], given: A
             "`embedding_fwd` with max_norm: it rescales rows of the weight in place",
             help="clip the norms of the rows before the embedding",
         )
-    # The others only steer the backward: nodes that differ in nothing else are the same.
+    # The others only affect the backward: nodes that differ in nothing else are equal.
     slots[2:] = [None] * len(slots[2:])
 
 

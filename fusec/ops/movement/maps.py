@@ -1,4 +1,4 @@
-"""Maps of movements and indexing operations, tried on small samples when they are declared."""
+"""Maps of movements and indexing operations, checked on small samples when they are declared."""
 
 from __future__ import annotations
 

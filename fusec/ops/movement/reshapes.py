@@ -63,7 +63,7 @@ def _sizes_differ(
 
 
 def _may_be_inferred(total: Dim, shape: tuple[Dim, ...], sizes: Mapping[str, int]) -> bool:
-    """Return whether a number of a shape may be -1 instead."""
+    """Return whether one number of a shape may be replaced by -1."""
     extents = [extent.evaluate(sizes) for extent in shape]
     rest = (prod(extents[:k] + extents[k + 1 :]) for k, e in enumerate(shape) if e.is_const)
     return any(size > 0 and total.evaluate(sizes) % size == 0 for size in rest)

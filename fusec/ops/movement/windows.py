@@ -70,7 +70,7 @@ def _inside(index: Dim, extent: Dim) -> Dim:
 
 
 def _at_most(size: Dim, limit: Dim) -> bool:
-    """Return whether `size` is proven to be at most `limit`; a // c counts as at most a / c."""
+    """Return whether `size` is provably at most `limit`; a // c counts as at most a / c."""
     if limit.at_least(size):
         return True
     divisors = [_divisor(m[0]) for m, c in size.terms if len(m) == 1 and c > 0]
@@ -224,7 +224,7 @@ def _with_dim(operands: Operands, axis: int) -> Instead | None:
 
 
 def _with_copies(shapes: Sequence[Sequence[Dim]], axis: int) -> Instead | None:
-    """Return the call with a tensor copied along a dim that only the other one of two has."""
+    """Return the call with a tensor copied along a dim that only the other of two has."""
     few, many = sorted(shapes, key=len)
     from_end = axis + len(many) - len(shapes[0])
     copied = "expand(unsqueeze({{tensors_{}}}, {}), {})"

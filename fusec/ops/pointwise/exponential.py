@@ -19,7 +19,7 @@ _STEEPEST = 89.0
 def builtin(name: str) -> dict[str, str]:
     """Return the expressions of a function that CUDA names `name` and, for float, `namef`.
 
-    The global one of double, since values may well be called `cos`.
+    `::` for double, since values may be called `cos`, for example.
     """
     return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})"}
 

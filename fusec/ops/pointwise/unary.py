@@ -1,4 +1,4 @@
-"""Signs, roundings and other plain functions of one operand."""
+"""Signs, roundings and other simple functions of one operand."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from fusec.reference.errors.sums import Rules, part_of, sum_error
 Attributes = Mapping[str, Any]
 
 SERIAL = Order((Stage(1 << 62),))
-"""One term after the other."""
+"""Sequential addition."""
 
 
 def scatter(
@@ -123,7 +123,7 @@ def _moved(
 
 
 def _steps(node: Node, raw: Array, dim: int, more: int) -> Array:
-    """Return the variance of as many roundings as results before each one, of the largest."""
+    """Return the variance of the roundings before each result, bounded by the largest result's."""
     size = running_extremum(np.maximum, np.abs(raw), dim)
     terms = size if node.op.terms is None else node.op.terms(size)
     off = node.op.accuracy * unit(node.output.dtype) * terms
@@ -138,7 +138,7 @@ def _counts(raw: Array, dim: int, more: int) -> Array:
 
 
 def _passed(x: Estimate, dim: int, weight: Array | None = None) -> tuple[Array | None, ...]:
-    """Return the running sums of the errors of elements, weighed."""
+    """Return the weighted running sums of the errors of elements."""
     sums = list[Array | None]()
     for variance in (x.independent, None if x.common is None else np.sqrt(x.common)):
         if variance is not None:

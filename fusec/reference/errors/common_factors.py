@@ -15,11 +15,11 @@ from fusec.ops.pointwise.binary import div
 from fusec.reference.errors.estimate import LIMIT, Estimate, squared
 
 SMALL = (1 / (8 * LIMIT)) ** 2
-"""Relative variance of a divisor up to which quotients are off in proportion to its error."""
+"""Largest relative variance of a divisor for which quotients are off in proportion to its error."""
 
 
 def factor_of(node: Node, operands: Sequence[Estimate], raw: Array) -> Array | None:
-    """Return the relative variance that a node's quotients have in common by their divisor."""
+    """Return the relative variance that a node's quotients share because of their divisor."""
     if node.op is not div or raw.dtype.kind != "f":
         return None
     divisor = operands[1]

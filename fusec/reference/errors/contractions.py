@@ -67,7 +67,7 @@ up to less than 2 units of its modulus."""
 def contract(
     node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
 ) -> Estimate:
-    """Return a product of whole operands."""
+    """Return the contraction of whole operands."""
     state = start(node, operands, attributes, rules)
     return finish(node, state, ancestors_of(operands), rules)
 
@@ -153,7 +153,7 @@ def _indexed(node: Node) -> bool:
 
 
 def merge(a: State, b: State) -> State:
-    """Return the state of two blocks together."""
+    """Merge the states of two blocks."""
 
     def joined(key: str) -> Array:
         if key not in a or key not in b:
@@ -224,7 +224,7 @@ def _further(state: State, number: int, count: int, order: Order, u: float) -> f
     if not sure.any():
         return 1.0
     ratio = off[sure] / expected[sure]
-    # Of so few independent sums none is further off than four expected errors.
+    # With so few independent sums, none is further off than four expected errors.
     return max(1.0, float(np.mean(ratio)), float(np.max(ratio)) / FURTHEST**2)
 
 

@@ -113,7 +113,7 @@ class Estimate:
 
     @property
     def variance(self) -> Array | None:
-        """Return both variances together."""
+        """Return the sum of both variances."""
         return add(self.independent, self.common)
 
     @property
@@ -126,7 +126,7 @@ class Estimate:
 
     @property
     def squares(self) -> Array:
-        """Return |x|**2, once for all blocks that are multiplied with a matrix."""
+        """Return |x|**2, computed once for all blocks that are multiplied with a matrix."""
 
         def compute() -> Array:
             with np.errstate(all="ignore"):
@@ -157,7 +157,7 @@ class Estimate:
 
     @cached_property
     def _rounded(self) -> Estimate:
-        # Never itself: a cycle would hold its arrays until Python looks for cycles.
+        # Never itself: a reference cycle would hold its arrays until the next garbage collection.
         assert self.rounds_to is not None
         return rounded(self, self.rounds_to)
 
@@ -174,7 +174,7 @@ def add(*variances: Array | None) -> Array | None:
 
 
 def together(a: Array | None, b: Array | None) -> Array | None:
-    """Return the variance of the sum of two errors that may be one and the same."""
+    """Return the variance of the sum of two errors that may be the same."""
     if a is None or b is None:
         return add(a, b)
     with np.errstate(all="ignore"):
@@ -239,7 +239,7 @@ def with_sure_infinities(estimate: Estimate) -> Estimate:
 def spread_alike(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
     """Return an estimate whose elements are repeated to `shape`: their errors become common.
 
-    They are so along the axes of one element; others, too, may be repeated in further blocks.
+    This holds along the axes of extent 1; others, too, may be repeated in further blocks.
     """
     own, was = estimate.value.shape, estimate.alike
     variance = add(estimate.independent, None if was is None else was.variance)
@@ -461,5 +461,5 @@ def overflowing(total: Array, magnitude: Array, dtype: DType, *, whole: bool = T
     with np.errstate(all="ignore"):
         more, less = (magnitude + size) / 2, (magnitude - size) / 2
     sure = (size >= largest) & (less < largest) if whole else np.False_
-    # Infinite terms are so in any order.
+    # Infinite terms overflow in any order.
     return np.isfinite(total) & (more >= largest) & ~sure

@@ -195,7 +195,7 @@ class Nodes:
         known = next(((given[v.name],) for v in node.outputs if v.name in given), None)
         orders = known or unknown(count, factors)
         if factors and node.output.dtype.part.name == "f64":
-            # The reference multiplies doubles itself, in some order of the library's.
+            # The reference multiplies doubles itself, in an order that the library chooses.
             orders = (*orders, Order((Stage(max(count, 1)),)))
         return Rules(orders, count, self.model.errors)
 
@@ -294,7 +294,7 @@ def _are_ones(estimate: Estimate, dtype: DType, terms: int) -> Array:
 
 
 def _of_numbers(own: Array, estimate: Estimate) -> Array:
-    """Return variances of roundings, 0 for infinities and NaN: these are rounded to themselves."""
+    """Return variances of roundings, 0 for infinities and NaN, which are not rounded."""
     return np.where(np.isfinite(estimate.value), own, 0.0)
 
 

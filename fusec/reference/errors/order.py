@@ -94,7 +94,7 @@ class Order:
         return self.bits > 0 or any(s.kept or s.rounded for s in self.stages)
 
     def within(self, count: int) -> tuple[Stage, ...]:
-        """Return the stages that `count` terms go through, the rest of the tree included."""
+        """Return the stages that apply to `count` terms, including the rest of the tree."""
         left, found = ceil(count / self.group), list[Stage]()
         for stage in self.stages:
             if left <= 1 and not stage.kept:
@@ -291,7 +291,7 @@ def _dealt(terms: Array, stage: Stage) -> Array:
 
 
 def _in_a_row(terms: Array) -> Array:
-    """Return sums of terms [blocks, chain, width, after] over the chain, one after the other."""
+    """Return sequential sums of terms [blocks, chain, width, after] over the chain."""
     blocks, chain, width, after = terms.shape
     if width * after > 1 or chain <= 2:
         return arrays.in_a_row(np.add, terms, 1)

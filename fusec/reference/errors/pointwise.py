@@ -54,9 +54,9 @@ class Arithmetic(Enum):
 
 
 RESOLUTION = 2.0**-52
-"""Distance of doubles, relative to them."""
+"""Relative spacing of doubles."""
 CORRECT = 0.5
-"""Units within which a result is rounded correctly."""
+"""Error in units of a correctly rounded result."""
 
 
 def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:

@@ -108,7 +108,7 @@ def alike_factors(x: Array, axes: tuple[int, ...], rounds: Array) -> float:
 
 
 def of_neighbours(x: Array, axis: int, initial: Sequence[Array]) -> tuple[Array, Array]:
-    """Return the same for products of neighbours up to each factor: a scan forms no others."""
+    """Return the same for products of consecutive factors up to each: a scan forms no others."""
     one = np.ones_like(x.take([0], axis)) if x.shape[axis] else x
     factors = np.concatenate([one, *(one * value for value in initial), x], axis)
     sums = np.cumsum(np.log(np.where(factors == 0, 1.0, np.abs(factors))), axis)

@@ -9,11 +9,11 @@ from fusec.reference.errors.order import as_terms
 LOOKED_AT = 1024
 """Terms of a sum that are sampled to estimate how many are equal."""
 BY_CHANCE = 4
-"""Equal terms among those looked at that may be chance."""
+"""Equal terms in a sample that may be chance."""
 NOISE = 2.0**-40
 """Fraction of a variance that may be noise of the reference's own doubles."""
 SUMS = 4
-"""Sums that are looked at."""
+"""Number of sampled sums."""
 REPEATED = 1.5
 """Equal terms above which they are counted for each sum, and sums are rearranged."""
 COUNTED = 1 << 22

@@ -25,8 +25,8 @@ FEW = 32
 class Rivals:
     """Rows of elements as intervals [low, high], and [least, most] of the value at each position.
 
-    low, high: [rows, elements]; least, most: [rows, positions]. axis: of the positions, along which
-    a row has several; None where each row has one.
+    low, high: [rows, elements]; least, most: [rows, positions]. axis: of the positions, if a row
+    has several along it; None if each row has one.
     """
 
     low: Array

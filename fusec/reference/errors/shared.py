@@ -41,7 +41,7 @@ def _of_quotient(values: Arrays) -> tuple[Array, ...]:
 
 
 def _of_power(values: Arrays) -> tuple[Array, ...] | None:
-    """Of squares alone, which distances from a mean are added up as."""
+    """Only of squares, which occur in sums of distances from a mean."""
     a, b = values
     return (2 * a, np.zeros(())) if b.ndim == 0 and b == 2 else None
 

@@ -67,7 +67,7 @@ def _users_of_whole(fusion: Fusion, total: Node, sizes: Sizes) -> Iterator[tuple
 
 
 def _passed(node: Node, place: int, axes: Axes | None, sizes: Sizes) -> Axes:
-    """Return the axes of a node's result which are those of an operand; axes: those of that one."""
+    """Return the axes of a node's result aligned with an operand's; axes: those of the operand."""
     shapes = [extents(o.type, sizes) for o in node.operands]
     attributes = evaluate_attributes(node.attributes, sizes)
     links = links_of(node, attributes, shapes, extents(node.output.type, sizes))
@@ -117,7 +117,7 @@ def limit_logarithm(passed: Estimate, operands: Sequence[Estimate]) -> Estimate:
 
 
 def _is_vague(whole: Estimate) -> Array:
-    """Return which sums are a number that is hardly known."""
+    """Return which sums are finite but very uncertain."""
     sigma, value = whole.sigma, whole.value
     with np.errstate(all="ignore"):
         small = squared(sigma) < SMALL * squared(value)

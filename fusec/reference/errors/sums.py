@@ -25,9 +25,9 @@ from fusec.reference.errors.repeats import REPEATED, alike, repeats
 State = dict[str, Array]
 
 WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
-"""Up to which all whole numbers are floats."""
+"""Limits up to which all integers are floats."""
 COARSE = 6
-"""Last bits that are 0 in all terms of sums that may be exact."""
+"""Trailing zero bits of all terms in sums that may be exact."""
 CERTAIN = 4.0
 """Times the limit that the sum of sizes, estimated from a sample, must reach to be certainly too
 large."""
@@ -75,7 +75,7 @@ def moments(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None) -> State:
-    """Return the sums of the terms' errors, weighed; terms that are equal err alike."""
+    """Return the weighted sums of the terms' errors; equal terms have the same error."""
     state: State = {}
     shape = operand.value.shape
     if operand.independent is not None:
@@ -116,7 +116,7 @@ def _each_performed(terms: Array, order: Order) -> Array:
 
 
 def merged(a: State, b: State) -> State:
-    """Return the sums of two blocks' states; of other arrangements those that both have."""
+    """Merge the sums of two blocks' states, keeping only the arrangements that both have."""
 
     def joined(key: str) -> Array:
         if key not in a or key not in b:
@@ -159,7 +159,7 @@ def least_spacing(x: Array, axis: int, dtype: DType) -> Array | None:
 
 
 def _few(x: Array) -> Array:
-    """Return some elements of an array, without a look at the others."""
+    """Return a sample of an array's elements, without reading the others."""
     return x[tuple(slice(None, None, -(-e // 16)) for e in x.shape[-2:])] if x.ndim < 3 else (
         x[(*(e // 2 for e in x.shape[:-2]), ..., slice(None, None, -(-x.shape[-1] // 256)))]
     )  # fmt: skip
