@@ -35,8 +35,7 @@ T = TypeVar("T")
 
 LIMIT = 8.0
 """Standard deviations that a correct result may be off. Sums of many roundings are nearly normal
-and reach 8 once in 1e15; errors that are not normal have their declared maximum within 8 by
-`BIAS`."""
+and reach 8 once in 1e15; other errors have their declared maximum within 8 by `BIAS`."""
 BIAS = 1 / LIMIT**2
 """Fraction of the square of an approximation's largest error that counts as common to all elements:
 it may have one sign."""
@@ -79,19 +78,18 @@ class Shared:
 class Estimate:
     """A value with its expected error; None means zeros.
 
-    independent, common: variances. alike: how much of `common` is so along some axes only;
-    operations that build a new estimate may drop it, and then all of `common` counts as common.
-    ancestors: a bit for each node whose result is inexact and from which this one was computed:
-    errors of values without a common ancestor are independent. part: the contribution of one of 64
-    parts of the last reduction, as far as it reaches this value. rounds_to: the 16-bit float type
-    that the value, held as computed, is rounded to wherever it is read. most: an upper limit of the
+    independent, common: variances. alike: how much of `common` is so along some axes only.
+    ancestors: a bit for each node with an inexact result from which this one was computed: errors
+    of values without a common ancestor are independent. part: the contribution of one of 64 parts
+    of the last reduction, as far as it reaches this value. rounds_to: the 16-bit float type that
+    the value, held as computed, is rounded to wherever it is read. most: an upper limit of the
     error if it consists of few roundings, whose largest sum is less than LIMIT standard deviations;
     None if unknown. factor: the variance of one relative error that elements have in common along
     the axes where it has one element, as weights do that are divided by one sum; `common` holds its
-    effect on the value. Operations that build a new estimate may drop it. shared: how `common` is
-    made up, if one error is known with its sign in every element; operations that build a new
-    estimate may drop that, too. rivals: for positions whose variance is infinite, the other
-    positions that may be chosen instead.
+    effect on the value. shared: how `common` is made up, if one error is known with its sign in
+    every element. rivals: for positions whose variance is infinite, the other positions that may be
+    chosen instead. Operations that build a new estimate may drop alike, factor and shared: all is
+    `common` then.
     """
 
     value: Array
@@ -324,8 +322,7 @@ def jump_probability(distance: Array, sigma: Array) -> Array:
 def rounded(estimate: Estimate, dtype: DType) -> Estimate:
     """Return an estimate rounded to a 16-bit float: it is exact away from rounding boundaries.
 
-    Within reach of a boundary the result may be the neighbouring float, one unit in the last place
-    off.
+    Within reach of a boundary the result may be the adjacent float, a unit in the last place away.
     """
     raw, held = estimate.value, round_to(estimate.value, dtype)
     own, common, variance = estimate.independent, estimate.common, estimate.variance
