@@ -54,7 +54,7 @@ def describe(
     peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan; orders:
     of each segment's sums, from its plan; specialised: the sizes that are specialized in each;
     hosts: how the host runs each, empty for kernels; divisions: decisions about what ranks run and
-    how they add, in addition to those of segments; streams: which loops are pipelined over.
+    how they add, in addition to those of segments; streams: how many streams loops use round-robin.
     """
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))

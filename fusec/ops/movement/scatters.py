@@ -50,7 +50,7 @@ def _require_type(name: str, operands: Operands) -> None:
 
 
 def _refuse_rows(name: str, operands: Operands, axis: int) -> None:
-    """Raise FusecError for a 1-dim index with a source of whole slices, for other operations."""
+    """Raise FusecError for a 1-dim index with a source of whole slices; suggest another call."""
     arg, index, source = (operand.type.shape or () for operand in operands[:3])
     if len(arg) < 2 or len(index) != 1 or len(source) != len(arg):
         return
