@@ -1,4 +1,4 @@
-"""What is being done at the moment, for logs and for a status line on a terminal."""
+"""Current activities, for logs and for a status line on a terminal."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Protocol
 
 
 class Watcher(Protocol):
-    """Is told when something begins, goes on and ends; activities nest."""
+    """Notified when an activity begins, continues and ends; activities nest."""
 
     def begin(self, what: str, immediately: bool) -> None:
         """Begin an activity; immediately: it is known to take long."""
         ...
 
     def update(self, what: str) -> None:
-        """Take what the innermost activity is at now."""
+        """Set what the innermost activity is doing now."""
         ...
 
     def end(self, what: str, seconds: float) -> None:
-        """Take what has ended, as it was called when it began, and how long it took."""
+        """End an activity, with the name it began with and its duration in seconds."""
         ...
 
 
 _watchers: list[Watcher] = []
 
 Update = Callable[[str], None]
-"""Called with what an activity is at now."""
+"""Called with a description of an activity's progress."""
 
 
 @contextmanager
 def activity(what: str, *, immediately: bool = False) -> Generator[Update]:
-    """Tell the watchers what is being done in the block, and give what tells them how far it is.
+    """Notify the watchers of the activity in the block, and yield a function that reports progress.
 
     immediately: it is known to take long, and is shown on a terminal from the start.
     """
@@ -54,7 +54,7 @@ def activity(what: str, *, immediately: bool = False) -> Generator[Update]:
 
 @contextmanager
 def watched(watcher: Watcher) -> Generator[None]:
-    """Let a watcher, and no other, know of the activities in the block."""
+    """Notify one watcher, and no other, of the activities in the block."""
     before = [*_watchers]
     _watchers[:] = [watcher]
     try:

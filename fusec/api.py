@@ -1,7 +1,7 @@
 """`fusec.compile` and `fusec.load`: programs that are called from Python.
 
-What was compiled before is loaded from the cache: what reads and plans fusions is imported where it
-is needed.
+Programs compiled before are loaded from the cache: modules that read and plan fusions are imported
+lazily.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line: click parses, one call does the work, errors point."""
+"""The command line: parses arguments with click, runs one call, and prints errors."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; of one that does not exist, what is meant."""
+        """Return the named command; the error for an unknown one suggests a similar name."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise no_command(args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each environment variable does."""
+        """Write the description of each environment variable."""
         with formatter.section("Environment"):
             formatter.write_dl(list(ENVIRONMENT.items()))
 
@@ -308,7 +308,7 @@ def doctor_command(folder: str | None, report: Report) -> int:
 )
 @click.pass_context
 def dev_command(context: click.Context) -> int:
-    """Say where the tools for work on fusec are: beside the package, in a checkout."""
+    """Say where the tools for work on fusec are: next to the package, in a checkout."""
     tool = next((a for a in context.args if a in _TOOLS), _TOOLS[0])
     raise Unsupported(
         f"`fusec dev {tool}` is `python -m tools.{tool}` now, in a checkout of fusec",
@@ -317,7 +317,7 @@ def dev_command(context: click.Context) -> int:
 
 
 _TOOLS = ("fuzz", "reduce")
-"""What `fusec dev` had."""
+"""The former subcommands of `fusec dev`."""
 
 
 cli.add_command(run_command)
@@ -327,8 +327,8 @@ cli.add_command(tuning.tune_command)
 
 
 COLLECT_EVERY = 100_000
-"""New objects after which Python looks for circles among them: values here are trees, and after the
-usual 700 looking takes a tenth of the time of `check`."""
+"""Number of new objects that triggers Python's cycle collector: values here are trees, and with the
+default of 700 the collector takes a tenth of the time of `check`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -355,7 +355,7 @@ def _run(arguments: list[str]) -> Any:
 
 
 def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
-    """Return the exit code of a call; errors are told on stderr, with how to repeat them."""
+    """Return the exit code of a call; print errors on stderr, with how to reproduce them."""
     try:
         code = call()
         sys.stdout.flush()
@@ -378,7 +378,7 @@ def _guarded(call: Callable[[], Any], arguments: Sequence[str]) -> int:
         click.echo("interrupted", err=True)
         return 130
     except (BrokenPipeError, SystemExit):
-        # Whoever read the output has enough of it; click itself exits then.
+        # The reader closed the pipe early; click itself exits then.
         _drop_output()
         return 0
     except MemoryError:
@@ -405,7 +405,7 @@ FilesCommand.guard = staticmethod(_guarded)
 
 
 def _accept_any_path() -> None:
-    """Let paths be printed that are no UTF-8, or that the terminal cannot show."""
+    """Allow printing paths that are not UTF-8, or that the terminal cannot show."""
     reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
@@ -415,7 +415,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def _drop_output() -> None:
-    """Send what is still buffered nowhere: the interpreter would complain about it at its end."""
+    """Discard buffered output, which the interpreter would otherwise report as an error at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

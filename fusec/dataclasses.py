@@ -1,8 +1,8 @@
-"""Dataclasses as the standard library has them, whose methods are not compiled as modules load.
+"""Dataclasses as in the standard library, but without compiling methods on import.
 
 The standard decorator compiles the text of six methods for each class, and half of the classes make
-no instance. Here fields are found without looking at what annotations name, `__init__` is compiled
-for a class of many instances, and the other methods are closures over the fields.
+no instance. Here fields are found without evaluating annotations, `__init__` is compiled for classes
+with many instances, and the other methods are closures over the fields.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _init_names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _values_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that gives the values of some attributes."""
+    """Return a function that returns the values of some attributes."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda record: tuple(getattr(record, name) for name in names)
@@ -149,13 +149,13 @@ def _refuse_to_delete(record: Any, name: str) -> NoReturn:
 
 
 COMPILE_AT = 24
-"""The instance of a class that `__init__` is compiled for: that takes as long as for 24 of them."""
+"""The instance at which `__init__` is compiled: compiling takes as long as 24 loops over fields."""
 
 
 def _counting_init(kind: type[Any], frozen: bool) -> Callable[..., None]:
-    """Return an `__init__` that loops over the fields, which a compiled one replaces.
+    """Return an `__init__` that loops over the fields until a compiled one replaces it.
 
-    That is for many instances, and for arguments that it refuses with Python's own message.
+    That happens after many instances, or for wrong arguments, which then have Python's own message.
     """
     instances, put = count(1), object.__setattr__ if frozen else setattr
 

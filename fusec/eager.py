@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
     """Return one array per output for a plain Python program that calls `fd.execute`.
 
-    On the GPU where there is one; else the reference, with a note on stderr. Outputs that are
+    On the GPU if there is one; else by the reference, with a note on stderr. Outputs that are
     written into inputs are among them: the caller stores them.
     """
     from fusec.run.device import Device, device_available
     from fusec.run.inputs import bind_sizes
 
-    fusion = replace(fusion, phases=())  # all inputs are given at once
+    fusion = replace(fusion, phases=())  # all inputs are passed at once
     inputs = {i.value.name: a for i, a in zip(fusion.inputs, arrays, strict=True)}
     sizes = bind_sizes(fusion, inputs)
     reason = device_available()

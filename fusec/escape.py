@@ -1,4 +1,4 @@
-"""Text of users made visible: what could hide, move or end something else becomes an escape."""
+"""Escapes in users' text: characters that could hide, move or end other text become visible."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _C_TRAPS = re.compile(r"(?<=\*)/|(?<=\?)\?(?=/)|\\(?=[\s\\]*\Z)")
 
 
 def visible(text: str) -> str:
-    """Return text on one line, with all that cannot be seen as `\\x1b`, `\\u202e`, ...
+    """Return text on one line, with all invisible characters as `\\x1b`, `\\u202e`, ...
 
     These are controls, line ends, marks of direction, lone surrogates (undecodable bytes of a
-    path), and what Unicode has not assigned.
+    path), and unassigned code points.
     """
     return text if text.isprintable() else "".join(map(_visible, text))
 

@@ -1,8 +1,8 @@
-"""Bytes that somebody else may have written: read with limits, decoded without leaking exceptions.
+"""Untrusted bytes: read with limits, decoded without leaking exceptions.
 
-Every file that a user names, every file of a compiled folder and every frame of another rank goes
-through here; `tests/project/test_foreign.py` finds a module that reads one by itself. It imports
-the standard library alone, as the process that watches a rank does.
+Every file that a user names, every file of a compiled folder and every frame of another rank is
+read here; `tests/project/test_foreign.py` finds modules that read one directly. It imports only the
+standard library, as the process that watches a rank does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, BinaryIO
 from fusec.diagnostics import FusecError
 
 TEXT_BYTES = 64 << 20
-"""The most bytes of a fusion file, a script or a kernel's text."""
+"""Maximum bytes of a fusion file, a script or a kernel's CUDA source."""
 RECORD_BYTES = 16 << 20
-"""The most bytes of a JSON or TOML file."""
+"""Maximum bytes of a JSON or TOML file."""
 CODE_BYTES = 1 << 30
-"""The most bytes of a cubin, or of another file of a compiled folder."""
+"""Maximum bytes of a cubin, or of another file of a compiled folder."""
 
 Name = str | os.PathLike[str]
 _KINDS = (
@@ -34,11 +34,11 @@ _KINDS = (
 
 
 class MissingFile(FusecError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class Undecodable(FusecError):
-    """The bytes are not of their format; `reason` is what the decoder says, without the file."""
+    """The bytes are not of their format; `reason` is the decoder's message, without the file."""
 
     reason = ""
 
@@ -47,7 +47,8 @@ class Undecodable(FusecError):
 def opened(path: Name, what: str, most: int) -> Generator[tuple[BinaryIO, os.stat_result]]:
     """Open a regular file of at most `most` bytes, with its status; FusecError for any other.
 
-    what: what the file is to be, with its article. A FIFO does not block and a device is not read.
+    what: the expected kind of file, with its article. A FIFO does not block and a device is not
+    read.
     """
     name = os.fspath(path)
     try:
@@ -70,13 +71,13 @@ def opened(path: Name, what: str, most: int) -> Generator[tuple[BinaryIO, os.sta
 
 
 def check_file(path: Name, what: str, most: int) -> None:
-    """Raise FusecError where `path` cannot be read as a regular file of at most `most` bytes."""
+    """Raise FusecError if `path` cannot be read as a regular file of at most `most` bytes."""
     with opened(path, what, most):
         pass
 
 
 def read_bytes(path: Name, what: str, most: int) -> bytes:
-    """Return the bytes of a regular file; FusecError where it is none, too large or unreadable."""
+    """Return the bytes of a regular file; FusecError if it is not one, too large or unreadable."""
     with opened(path, what, most) as (file, status):
         try:
             return file.read(status.st_size)
@@ -85,12 +86,12 @@ def read_bytes(path: Name, what: str, most: int) -> bytes:
 
 
 def read_text(path: Name, what: str, most: int, help: str | None = None) -> str:
-    """Return the text of a regular file in UTF-8; FusecError where it is none."""
+    """Return the text of a regular file in UTF-8; FusecError if it is not one."""
     return decode_text(read_bytes(path, what, most), path, help)
 
 
 def read_standard_input(what: str, most: int) -> bytes:
-    """Return what standard input holds; FusecError where that is too much."""
+    """Return the content of standard input; FusecError if it is too large."""
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
         raise FusecError("standard input is closed", help="pass a file instead of `-`")
     data = sys.stdin.buffer.read(most + 1)
@@ -111,9 +112,9 @@ def _too_large(name: str, what: str, most: int) -> FusecError:
 
 @contextmanager
 def decoding(fail: Callable[[str], Exception]) -> Generator[None]:
-    """Raise `fail(reason)` for whatever decoding raises that is no FusecError.
+    """Raise `fail(reason)` for any exception of a decoder that is not a FusecError.
 
-    Decoders raise many types on damaged bytes: nothing but their call belongs inside.
+    Decoders raise many types on damaged bytes: only their call belongs inside.
     """
     try:
         yield
@@ -124,7 +125,7 @@ def decoding(fail: Callable[[str], Exception]) -> Generator[None]:
 
 
 def not_a(path: Name, what: str, help: str | None = None) -> Callable[[str], Undecodable]:
-    """Return what makes the error for a file that is not `what`, of the decoder's reason."""
+    """Return a function from a decoder's reason to the error for a file that is not `what`."""
 
     def fail(reason: str) -> Undecodable:
         error = Undecodable(f"`{os.fspath(path)}` is not {what}", notes=(reason,), help=help)
@@ -135,7 +136,7 @@ def not_a(path: Name, what: str, help: str | None = None) -> Callable[[str], Und
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of what a decoder says, short enough for a message."""
+    """Return the first line of a decoder's message, short enough for an error."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, MemoryError):
@@ -146,13 +147,13 @@ def _reason(error: Exception) -> str:
 
 
 def decode_text(data: bytes, path: Name, help: str | None = None) -> str:
-    """Return bytes as text in UTF-8; FusecError where they are none."""
+    """Return bytes as text in UTF-8; FusecError if they are not valid."""
     with decoding(not_a(path, "UTF-8 text", help)):
         return data.decode("utf-8")
 
 
 def decode_json(data: bytes | str, path: Name) -> Any:
-    """Return what a text in JSON holds; FusecError where it is none."""
+    """Return the content of a JSON text; FusecError if it is not valid."""
     import json
 
     with decoding(not_a(path, "JSON")):
@@ -160,7 +161,7 @@ def decode_json(data: bytes | str, path: Name) -> Any:
 
 
 def decode_toml(text: str, path: Name) -> dict[str, Any]:
-    """Return what a text in TOML holds; FusecError where it is none."""
+    """Return the content of a TOML text; FusecError if it is not valid."""
     import tomllib
 
     with decoding(not_a(path, "TOML")):
@@ -168,17 +169,17 @@ def decode_toml(text: str, path: Name) -> dict[str, Any]:
 
 
 def read_json(path: Name, what: str) -> Any:
-    """Return what a JSON file holds; FusecError where it is none."""
+    """Return the content of a JSON file; FusecError if it is not valid."""
     return decode_json(read_bytes(path, what, RECORD_BYTES), path)
 
 
 def read_toml(path: Name, what: str) -> dict[str, Any]:
-    """Return what a TOML file holds; FusecError where it is none."""
+    """Return the content of a TOML file; FusecError if it is not valid."""
     return decode_toml(read_text(path, what, RECORD_BYTES), path)
 
 
 def yaml_events(text: str, path: Name) -> Iterator[Any]:
-    """Yield the events of a text in YAML; yaml.YAMLError, or FusecError where the parser fails."""
+    """Yield the events of a YAML text; yaml.YAMLError, or FusecError if the parser fails."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -204,7 +205,7 @@ _READABLE = "a readable .safetensors or .npz file"
 
 
 def load_npz(path: Name) -> dict[str, Any]:
-    """Return the arrays of a .npz file by name; FusecError where it is damaged or none."""
+    """Return the arrays of a .npz file by name; FusecError if it is damaged or not one."""
     import numpy as np
 
     with opened(path, ARRAYS, memory_bytes()) as (file, _), decoding(not_a(path, _READABLE)):
@@ -221,11 +222,11 @@ def load_npz(path: Name) -> dict[str, Any]:
 
 
 _HEADER_BYTES = 100_000_000
-"""The most that the header of a .safetensors file may have, by its format."""
+"""Maximum size of the header of a .safetensors file, by its format."""
 
 
 def load_safetensors(path: Name) -> list[tuple[str, dict[str, Any]]]:
-    """Return the entries of a .safetensors file; FusecError where it is damaged or none."""
+    """Return the entries of a .safetensors file; FusecError if it is damaged or not one."""
     import safetensors
 
     module: Any = safetensors
@@ -240,7 +241,7 @@ def load_safetensors(path: Name) -> list[tuple[str, dict[str, Any]]]:
 def map_safetensors(path: Name) -> dict[str, tuple[str, tuple[int, ...], memoryview]]:
     """Return (dtype, shape, bytes) of the entries of a .safetensors file, as views of the file.
 
-    FusecError where it is damaged or none.
+    FusecError if it is damaged or not one.
     """
     with mapped(path, ARRAYS, 1 << 48) as data, decoding(not_a(path, _READABLE)):
         length = int.from_bytes(data[:8], "little")
@@ -263,7 +264,7 @@ def _mapped_entry(entry: Any, data: memoryview) -> tuple[str, tuple[int, ...], m
 
 @contextmanager
 def mapped(path: Name, what: str, most: int) -> Generator[memoryview]:
-    """Give the bytes of a regular file where the system has mapped them; nothing is read at once.
+    """Yield the bytes of a regular file as a memory mapping; nothing is read eagerly.
 
     Views that outlive the block keep the mapping.
     """
@@ -282,9 +283,9 @@ def mapped(path: Name, what: str, most: int) -> Generator[memoryview]:
 
 @contextmanager
 def mapped_zip(path: Name, what: str, help: str) -> Generator[dict[str, tuple[memoryview, int]]]:
-    """Give the members of a zip file by name, as (view of the mapped file, CRC-32 of its bytes).
+    """Yield the members of a zip file by name, as (view of the mapped file, CRC-32 of its bytes).
 
-    FusecError for a file that is none, and for members that are compressed or encrypted.
+    FusecError for a file that is not one, and for members that are compressed or encrypted.
     """
     import zipfile
 
@@ -301,7 +302,7 @@ _LOCAL_HEADER, _LOCAL_MAGIC = 30, b"PK\3\4"
 
 
 def _stored(entry: Any, data: memoryview) -> memoryview:
-    """Return the bytes of a member that is stored as it is."""
+    """Return the bytes of a member that is stored uncompressed."""
     if entry.compress_type != 0 or entry.flag_bits & 1:
         raise ValueError(f"member `{entry.filename}` is compressed or encrypted")
     at = entry.header_offset

@@ -21,9 +21,9 @@ from fusec.options import (
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of `fusec.compile` and `fusec.segmentation` that CompileOptions has.
+    """The keyword arguments of `fusec.compile` and `fusec.segmentation` that are in CompileOptions.
 
-    target: an architecture. They mean what the command line's flags of these names do;
+    target: an architecture. They have the meaning of the command line's flags of these names;
     should_merge and segments are as in CompileOptions.
     """
 
@@ -70,7 +70,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a dict of lists of values by the names of segments",
     ),
 }
-"""What an option may be: a test, and how the error says it. Others are True or False."""
+"""Valid values of an option: a test, and its text in the error. Others are True or False."""
 
 
 def _is_int(value: Any) -> bool:
@@ -98,9 +98,9 @@ def _check_kind(caller: str, name: str, value: Any) -> None:
 
 
 def options_of(caller: str, given: Options) -> CompileOptions:
-    """Return the options that keyword arguments ask for; FusecError for one that is none.
+    """Return the options that keyword arguments set; FusecError for an unknown or invalid one.
 
-    caller: the function that they are given to, as errors say it.
+    caller: the function that they are passed to, for error messages.
     """
     rest: dict[str, Any] = dict(given)
     for name in rest:

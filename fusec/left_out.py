@@ -1,4 +1,4 @@
-"""Which passes and choices a compilation leaves out, stops at or asks for, by its options."""
+"""Which passes and choices a compilation disables, stops at or enables, by its options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.options import (
 
 
 def last_passes(options: CompileOptions) -> tuple[str | None, str | None]:
-    """Return the last pass over fusions, and over host programs, where one is asked for."""
+    """Return the last pass over fusions and the last over host programs, None if not limited."""
     from fusec.passes.pipeline import one_of
 
     if options.stop_after is None:
@@ -33,7 +33,7 @@ def _pass_names() -> tuple[list[str], list[str]]:
 
 
 def left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
-    """Return which passes over fusions, over host programs and which choices are left out."""
+    """Return the disabled passes over fusions, disabled passes over host programs and choices."""
     from fusec.passes import NEEDED
     from fusec.passes.pipeline import one_of
 
@@ -48,14 +48,14 @@ def left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
 
 
 def asked_for(options: CompileOptions) -> list[str]:
-    """Return the passes that run since they are asked for, over host programs and segments."""
+    """Return the passes over host programs and segments that options enable."""
     from fusec.passes.pipeline import one_of
 
     return [one_of(ASKED, name) for name in options.with_]
 
 
 def check_pass_names(options: CompileOptions) -> None:
-    """Raise FusecError where options name a pass that does not exist."""
+    """Raise FusecError if options name a pass that does not exist."""
     if options.stop_after is not None or options.without or options.with_:
         last_passes(options)
         left_out(options)

@@ -1,4 +1,4 @@
-"""How many processors there are for this process."""
+"""Number of processors available to this process."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def usable_processors() -> int:
-    """Return how many processors this process may use: those that it is bound to, at least 1."""
+    """Return how many processors this process may use, by its CPU affinity, at least 1."""
     return max(1, len(os.sched_getaffinity(0)))

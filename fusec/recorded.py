@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be compiled: a file with its text, for one target, and the key of its entry."""
+    """A compilation request: a file with its text, for one target, and the key of its entry."""
 
     path: str
     data: bytes
@@ -38,7 +38,7 @@ class Request:
 
 
 def request_of(source: Any, part: str | None, options: CompileOptions) -> Request | None:
-    """Return the request to compile a file for a target; None for what is compiled each time."""
+    """Return the request to compile a file for a target; None for sources compiled each time."""
     if not (isinstance(source, (str, os.PathLike)) and may_keep(options)):
         return None
     path = str(source)  # pyright: ignore[reportUnknownArgumentType]
@@ -54,7 +54,7 @@ def request_of(source: Any, part: str | None, options: CompileOptions) -> Reques
         parts = [path, data.decode(), repr(part)]
         key = key_of_call(parts, arch, options, compiler)
     except (FusecError, EnvironmentProblem, UnicodeDecodeError):
-        return None  # who compiles it says why
+        return None  # compiling it reports the reason
     return None if key is None else Request(path, data, part, options, arch, key)
 
 
@@ -100,7 +100,7 @@ def recorded_program(request: Request, *, build: bool) -> Program | None:
 
 
 def keep_program(request: Request, program: Program) -> None:
-    """Record a program for later processes, where all of it can be recorded."""
+    """Record a program for later processes, if all of it can be recorded."""
     if len(program.variants) != 1:
         return
     (variant,) = program.variants

@@ -1,10 +1,10 @@
-"""Distances between words, for what a mistyped one is meant to be."""
+"""Edit distances between words, for suggestions."""
 
 from __future__ import annotations
 
 
 def edits(one: str, other: str) -> int:
-    """Return the least number of letters put in, left out, changed or exchanged with the next."""
+    """Return the edit distance by insertion, deletion, substitution and adjacent transposition."""
     rows = [list(range(len(other) + 1))]
     for i, left in enumerate(one, 1):
         row = [i]

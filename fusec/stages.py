@@ -1,4 +1,4 @@
-"""What a stage is: a function whose value is made when it is asked for, timed and verified."""
+"""Stages: functions whose values are computed on first use, timed and verified."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 
 class Recorded:
-    """A value that an earlier process has made; read: decodes it."""
+    """A value computed by an earlier process; read: decodes it."""
 
     def __init__(self, read: Callable[[], Any]) -> None:
-        """Decode nothing yet."""
+        """Create without decoding."""
         self.read = read
 
 
 def made_earlier(program: Staged, name: str) -> Any:
-    """Return a value that is made or recorded, decoded once; None where it is neither."""
+    """Return a value that is computed or recorded, decoded once; None if it is neither."""
     found = program.made.get(name)
     if isinstance(found, Recorded):
         found = program.made[name] = found.read()
@@ -31,13 +31,13 @@ def made_earlier(program: Staged, name: str) -> Any:
 
 @dataclass
 class Timings:
-    """Seconds by stage, in order; of: what goes through the stages, for logs."""
+    """Seconds by stage, in order; of: the name of what is compiled, for logs."""
 
     of: str = ""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     def measure(self, stage: str, function: Callable[[], T]) -> T:
-        """Return what `function` returns, adding its time to `stage`."""
+        """Return the result of `function`, adding its time to `stage`."""
         start = time.perf_counter()
         with activity(f"{stage} {self.of}".rstrip()):
             result = function()
@@ -46,7 +46,7 @@ class Timings:
 
 
 class Staged(Protocol):
-    """What has stages, as a program: `made` holds what they have given so far, by attribute."""
+    """An object with stages, as a program: `made` holds their results so far, by attribute."""
 
     options: CompileOptions
     timings: Timings
@@ -54,10 +54,10 @@ class Staged(Protocol):
 
 
 class Stage(Generic[T]):
-    """A stage of a program: timed by its name, it makes one value of what others have given.
+    """A stage of a program: timed by its name, it computes one value from those of other stages.
 
-    run: takes these values and the options; raises FusecError for what cannot be. verify: raises
-    InternalError for a value that should not be. dumps: the DUMP_KINDS that show the value.
+    run: takes these values and the options; raises FusecError for invalid input. verify: raises
+    InternalError for an invalid value. dumps: the DUMP_KINDS that show the value.
     """
 
     gives: str
@@ -70,7 +70,7 @@ class Stage(Generic[T]):
         verify: Callable[[T], None] | None = None,
         dumps: tuple[str, ...] = (),
     ) -> None:
-        """Take the attributes of a program that `takes` names."""
+        """Create a stage that takes the attributes of a program in `takes`."""
         self.name, self.run, self.takes = name, run, takes
         self.verify, self.dumps = verify, dumps
 

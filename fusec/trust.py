@@ -1,6 +1,6 @@
-"""Folders that fusec executes files from or plans by: no other user may write them.
+"""Trusted folders: fusec executes or plans by their files, so no other user may write them.
 
-`docs/trust.md` says what may come from others.
+`docs/trust.md` describes what may come from other users.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Untrusted(Exception):
 
 
 def why_untrusted(status: os.stat_result) -> str | None:
-    """Return why another user may have written a file or a folder; None where only root may."""
+    """Return why another user may have written a file or a folder; None if only root may have."""
     user = os.geteuid()
     if status.st_uid not in (user, _ROOT):
         return f"it belongs to user {status.st_uid}, not to user {user}"
@@ -34,7 +34,7 @@ def why_untrusted(status: os.stat_result) -> str | None:
 
 
 def check(path: Path) -> None:
-    """Raise Untrusted where another user may have written a file or a folder that is there."""
+    """Raise Untrusted if another user may have written an existing file or folder."""
     for status_of in (os.lstat, os.stat):
         try:
             status = status_of(path)
@@ -46,7 +46,7 @@ def check(path: Path) -> None:
 
 
 def read_own(path: Name, what: str, most: int) -> bytes:
-    """Return the bytes of a file; Untrusted where another user may have written it."""
+    """Return the bytes of a file; Untrusted if another user may have written it."""
     with opened(path, what, most) as (file, status):
         why = why_untrusted(status)
         if why is not None:
@@ -55,7 +55,7 @@ def read_own(path: Name, what: str, most: int) -> bytes:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder and those above it, for this user alone; OSError where that cannot be."""
+    """Create a folder and its parents, for this user only; OSError if that fails."""
     if folder.exists():
         return
     make_private(folder.parent)
@@ -63,7 +63,7 @@ def make_private(folder: Path) -> None:
 
 
 def way_out(variable: str) -> str:
-    """Return what a user does about a folder that is not used; variable: that names another."""
+    """Return how to make a folder usable; variable: the one that names another folder."""
     return (
         f"set {variable} to your own directory; or remove files that others may have put there "
         "and run `chmod -R go-w` on it (docs/trust.md)"
@@ -75,7 +75,7 @@ _WARNING = threading.Lock()
 
 
 def warn_unused(what: str, problem: Untrusted, variable: str) -> None:
-    """Say, once for each kind, that something is not used; variable: that names another folder."""
+    """Warn, once for each kind, that something is not used; variable: names another folder."""
     with _WARNING:
         if what in _WARNED:
             return

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def variants(program: Compilation, buckets: Mapping[str, Sequence[int]]) -> list[Compilation]:
-    """Return the program, and those for the other sizes in `buckets` that need their own kernels.
+    """Return the program, and those for other sizes in `buckets` that need their own kernels.
 
-    buckets: of a dim, those that its declaration has where there are none. A size for which the
-    same kernels would be planned, and launched alike, has no program.
+    buckets: of a dim, those in its declaration if there are none. A size for which the same kernels
+    would be planned, and launched alike, has no program.
     """
     fusion, options = program.original, program.options
     found, plain = [program], [program]  # by names of their own, and by the same

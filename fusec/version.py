@@ -4,4 +4,4 @@ import time
 
 __version__ = "0.2.0"
 LOADED_NS = time.time_ns()
-"""Files that changed later may differ from what this process runs."""
+"""Start time of this process: files changed later may differ from what it runs."""

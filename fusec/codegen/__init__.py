@@ -1,1 +1,1 @@
-"""CUDA text: one frozen view per template, rendering."""
+"""CUDA source: one frozen view per template, rendering."""

@@ -11,7 +11,7 @@ from fusec.schedule.plan import SizeArgument, TensorArgument, WorkspaceArgument
 
 
 def counts_of(source: KernelSource, sizes: Mapping[str, int]) -> KernelCounts | None:
-    """Return the instructions of a thread of a kernel; None of a text that is not rendered."""
+    """Return the instructions of a thread of a kernel; None for a source that is not rendered."""
     if source.body is None:
         return None
     passed = source.body.view.parameters

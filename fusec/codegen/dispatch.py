@@ -1,4 +1,4 @@
-"""From a kernel plan to CUDA text: the family of a template states the module of its view."""
+"""From a kernel plan to CUDA source: the family of a template determines the module of its view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal kernels: those that differ in names and comments alone, of which one is built."""
+"""Equal kernels: those that differ only in names and comments; one of them is compiled."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fusec.codegen.source import KernelSource
 
 
 def first_equal(sources: Sequence[KernelSource]) -> list[int]:
-    """Return of each kernel the place of the first one that is equal to it; its own if none is.
+    """Return for each kernel the index of the first one equal to it; its own if there is none.
 
     Equal kernels have one digest, take parameters of the same types in the same order, and are
-    launched with blocks, clusters and dynamic shared memory of one size; grids may differ.
+    launched with the same block size, cluster size and dynamic shared memory; grids may differ.
     """
     found, alike = [*range(len(sources))], defaultdict[Hashable, list[int]](list)
     for place, source in enumerate(sources):
@@ -28,13 +28,13 @@ def first_equal(sources: Sequence[KernelSource]) -> list[int]:
 
 
 def kernels_launched(sources: Iterable[KernelSource]) -> dict[str, str]:
-    """Return by the name of each kernel of a program, as planned, that of the kernel launched."""
+    """Return for each planned kernel of a program the name of the kernel that is launched."""
     each = [*sources]
     return {s.name: each[k].name for s, k in zip(each, first_equal(each), strict=True)}
 
 
 def _form(source: KernelSource) -> Hashable:
-    """Return what equal kernels have in common that is known without a digest."""
+    """Return the common properties of equal kernels that are known without a digest."""
     kernel = source.kernel
     return (
         kernel.template, kernel.block, kernel.cluster, kernel.shared_bytes, len(kernel.arguments),

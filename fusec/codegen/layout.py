@@ -1,7 +1,7 @@
-"""Layout of CUDA text: indentation, lines of at most 100 columns, comments side by side.
+"""Layout of CUDA source: indentation, lines of at most 100 columns, aligned comments.
 
-Templates need not count columns. What clang-format makes of the examples' kernels in Google's
-style with 100 columns and one parameter a line, this makes of them, too (tests say so).
+Templates need not count columns. The layout of the examples' kernels is that of clang-format in
+Google's style with 100 columns and one parameter per line (tests check this).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ KERNEL = 'extern "C" __global__'
 _COMMENT = re.compile(r"^(?P<code>.*\S)\s+(?P<comment>//.*)$")
 _ENDS = (";", "{", "}", ":")
 _OPERATORS = (" || ", " && ", " + ", " - ", " * ", " / ")
-"""What a long expression is broken behind, those that bind least first."""
+"""Operators after which a long expression is broken, in order of increasing precedence."""
 
 
 def laid_out(text: str) -> str:
-    """Return a kernel's text with every line where it belongs."""
+    """Return the CUDA source of a kernel, formatted."""
     lines = _declared(_indented(text.split("\n")))
     return "\n".join(_without_gaps(filled(lines)))
 
 
 def filled(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines that are indented already, long ones broken, comments side by side."""
+    """Yield lines that are already indented, with long ones broken and comments aligned."""
     return _aligned(_wrapped(lines))
 
 
@@ -36,7 +36,7 @@ def _declared(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _declaration(code: str) -> list[str]:
-    """Return a kernel's declaration on as few lines as it fits, else with one parameter a line."""
+    """Return a kernel's declaration on one line if it fits, else with one parameter per line."""
     if len(code) <= WIDTH:
         return [code]
     *_, opened = _top(code, "(")
@@ -59,7 +59,7 @@ def _declaration(code: str) -> list[str]:
 def _indented(lines: Iterable[str]) -> Iterator[str]:
     """Write each statement on one line, indented by its braces.
 
-    One with comments or the body of a lambda inside keeps its lines.
+    A statement that contains comments or the body of a lambda keeps its lines.
     """
     depth = 0
     statement: list[str] = []
@@ -110,7 +110,7 @@ def _code(line: str) -> str:
 
 
 def _without_gaps(lines: Iterable[str]) -> Iterator[str]:
-    """Drop blank lines that follow one another, or the beginning or the end of a block."""
+    """Drop repeated blank lines, and those at the beginning or the end of a block."""
     blank = False
     last = "{"
     for line in lines:
@@ -125,7 +125,7 @@ def _without_gaps(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _aligned(lines: Iterable[str]) -> Iterator[str]:
-    """Put the comments behind lines that follow one another below each other."""
+    """Align the trailing comments of consecutive lines."""
     group: list[tuple[str, str]] = []
     for line in [*lines, ""]:
         has_comment = "//" in line and not line.lstrip().startswith("//")
@@ -151,17 +151,17 @@ def _wrapped(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _comment(line: str) -> Iterator[str]:
-    """Break a comment between words; further lines are moved in."""
+    """Break a comment between words; further lines are indented."""
     from textwrap import wrap
 
     text = line.lstrip()[2:]
     mark = " " * _margin(line) + "//" + " " * _margin(text)
     for part in wrap(text.strip(), WIDTH, initial_indent=mark, subsequent_indent=f"{mark}  "):
-        yield c_comment(part)  # none ends with a backslash, behind which the next were no line
+        yield c_comment(part)  # none may end with a backslash, which would continue the line
 
 
 def _broken(line: str) -> list[str]:
-    """Return a statement that is too long on several lines."""
+    """Return a too long statement broken into several lines."""
     start = len(line) - len(line.lstrip())
     code = line.strip()
     if code.startswith("if ("):
@@ -179,7 +179,7 @@ def _broken(line: str) -> list[str]:
         beside = [f"{' ' * start}{left} {first}", *rest]
         first, *rest = _expression(right, start + 4, start + 4)
         below = [" " * start + left, " " * (start + 4) + first, *rest]
-        # Of as many lines, calls that are broken behind their parenthesis are the worse ones.
+        # Of as many lines, calls that are broken after their parenthesis are the worse ones.
         costs = [
             (*_cost(lines), sum(each.endswith("(") for each in lines)) for lines in (beside, below)
         ]
@@ -189,7 +189,7 @@ def _broken(line: str) -> list[str]:
 
 
 def _cost(lines: list[str]) -> tuple[bool, int]:
-    """Return what is better less: whether a line is too long, and how many there are."""
+    """Return the cost of a layout: whether a line is too long, and the number of lines."""
     return any(len(line) > WIDTH for line in lines), len(lines)
 
 
@@ -198,9 +198,9 @@ def _fitting(line: str) -> list[str]:
 
 
 def _expression(code: str, column: int, indent: int) -> list[str]:
-    """Return an expression from `column` on: its first line bare, the others from the margin.
+    """Return an expression from `column` on: its first line without margin, the others with it.
 
-    indent: of the line that it stands in, from which arguments without place are moved in.
+    indent: of the line that contains it; arguments that do not fit are indented relative to it.
     """
     if column + len(code) <= WIDTH:
         return [code]
@@ -224,7 +224,7 @@ def _expression(code: str, column: int, indent: int) -> list[str]:
 
 
 def _call(code: str, column: int, indent: int) -> list[str]:
-    """Return a call with its arguments below each other as far as they do not fit."""
+    """Return a call with its arguments on separate lines as far as they do not fit."""
     opened = min((k for k in (code.find("("), code.find("[")) if k >= 0), default=len(code))
     if opened + 2 >= len(code):
         return [code]
@@ -244,9 +244,9 @@ def _call(code: str, column: int, indent: int) -> list[str]:
 
 
 def _filled(pieces: list[str], column: int, indent: int, deeper: int = 0) -> list[str]:
-    """Return as many pieces a line as fit, all lines from `column` on.
+    """Return as many pieces per line as fit, all lines starting at `column`.
 
-    deeper: how far the operands of a piece are moved in that is broken between them.
+    deeper: additional indentation of the operands of a piece that is broken between them.
     """
     lines: list[str] = []
     for piece in pieces:
@@ -264,13 +264,13 @@ def _filled(pieces: list[str], column: int, indent: int, deeper: int = 0) -> lis
 
 
 def _pieces(code: str, places: list[int]) -> list[str]:
-    """Return the text between places, without the space before each."""
+    """Return the text between positions, without the space before each."""
     ends = [*places, len(code)]
     return [code[a:b].strip() for a, b in zip([0, *places], ends, strict=True)]
 
 
 def _top(code: str, word: str) -> Iterator[int]:
-    """Yield where a word stands outside of brackets and texts."""
+    """Yield the positions of a word outside of brackets and string literals."""
     if word not in code:
         return
     depth, quoted = 0, False
@@ -286,7 +286,7 @@ def _top(code: str, word: str) -> Iterator[int]:
 
 
 def _closing(code: str, opened: int) -> int:
-    """Return where the parenthesis is closed that is opened at a place."""
+    """Return the position of the parenthesis that closes the one at `opened`."""
     depth = 0
     for k in range(opened, len(code)):
         depth += (code[k] in "([{") - (code[k] in ")]}")

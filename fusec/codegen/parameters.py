@@ -1,4 +1,4 @@
-"""The parameters of kernels as their texts declare them."""
+"""The parameters of kernels as declared in their sources."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fusec.schedule.plan import (
 
 @dataclass(frozen=True)
 class Parameter:
-    """A kernel's parameter: what is passed, and its name in the text."""
+    """A kernel's parameter: the argument, and its name in the source."""
 
     argument: Argument
     name: str
 
     @property
     def type(self) -> Type:
-        """Return its type without qualifiers; a pointer's, that of an element."""
+        """Return its type without qualifiers; for a pointer, the type of an element."""
         argument = self.argument
         if isinstance(argument, TensorArgument | WorkspaceArgument | ScalarArgument):
             return storage_type(argument.dtype)
@@ -50,6 +50,6 @@ class Parameter:
 
 
 def parameters(kernel: Kernel, names: Mapping[str, str] | None = None) -> tuple[Parameter, ...]:
-    """Return what a kernel's arguments are to its text; names: C names by theirs."""
+    """Return the parameters for a kernel's arguments; names: C names by theirs."""
     known = names or {}
     return tuple(Parameter(a, identifier(known.get(a.name, a.name))) for a in kernel.arguments)

@@ -12,7 +12,7 @@ from fusec.schedule.pointwise.kernel import PointwiseNodes, nodes_of, without_se
 
 @dataclass(frozen=True, kw_only=True)
 class PointwiseView(NestView, PointwiseNodes):
-    """A loop nest, its vectors and its threads; unroll: rows, or vectors, of a thread at a time."""
+    """A loop nest, its vectors and its threads; unroll: rows, or vectors, per thread and trip."""
 
     unroll: int
 

@@ -1,4 +1,4 @@
-"""Rendering: a kernel's view and its template make CUDA text."""
+"""Rendering: a kernel's view and its template produce CUDA source."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler spills."
-"""What the schedule of a kernel says that was built again for want of registers."""
+"""Added to the schedule of a kernel that was compiled again because it needed more registers."""
 
 
 _TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(__file__)), "templates")
@@ -62,7 +62,7 @@ _SETTINGS: dict[str, Any] = {
     "keep_trailing_newline": True,
     "autoescape": False,
 }
-"""What decides how templates are compiled."""
+"""Options that determine how templates are compiled."""
 
 
 @cache
@@ -100,15 +100,15 @@ def environment() -> Environment:
 
 
 HEADERS_HERE, PARAMETERS_HERE = "@headers@", "@parameters@"
-"""Where a template has what is known once its body is rendered."""
+"""Placeholders in a template for text that is known once its body is rendered."""
 
 
 Printing = Callable[[object], object]
-"""What is printed for a value that a template prints."""
+"""Returns the object to print for a value that a template prints."""
 
 
 class Quoted(str):
-    """What a comment quotes: names of the fusion in it are not those of variables."""
+    """Text quoted by a comment: names of the fusion in it are not names of variables."""
 
     __slots__ = ()
 
@@ -116,7 +116,7 @@ class Quoted(str):
 class _Notes:
     """The nodes, and the names of variables, that a template prints, by level.
 
-    What stands in comments is none: templates print it as `Quoted`.
+    The content of comments does not count: templates print it as `Quoted`.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class _Notes:
         return value
 
     def inside(self, level: Level, body: Callable[[], str]) -> str:
-        """Return what `body` prints, whose nodes are those of a level."""
+        """Return the output of `body`, whose nodes are those of a level."""
         around, self.nodes = self.nodes, []
         try:
             text = body()
@@ -141,7 +141,7 @@ class _Notes:
 
 
 def _numbered(numbering: Numbering) -> Printing:
-    """Print numbers for names, and nothing of what comments quote."""
+    """Print numbers for names, and omit text quoted by comments."""
 
     def printed(value: object) -> object:
         if isinstance(value, Quoted):
@@ -172,10 +172,11 @@ def _filled(template: str, view: KernelView, printing: Printing) -> str:
 
 @dataclass(frozen=True)
 class Body:
-    """What a kernel's text is made of.
+    """The parts of a kernel's CUDA source.
 
-    names: those that follow from names of the fusion; first: what it does first; headers: those
-    that it includes; nodes: what it does first, and what the template prints by level.
+    names: those that are derived from names of the fusion; first: the statements before the
+    template; headers: the included ones; nodes: those of `first`, and those that the template
+    prints by level.
     """
 
     template: str
@@ -187,7 +188,7 @@ class Body:
     nodes: tuple[Node, ...]
 
     def text(self, printed: str) -> str:
-        """Return the whole text, of what the template has printed."""
+        """Return the whole source, with what the template has printed."""
         declared = ",\n    ".join(map(str, self.taken)) + ") {"
         includes = "\n".join(f'#include "{header}"' for header in self.headers)
         before, _, after = printed.replace(HEADERS_HERE, includes).partition(PARAMETERS_HERE)
@@ -195,7 +196,7 @@ class Body:
         return f"{before}{begin}\n{after.lstrip()}"
 
     def numbered(self) -> str:
-        """Return the text with numbers for names, and without what is quoted in comments."""
+        """Return the source with numbers for names, and without text quoted in comments."""
         names = self.names | {p.name for p in self.view.parameters} | {self.view.name}
         numbering = Numbering(names)
         body = _filled(self.template, self.view, _numbered(numbering))
@@ -204,24 +205,24 @@ class Body:
 
 
 def _constant(name: str, value: Operand, kind: Operand = INT) -> Constexpr:
-    """Return the declaration of a constant whose value tells what accesses ask, or how often."""
+    """Return the declaration of a constant that determines access alignments or trip counts."""
     kind = Type(kind) if isinstance(kind, str) else kind
     assert isinstance(kind, Type)
     return Constexpr(kind, name, operand(value))
 
 
 def _invoke(function: Name, *arguments: Operand, about: Iterable[Operand] = ()) -> Call:
-    """Return a call of a function by its name; about: the arguments of its template."""
+    """Return a call of a function by its name; about: its template arguments."""
     return call(function.name, *arguments, about=about)
 
 
 def _typed(kind: Type, name: str, extents: int = 0, place: str = "") -> Typed:
-    """Return a name where a template declares it, with the type of its elements."""
+    """Return a name that a template declares, with the type of its elements."""
     return Typed(Name(name), kind, extents, place)
 
 
 def _pointer(buffer: Operand, index: Operand) -> Pointer:
-    """Return where an element of a buffer lies."""
+    """Return the address of an element of a buffer."""
     return Pointer(operand(buffer), operand(index))
 
 
@@ -233,10 +234,10 @@ def _level(
     *,
     caller: Callable[[], str],
 ) -> str:
-    """Return the text of a loop or function of a template, whose nodes are those of a level.
+    """Return the source of a loop or function of a template, whose nodes are those of a level.
 
-    `{% call level("c", cuda.kChunks) %}`, up to `{% endcall %}`. unroll: as the compiler is told:
-    "" for all trips, else how many; when: whether there is a loop.
+    `{% call level("c", cuda.kChunks) %}`, up to `{% endcall %}`. unroll: as in `#pragma unroll`: ""
+    for all trips, else how many; when: whether there is a loop.
     """
     notes = _PRINTING.get()
     if not isinstance(notes, _Notes) or not when:
@@ -275,8 +276,8 @@ class DeviceNames:
 def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()) -> KernelSource:
     """Return a kernel's template filled with its view.
 
-    The nodes that the template prints are noted: what they use is included, and passed. names:
-    those that follow from names of the fusion.
+    The nodes that the template prints are recorded: their headers are included, and their arguments
+    passed. names: those that are derived from names of the fusion.
     """
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
@@ -294,12 +295,12 @@ def render(kernel: Kernel, view: KernelView, names: frozenset[str] = frozenset()
     text = laid_out(body.text(printed))
     asked = _alignments(taken, nodes)
     if isinstance(kernel, PushedKernel):
-        asked.pop(kernel.source, None)  # it looks where that lies, as transports do
+        asked.pop(kernel.source, None)  # it checks the address itself, as transports do
     return KernelSource(kernel, text, asked, included, body)
 
 
 def _alignments(taken: Iterable[Parameter], nodes: Iterable[Node]) -> dict[str, int]:
-    """Return by buffer what a kernel asks of the addresses that it takes."""
+    """Return by buffer the alignment that a kernel requires of the addresses that it takes."""
     tensors = {p.name: p.argument for p in taken if isinstance(p.argument, TensorArgument)}
     asked = alignments({name: a.dtype.size for name, a in tensors.items()}, nodes)
     found = {argument.name: asked[name] for name, argument in tensors.items()}
@@ -308,7 +309,7 @@ def _alignments(taken: Iterable[Parameter], nodes: Iterable[Node]) -> dict[str, 
 
 
 def _first(kernel: Kernel) -> tuple[Statement, ...]:
-    """Return what a kernel does first where launches overlap."""
+    """Return the first statements of a kernel if launches overlap."""
     found: list[Statement] = []
     if kernel.followed:
         start = Evaluate(Call("fusec::let_next_kernel_start"))
@@ -319,5 +320,5 @@ def _first(kernel: Kernel) -> tuple[Statement, ...]:
 
 
 def _is_in_place(argument: Argument) -> bool:
-    """Return whether an argument is an input that is written: by it the host knows that it is."""
+    """Return whether an argument is a written input, which informs the host that it is."""
     return isinstance(argument, TensorArgument) and argument.written and not argument.restrict

@@ -13,10 +13,10 @@ from fusec.schedule.scan.kernel import ScanNodes, nodes_of
 
 @dataclass(frozen=True, kw_only=True)
 class ScanView(NestView, ScanNodes):
-    """Tiles of rows (or of columns): read, combined, and finished where they were read.
+    """Tiles of rows (or of columns): read, scanned, and processed further at the same positions.
 
-    tiles: of a row, with totals, flags, counters: workspaces, where blocks share rows; exact:
-    whether tiles are just the scanned axis; row_bound: whether rows may run out.
+    tiles: of a row, with totals, flags, counters: workspaces, if blocks share rows; exact: whether
+    tiles are exactly the scanned axis; row_bound: whether there may be no more rows.
     """
 
     type: Type

@@ -12,11 +12,11 @@ from fusec.schedule.scatter.kernel.elements import ScatterNodes, nodes_of
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterView(KernelView, ScatterNodes):
-    """Elements of lines, and where they go.
+    """Elements of lines, and their destinations.
 
-    length, extent: elements of a line, and places; adds: to what is there; elements_first: whether
-    threads side by side take elements of one line; together: whether those of a warp share an
-    element.
+    length, extent: elements of a line, and destinations; adds: whether to accumulate;
+    elements_first: whether adjacent threads take elements of one line; together: whether those of a
+    warp share an element.
     """
 
     threads: int
@@ -28,7 +28,7 @@ class ScatterView(KernelView, ScatterNodes):
 
 
 def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
-    """Return the view of a kernel that writes at places that are data."""
+    """Return the view of a kernel that writes to data-dependent positions."""
     scatter, nodes = plan.problem, nodes_of(plan, kernel)
     return ScatterView(
         **head(plan, kernel, nodes),  # pyright: ignore[reportArgumentType]

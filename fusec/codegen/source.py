@@ -1,4 +1,4 @@
-"""The CUDA text of a kernel, and what the host knows of it."""
+"""The CUDA source of a kernel, and what the host needs to know about it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The CUDA text of one kernel.
+    """The CUDA source of one kernel.
 
-    kernel: as planned, with the arguments that the text reads; alignments: by buffer, in bytes, of
-    what each address that it takes is a multiple; headers: of device functions, those that the text
-    includes, sorted; body: what the text is made of, None for a text that was made earlier or by
-    others, to which no other is equal.
+    kernel: as planned, with the arguments that the source reads; alignments: by buffer, in bytes,
+    the required alignment of each address that it takes; headers: of device functions, those that
+    the source includes, sorted; body: the parts of the source, None for a source that was produced
+    earlier or elsewhere, which is equal to no other.
     """
 
     kernel: Kernel
@@ -37,9 +37,9 @@ class KernelSource:
 
     @cached_property
     def digest(self) -> str:
-        """Return what kernels share whose texts differ in names and comments alone.
+        """Return a digest shared by kernels whose sources differ only in names and comments.
 
-        Of the text with numbers for the names that follow from those of the fusion, without what
-        its comments quote; empty where it is not known what the text is made of.
+        It is that of the source with numbers for names derived from those of the fusion, without
+        text that its comments quote; empty if the parts of the source are unknown.
         """
         return "" if self.body is None else sha256(self.body.numbered().encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Compiled templates on disk: in `__pycache__`, by the rules of Python's byte code.
 
-Whoever may write that folder may also write the byte code of fusec's modules, so that it is
-trusted like these. `PYTHONPYCACHEPREFIX` and `PYTHONDONTWRITEBYTECODE` count.
+A user with write access to that folder can also write the byte code of fusec's modules, so it is
+trusted like these. `PYTHONPYCACHEPREFIX` and `PYTHONDONTWRITEBYTECODE` apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DIGEST_BYTES = 32
 
 
 class TemplateCache(BytecodeCache):
-    """Keeps the byte code of templates by their text, and by what else decides it.
+    """Caches the byte code of templates by their text, and by everything else that determines it.
 
     folder: of the templates; settings: of the environment that compiles them, where they are not
     Jinja's own. Jinja compares the digest of the text and the version of Python.
@@ -32,7 +32,7 @@ class TemplateCache(BytecodeCache):
         self._folder, self._about = folder, sha256(about.encode()).hexdigest()[:16]
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Load the byte code of a template; nothing where it is not there, damaged or outdated."""
+        """Load the byte code of a template; do nothing if it is missing, damaged or outdated."""
         try:
             with open(self._path(bucket), "rb") as file:
                 content = file.read()
@@ -43,7 +43,7 @@ class TemplateCache(BytecodeCache):
             bucket.bytecode_from_string(code)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write the byte code of a template aside and rename it; nothing where that cannot be."""
+        """Write the byte code of a template to a temporary file and rename it, if possible."""
         if sys.dont_write_bytecode:
             return
         code, path = bucket.bytecode_to_string(), self._path(bucket)

@@ -1,4 +1,4 @@
-"""What every template's view holds."""
+"""The common content of every template's view."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class KernelView:
     """The head of a kernel.
 
     purpose: what it computes; source: the fusion's file; equations: its operations; schedule: one
-    sentence; parameters: what it may read; least_blocks: blocks that an SM is to hold at least, 0
-    to leave that to the assembler, which spills registers rather than fill an SM less than it
-    likes.
+    sentence; parameters: what it may read; least_blocks: minimum resident blocks per SM, 0 to leave
+    that to the assembler, which spills registers rather than reduce the occupancy below its own
+    target.
     """
 
     name: str
@@ -60,7 +60,7 @@ def view_of(
 ) -> V:
     """Return the view of a kernel over rows of columns.
 
-    nodes: as for `head`; others: further fields. What none of these has is a parameter of the plan.
+    nodes: as for `head`; others: further fields. All other fields are parameters of the plan.
     """
     p = plan.parameters
     known: dict[str, Any] = {
@@ -76,10 +76,10 @@ def view_of(
 def head(
     plan: KernelPlan, kernel: Kernel, nodes: object, names: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """Return the fields of KernelView but `schedule`, as keyword arguments.
+    """Return the fields of KernelView except `schedule`, as keyword arguments.
 
-    nodes: the record of a kernel's statements, whose fields a view of it has, too; names: C names
-    by those of arguments, where they are not the same.
+    nodes: the record of a kernel's statements, whose fields are in its view, too; names: C names by
+    those of arguments, if they differ.
     """
     fusion = plan.fusion
     return {
@@ -87,7 +87,7 @@ def head(
         "name": kernel.name,
         "purpose": c_comment(fusion.doc.strip().split("\n")[0])
         or f"{plan.scheduler} kernel of {fusion.name}.",
-        # Without its folders: the text does not depend on how the path was typed.
+        # Without its folders: the source does not depend on how the path was typed.
         "source": c_comment(os.path.basename(fusion.source)),
         "equations": equations(fusion),
         "parameters": parameters(kernel, names),

@@ -25,7 +25,7 @@ CAST_NAMES = {
 
 @dataclass(frozen=True)
 class _Line:
-    """A node for what prints it: its results and operands as text, and how sizes are written."""
+    """A node for printing: its results and operands as text, and the format of sizes."""
 
     printer: Printer
     node: Node
@@ -46,14 +46,14 @@ class _Line:
         return "{" + ", ".join(self.size(e) for e in extents) + "}"
 
     def flags(self, mask: Sequence[bool]) -> str:
-        """Return which dims are meant, in the dialects that say so."""
+        """Return which dims are selected, in the dialects that print it."""
         if self.style != "head":
             return ""
         return ", flags = {" + ", ".join(str(m).lower() for m in mask) + "}"
 
 
 class Printer:
-    """Prints values and nodes of one fusion; `stored` values lie in global memory."""
+    """Prints values and nodes of one fusion; `stored` values are in global memory."""
 
     def __init__(self, names: Numbering, stored: Collection[Value], style: str) -> None:
         """Take the numbers and the dialect."""
@@ -119,7 +119,7 @@ class Printer:
         return self._other(node)
 
     def _call(self, node: Node, comma: str, space: str) -> str:
-        """Return an elementwise application, its operands apart by lines or blanks."""
+        """Return an elementwise application, its operands separated by lines or spaces."""
         operands, text = [self.operand(o) for o in node.operands], node.op.text
         if node.op.converts:
             return f"{cast_name(node)}({operands[0]})"
@@ -165,7 +165,7 @@ class Printer:
         return layout(_Line(self, node, results, operands))
 
     def _filled(self, node: Node, layout: str, results: str) -> str:
-        """Return a layout with the node's results, operands and attributes in their places."""
+        """Return a layout filled with the node's results, operands and attributes."""
         operands = [self.operand(o) for o in node.operands]
         named = dict.fromkeys((p.name for p in node.op.operands), "none")
         named |= dict(zip(named, operands, strict=False))

@@ -60,7 +60,7 @@ def _segment(segment: Segment) -> dict[str, Any]:
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
-    """Return a price; of a kernel without what only exchanges have."""
+    """Return a predicted cost; without the fields of communication for a kernel."""
     without = () if estimate.exchange else ("exchange", "sent")
     return {k: v for k, v in asdict(estimate).items() if k not in without}
 

@@ -24,7 +24,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the dump; where an operation is printed as two steps, one lies between."""
+    """A tensor of the dump; an operation that is printed as two steps has one in between."""
 
     number: int
     axes: tuple[Axis, ...]
@@ -135,7 +135,7 @@ def plain(extent: Dim) -> Axis:
 
 
 def steps_of(node: Node) -> Sequence[Callable[[Line], str]]:
-    """Return the expressions that nvFuser makes of a node, if it is not one of its own."""
+    """Return nvFuser's expressions for a node, if it is not one of its own."""
     steps = node.op.text.steps
     return () if steps is None else steps(node)
 
@@ -172,7 +172,7 @@ def _given(node: Node, names: Numbering) -> tuple[Axis, ...]:
 
 
 def _elementwise(node: Node, value: Value, position: int, names: Numbering) -> Axis:
-    """Return a dim of an elementwise result: a broadcast only where all operands are."""
+    """Return a dim of an elementwise result: a broadcast only if those of all operands are."""
     tensors = [names.axes(v) for v in node.inputs if not v.is_scalar]
     axes = [t[position] for t in tensors if len(t) == value.rank]
     if axes and all(a.kind == "b" for a in axes):

@@ -12,7 +12,7 @@ from fusec.segment.segmented import Edge, Segment, SegmentedFusion
 def segmented_fusion_text(segmented: SegmentedFusion, style: str = "2024") -> str:
     """Return groups, edges and group details in nvFuser's grammar: that of June 2024, or `head`.
 
-    Where a host level stands above them, its groups of kind `none` come first.
+    If there is a host level above them, its groups of kind `none` come first.
     """
     if style not in STYLES:
         raise FusecError(f"unknown style `{style}`", help="one of " + ", ".join(STYLES))
@@ -50,10 +50,10 @@ SCHEDULERS = {
     "attention_decode": "expr_eval",
     "attention_backward": "expr_eval",
 }
-"""nvFuser's names for what is called otherwise here.
+"""nvFuser's names for schedulers with other names here.
 
-Its resize scheduler takes cats, its greedy one scans, sorts and scatters; what needs no kernel it
-evaluates as an expression.
+Its resize scheduler takes cats, its greedy one scans, sorts and scatters; nodes without a kernel
+are evaluated as expressions.
 """
 
 

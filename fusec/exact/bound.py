@@ -1,4 +1,4 @@
-"""How far a segmentation is from the one of least traffic, with proof."""
+"""The gap between a segmentation and the one of least traffic, with proof."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from fusec.segment.segmented import SegmentedFusion
 from fusec.target import Target
 
 SHARES = (0.2, 1.0)
-"""Parts of the time that is left for states, the first before the program, the second after it."""
+"""Fractions of the remaining time for states: the first before the program, the second after it."""
 STEPS = (1 / 32, 1 / 8, 1 / 2, 1.0)
-"""How far up from the lower bound to what is known to be possible the states are searched."""
+"""Limits of the searches, as fractions of the way from the lower bound to the best known bytes."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The best segmentation that is known, and what none can undercut.
+    """The best known segmentation, and a lower bound on all of them.
 
     bytes: traffic and workspace of `segments`, each given by the names of its nodes' results;
-    floor_bytes: the compulsory traffic; lower_bytes: what was proven to be needed, the same as
-    `bytes` where `proven`; gap: the part of `bytes` that may still be saved; method: what proved
-    the lower bound: `floor`, `program` or `states`; nodes: how many partial segmentations, or nodes
-    of the program's tree, were looked at.
+    floor_bytes: the compulsory traffic; lower_bytes: the proven lower bound, equal to `bytes` if
+    `proven`; gap: the fraction of `bytes` that may still be saved; method: what proved the lower
+    bound: `floor`, `program` or `states`; nodes: how many partial segmentations, or nodes of the
+    program's tree, were explored.
     """
 
     bytes: int
@@ -50,7 +50,7 @@ class Bound:
 
 
 def _require_one_rank(fusion: Fusion) -> None:
-    """Raise Unsupported for an exchange, or a loop over slices: only kernels are looked at."""
+    """Raise Unsupported for a collective or a loop over slices: the bound covers only kernels."""
     node = next((n for n in fusion.nodes if stands_alone(n)), None)
     if node is not None:
         raise Unsupported(
@@ -65,10 +65,10 @@ def bound(
 ) -> Bound:
     """Return the least traffic of any segmentation of an optimised fusion, within a time limit.
 
-    Pins do not count. Reductions, products and the like are computed once, everything else as
-    often as it helps. What a segment costs, and whether it may be, is what the schedulers say. In
-    fusions of more than `THOROUGH` nodes only values that are worth storing cross between segments:
-    neither what is cheap to compute again nor what one elementwise node makes smaller.
+    Pins are ignored. Reductions, GEMMs, scans and sorts are computed once, all other nodes any
+    number of times. Schedulers decide which segments are legal and what they cost. In fusions of
+    more than `THOROUGH` nodes only useful values cross between segments: not those that are cheap
+    to recompute or that one elementwise node makes smaller.
     """
     _require_one_rank(fusion)
     end = monotonic() + seconds
@@ -93,7 +93,7 @@ def bound(
 
 @dataclass(frozen=True)
 class _Known:
-    """The best segmentation so far and the best lower bound, with what proved it."""
+    """The best segmentation so far and the best lower bound, with its proof."""
 
     bytes: int
     lower: int
@@ -107,7 +107,7 @@ def _names(found: SegmentedFusion) -> tuple[tuple[str, ...], ...]:
 
 
 def _by_states(known: _Known, states: States, seconds: float) -> _Known:
-    """Return what is known after a search through all segmentations, as far as time allows."""
+    """Return the best result of a search through all segmentations, as far as time allows."""
     end = monotonic() + seconds
     for step in STEPS:
         if known.lower >= known.bytes or monotonic() > end:
@@ -115,7 +115,7 @@ def _by_states(known: _Known, states: States, seconds: float) -> _Known:
         limit = known.lower + ceil((known.bytes - known.lower) * step)
         found = states.run(limit, end - monotonic())
         if states.undercut:
-            # Some scheduler prices less than the traffic of its segment: nothing is proven.
+            # A scheduler predicts less traffic than its segment's bound: nothing is proven.
             return known
         if found.lower > known.lower:
             known = replace(known, lower=found.lower, method="states", nodes=found.states)
@@ -127,7 +127,7 @@ def _by_states(known: _Known, states: States, seconds: float) -> _Known:
 
 
 def _by_program(known: _Known, space: Space, conflicts: Conflicts, seconds: float) -> _Known:
-    """Return what is known after an integer program."""
+    """Return the best result including an integer program's bound."""
     proof = prove(space, conflicts, seconds)
     if proof is None or proof.lower <= known.lower:
         return known

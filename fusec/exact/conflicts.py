@@ -1,7 +1,8 @@
-"""Nodes that no scheduler takes together, whatever else stands in the segment.
+"""Nodes that no scheduler accepts in one segment, for any other nodes in the segment.
 
-A refusal counts only if it holds for every larger segment: an operation that is not a family's
-stays so, and so does a second matrix product. Other refusals say nothing about larger segments.
+A refusal counts only if it holds for every larger segment: an operation that the scheduler does not
+support stays unsupported, and so does a second GEMM. Other refusals say nothing about larger
+segments.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from fusec.segment.protocol import Refusal, Scheduler
 from fusec.target import Target
 
 LASTING = frozenset({"operation", "computed"})
-"""Rules by which a scheduler refuses every segment that holds a node."""
+"""Rules that reject every segment with a certain node."""
 ONE = frozenset({"contraction", "scans", "scatters", "operations"})
-"""Rules by which a scheduler refuses every segment that holds two nodes of its kind."""
+"""Rules that reject every segment with two nodes of the same kind."""
 FED = frozenset({"operand"})
-"""Rules by which a scheduler refuses a product with the node that computes its operand."""
+"""Rules that reject a GEMM together with the node that computes its operand."""
 KINDS = ("contraction", "scan", "scatter", "sort")
 
 
 class Conflicts:
-    """Which schedulers are left for a growing set of nodes, as bits."""
+    """The schedulers that accept a growing set of nodes, as bits."""
 
     def __init__(self, space: Space, schedulers: Sequence[Scheduler], target: Target) -> None:
-        """Take the fusion, whose storable values grow by what conflicts need, and whom to ask."""
+        """Take the fusion, whose storable values conflicts may extend, and the schedulers."""
         self.space, self.schedulers, self.target = space, tuple(schedulers), target
         self.everyone = (1 << len(self.schedulers)) - 1
         self._known: dict[object, int] = {}
         makers = space.maker
         for user in range(len(space.nodes)):
-            # What nobody computes together with its user has to lie in memory between them.
+            # A value that no scheduler computes together with its user must be stored between them.
             read = bits(space.reads[user] & space.made)
             space.keep(space.values[v] for v in read if self.separated(makers[v], user))
 
     def _refusing(self, nodes: int, rules: frozenset[str]) -> int:
-        """Return the schedulers that refuse everything that holds some nodes, by given rules."""
+        """Return the schedulers that reject every segment with some nodes, by given rules."""
         results = 0
         for node in bits(nodes):
             results |= self.space.results[node]
@@ -57,13 +58,13 @@ class Conflicts:
 
     @cached_property
     def alone(self) -> tuple[int, ...]:
-        """Return of each node the schedulers that may take it."""
+        """Return for each node the schedulers that may accept it."""
         count = len(self.space.nodes)
         return tuple(self.everyone & ~self._refusing(1 << k, LASTING) for k in range(count))
 
     @cached_property
     def pairs(self) -> tuple[dict[int, int], ...]:
-        """Return of each node those with which fewer schedulers are left than with each alone."""
+        """Return for each node those that it conflicts with, and the schedulers left for both."""
         heavy, nodes = list(bits(self.space.once)), self.space.nodes
         found: tuple[dict[int, int], ...] = tuple({} for _ in self.space.nodes)
         for place, one in enumerate(heavy):
@@ -81,7 +82,7 @@ class Conflicts:
         return found
 
     def _feeders(self) -> Iterator[tuple[int, int]]:
-        """Yield the products with what computes their operands, other than moving or widening."""
+        """Yield the GEMMs with nodes that compute their operands, except movement and widening."""
         space = self.space
         for node in bits(space.once):
             if space.nodes[node].op.family != "contraction":
@@ -96,7 +97,7 @@ class Conflicts:
                     yield node, feeder
 
     def left(self, able: int, nodes: int, node: int) -> int:
-        """Return who is left of the `able` when a node joins others."""
+        """Return which of the `able` schedulers remain when a node joins others."""
         able &= self.alone[node]
         for other, left in self.pairs[node].items():
             if nodes >> other & 1:
@@ -104,6 +105,6 @@ class Conflicts:
         return able
 
     def separated(self, one: int, other: int) -> bool:
-        """Return whether nobody ever takes two nodes together."""
+        """Return whether no scheduler ever accepts two nodes in one segment."""
         both = self.alone[one] & self.alone[other]
         return not self.pairs[one].get(other, both) & both

@@ -1,4 +1,4 @@
-"""The least traffic for which some scheduler takes a set of nodes."""
+"""The least traffic with which some scheduler accepts a set of nodes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fusec.target import Target
 
 
 class Costs:
-    """Asks every scheduler that may say yes, once for each structure."""
+    """Queries every scheduler that may accept, once for each structure."""
 
     def __init__(
         self, space: Space, schedulers: Sequence[Scheduler], target: Target, conflicts: Conflicts
     ) -> None:
-        """Take the fusion and whom to ask."""
+        """Take the fusion and the schedulers."""
         self.space, self.conflicts = space, conflicts
         self.offers = tuple(Offers((s,), target) for s in schedulers)
         self.mutable = space.fusion.effects.overwritten
@@ -27,7 +27,7 @@ class Costs:
         self._known: dict[Any, int | None] = {}
 
     def of(self, nodes: int, results: int, crossing: int) -> int | None:
-        """Return the bytes to compute `results` with `nodes`; None where nobody takes them.
+        """Return the bytes to compute `results` with `nodes`; None if no scheduler accepts them.
 
         crossing: the results that other segments read.
         """

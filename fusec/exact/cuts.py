@@ -1,4 +1,4 @@
-"""What nodes that always stand in different segments read and write at least."""
+"""The least traffic of nodes that are always in different segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusec.segment.flow import Flow, Unbounded
 
 
 class Cuts:
-    """Bounds from nodes of which no two share a segment, and from one more of another kind.
+    """Bounds from nodes in pairwise distinct segments, and from one more node of another kind.
 
     A segment of such a node reads at least the smallest cut between it and everything that cannot
     be computed there; it writes at least the smallest cut between it and what cannot follow there.
@@ -35,7 +35,7 @@ class Cuts:
         self._sums: dict[int, tuple[int, int]] = {}
 
     def least(self, needed: int) -> tuple[int, int]:
-        """Return the bytes read and written at least by segments that compute the needed nodes."""
+        """Return the least bytes read and written by segments that compute the needed nodes."""
         if not self.read:
             return 0, 0
         if needed not in self._sums:
@@ -50,7 +50,7 @@ class Cuts:
         return self._sums[needed]
 
     def _read(self, node: int) -> int:
-        """Return the smallest cut between a node and what is computed elsewhere, as it is read."""
+        """Return the minimum cut, in bytes read, between a node and what is computed elsewhere."""
         space, graph, seen, stack = self.space, Flow(), set[int](), [node]
         while stack:
             current = stack.pop()
@@ -73,7 +73,7 @@ class Cuts:
         return _least_cut(graph, "source", node)
 
     def _written(self, node: int) -> int:
-        """Return the smallest cut between a node and what follows elsewhere, as it is written."""
+        """Return the minimum cut, in bytes written, between a node and what follows elsewhere."""
         space, graph, seen, stack = self.space, Flow(), set[int](), [node]
         while stack:
             current = stack.pop()
@@ -102,7 +102,7 @@ class Cuts:
 
 
 def _least_cut(graph: Flow, source: Hashable, sink: Hashable) -> int:
-    """Return the capacity of the minimum cut; 0 where nothing, or no bound, separates the ends."""
+    """Return the capacity of the minimum cut; 0 if the ends are unconnected or it is unbounded."""
     if source not in graph or sink not in graph:
         return 0
     try:

@@ -1,10 +1,10 @@
 """A lower bound from an integer program, for fusions of any size.
 
-Every node that may be computed only once stands in the segment of one such node, the first of its
-segment; the others stand in as many segments as need them, or in segments of their own, which
-count as one that may do everything. A segment reads what its nodes need and it does not compute;
-what it reads is an input, or stored by another segment, or a view of either. Nodes that no
-scheduler ever takes together stand apart. What schedulers refuse for other reasons is allowed here:
+Every node that may be computed only once is in the segment of one such node, the first of its
+segment; the others are in as many segments as need them, or in segments of their own, which count
+as one that may compute everything. A segment reads what its nodes need and it does not compute;
+each value it reads is an input, or stored by another segment, or a view of either. Nodes that no
+scheduler ever accepts together are in separate segments. Refusals for other reasons are ignored:
 the optimum of the program is at most that of all segmentations, and so is the solver's own bound.
 """
 
@@ -22,21 +22,21 @@ from fusec.ir.graph import Value
 from fusec.segment.views import may_be_view
 
 POOL = -1
-"""The segment of everything that shares none with a node that is computed once."""
+"""The segment of all nodes that share no segment with a node that is computed once."""
 MOST_ENTRIES = 2_000_000
-"""Nonzero coefficients beyond which the program is not worth its time."""
+"""Nonzero coefficients above which the program would take too long."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A lower bound; `nodes`: of the tree that the solver went through."""
+    """A lower bound; `nodes`: of the solver's search tree."""
 
     lower: int
     nodes: int
 
 
 class Rows:
-    """Constraints, one after the other: low <= sum of coefficients times variables <= high."""
+    """Constraints: low <= sum of coefficients times variables <= high."""
 
     def __init__(self) -> None:
         """Start without variables and constraints."""
@@ -83,7 +83,7 @@ class Program:
         self._order()
 
     def solve(self, seconds: float) -> Proof | None:
-        """Return the bound that the solver proves in some seconds; None where it proves none."""
+        """Return the bound that the solver proves within some seconds; None if it proves none."""
         try:
             import numpy
             import scipy.optimize  # pyright: ignore[reportMissingTypeStubs]
@@ -111,7 +111,7 @@ class Program:
         proven = getattr(result, "mip_dual_bound", None)
         if proven is None or not numpy.isfinite(proven):
             return None
-        # The solver works in floats: what its tolerances may add does not count.
+        # The solver works in floats: subtract what its tolerances may add.
         lower = ceil(float(proven) * self.unit * (1 - 1e-6) - 1e-3)
         return Proof(max(0, lower), int(result.mip_node_count or 0))
 
@@ -142,7 +142,7 @@ class Program:
                         self.inside[node, slot] = rows.variable(whole=True)
 
     def _values(self) -> None:
-        """A value is stored by one segment that computes it, or it is a view of what is stored."""
+        """A value is stored by one segment that computes it, or it is a view of a stored value."""
         space, rows = self.space, self.rows
         for value in bits(space.storable):
             size = space.floor.size(space.values[value]) * space.values[value].dtype.size
@@ -172,12 +172,12 @@ class Program:
             node = self.space.fusion.producer.get(node.inputs[0])
 
     def _kept(self, value: int) -> list[tuple[int, float]]:
-        """Return the terms whose sum says whether a value lies in memory."""
+        """Return the terms whose sum is 1 if a value is in memory."""
         terms = [(self.stored[value, s], 1.0) for s in self.slots if (value, s) in self.stored]
         return terms + ([(self.shown[value], 1.0)] if value in self.shown else [])
 
     def _operands(self) -> None:
-        """A segment computes the operands of its nodes, or reads them from where they are kept."""
+        """A segment computes the operands of its nodes, or reads them from memory."""
         space, rows = self.space, self.rows
         for (node, slot), inside in tuple(self.inside.items()):
             for value in bits(space.reads[node]):
@@ -206,7 +206,7 @@ class Program:
             self.rows.add(self._kept(value), 1, 1)
 
     def _inputs(self) -> None:
-        """Each input is read as often as segments need it, and as much as the fusion needs."""
+        """Each input is read by the segments that need it, at least as far as the fusion needs."""
         space, rows = self.space, self.rows
         entries = {space.id[i.value]: i for i in space.fusion.inputs if not i.value.is_scalar}
         for value, entry in entries.items():
@@ -218,7 +218,7 @@ class Program:
             rows.add([(column, 1)], most / self.unit)
 
     def _order(self) -> None:
-        """What lies on a path between two nodes of a segment stands there too."""
+        """Nodes on a path between two nodes of a segment are in that segment, too."""
         above = {n: self.space.above[next(bits(self.space.results[n]))] for n in self.once}
         for last in self.once:
             for middle in self.once:
@@ -239,5 +239,5 @@ class Program:
 
 
 def prove(space: Space, conflicts: Conflicts, seconds: float) -> Proof | None:
-    """Return what the program proves about a fusion; None for nothing."""
+    """Return the lower bound that the program proves for a fusion; None if it proves none."""
     return Program(space, conflicts).solve(seconds) if space.once else None

@@ -1,4 +1,4 @@
-"""What an exact search knows of a fusion: nodes and values as bits, and their least costs."""
+"""A fusion for an exact search: nodes and values as bits, and their least costs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.segment.segmented import extract
 from fusec.segment.views import may_be_view, rearranges
 
 THOROUGH = 12
-"""Nodes up to which every value may lie in memory between segments; beyond, the useful ones."""
+"""Nodes up to which every value may be stored between segments; above, only the useful ones."""
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -26,12 +26,12 @@ def bits(mask: int) -> Iterator[int]:
 class Space:
     """Nodes with a tensor result, in order; scalars are computed wherever they are needed.
 
-    Values that may lie in memory between segments are `storable`: in small fusions all; in larger
-    ones not what is cheap to compute again, and of elementwise chains only the end that is smaller.
+    Values that may be stored between segments are `storable`: in small fusions all; in larger ones
+    not those that are cheap to recompute, and of elementwise chains only the smaller end.
     """
 
     def __init__(self, fusion: Fusion, thorough: bool | None = None) -> None:
-        """Take a fusion as the search divides it: in canonical order, hazards settled."""
+        """Take a fusion as the search partitions it: in canonical order, hazards resolved."""
         self.fusion = fusion
         self.nodes = tuple(n for n in fusion.nodes if not all(v.is_scalar for v in n.outputs))
         self.number = {n: k for k, n in enumerate(self.nodes)}
@@ -57,7 +57,7 @@ class Space:
         return mask
 
     def _tensors(self, node: Node) -> Iterable[Value]:
-        """Yield the tensors that a node reads, also those behind its scalars."""
+        """Yield the tensors that a node reads, also through its scalars."""
         for value in node.inputs:
             maker = self.fusion.producer.get(value)
             if not value.is_scalar:
@@ -67,7 +67,7 @@ class Space:
 
     @cached_property
     def outputs(self) -> int:
-        """Return the outputs that some segment has to put out: none that an input is or shows."""
+        """Return the outputs that some segment has to store: not inputs, nor views of them."""
         effects = self.fusion.effects
         first = {v for v in self.inputs if v.name not in effects.overwritten}
         first |= {o.value for o in effects.fresh}
@@ -86,7 +86,7 @@ class Space:
 
     @cached_property
     def above(self) -> tuple[int, ...]:
-        """Return the nodes that each value needs, its maker among them."""
+        """Return the nodes that each value depends on, its producer included."""
         found: list[int] = []
         for value, maker in enumerate(self.maker):
             assert value == len(found)
@@ -107,11 +107,11 @@ class Space:
 
     @property
     def storable(self) -> int:
-        """Return the values that may lie in memory between segments."""
+        """Return the values that may be stored between segments."""
         return self._useful | self._kept
 
     def keep(self, values: Iterable[Value]) -> None:
-        """Let some values lie in memory, too."""
+        """Allow storing some more values."""
         self._kept |= self._mask(v for v in values if v in self.id) & self.made
 
     @cached_property
@@ -150,7 +150,7 @@ class Space:
 
     @cached_property
     def boundaries(self) -> Mapping[int, int]:
-        """Return the users that must not stand in a segment with a `segment_set`."""
+        """Return the users that must not be in the same segment as a `segment_set`."""
         found: dict[int, int] = {}
         for k, node in enumerate(self.nodes):
             if node.op.ends_segment:
@@ -160,18 +160,18 @@ class Space:
 
     @cached_property
     def aliased(self) -> Mapping[int, int]:
-        """Return of each input that is written into, as a value, the output that does it."""
+        """Return the output that writes into each input, for inputs as values."""
         into = self.fusion.effects.into
         return {self.id[entry.value]: 1 << self.id[value] for value, entry in into.items()}
 
     @cached_property
     def views(self) -> int:
-        """Return the nodes that may move nothing: a segment of them alone may be free."""
+        """Return the nodes that may be views: a segment of only these may be free."""
         return sum(1 << k for k, n in enumerate(self.nodes) if may_be_view(n))
 
     @cached_property
     def roots(self) -> tuple[tuple[int, int], ...]:
-        """Return of each made value what it may be a view of, and the bytes to write for it."""
+        """Return for each computed value its root if it is a view, and the bytes to write."""
         found: list[tuple[int, int]] = []
         for value in self.values[: len(self.maker)]:
             least, root = self.floor.size(value) * value.dtype.size, value
@@ -185,7 +185,7 @@ class Space:
 
     @cached_property
     def least(self) -> tuple[int, ...]:
-        """Return the bytes of each value that a kernel reads at least if it reads any of it."""
+        """Return for each value the least bytes of a kernel that reads any of it."""
         known: dict[Value, int] = {}
         for value in (*self.inputs, *self.values[: len(self.maker)])[::-1]:
             known[value] = self._least(value, known)
@@ -207,13 +207,13 @@ class Space:
             elif user.op.family == "indexing":
                 best = min(best, self.floor.size(user.output))
             elif user.op.family == "pointwise":
-                # What is broadcast serves that many elements of the result.
+                # An element that is broadcast is used by that many elements of the result.
                 best = min(best, -(-made * size // max(1, self.floor.size(user.output))))
         return best // repeats
 
     @cached_property
     def wanted(self) -> tuple[Mapping[int, int], ...]:
-        """Return the bytes of each input that have to be read for each made value."""
+        """Return the bytes of each input that each computed value needs."""
         found: list[Mapping[int, int]] = []
         for value in range(len(self.maker)):
             floor = Floor(self.fusion.with_nodes(self.fusion.nodes, [Output(self.values[value])]))
@@ -223,7 +223,7 @@ class Space:
         return tuple(found)
 
     def part(self, nodes: int, results: int) -> Fusion:
-        """Return some nodes, with the scalars that they need, as a fusion of its own."""
+        """Return some nodes, with the scalars that they need, as a separate fusion."""
         chosen = [self.nodes[k] for k in bits(nodes)]
         members = set(chosen)
         stack = list(chosen)

@@ -1,11 +1,11 @@
 """Best-first search over what is still to be computed, from the outputs back to the inputs.
 
 Segments are chosen from the last to the first. A state holds the values that chosen segments read
-and the outputs that none has put out yet: both must come from segments still to be chosen. It says
-all that counts, since what may be computed again needs no record, and what may not is needed by
-some value of the state or has been computed. A segment is a set of nodes that all lead to its
-results; it ends at inputs and at values that then join the state. States are taken in the order of
-what they have cost plus what they cost at least, so the first one that needs nothing is the best.
+and the outputs that none has stored yet: both must come from segments still to be chosen. This is a
+complete state: recomputable nodes need no record, and any other node is needed by some value of the
+state or has been computed. A segment is a set of nodes that all lead to its results; it ends at
+inputs and at values that then join the state. States are taken in order of their cost so far plus a
+lower bound on the rest, so the first one that needs nothing is optimal.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fusec.exact.cuts import Cuts
 from fusec.exact.space import Space, bits
 
 State = tuple[int, int]
-"""Values that chosen segments read; outputs that none has put out."""
+"""Values that chosen segments read; outputs that none has stored."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A segment: the nodes that it computes, the results that it stores, what it reads."""
+    """A segment: the nodes that it computes, the results that it stores, and its reads."""
 
     nodes: int
     results: int
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Found:
-    """The least bytes; None with steps: nothing under the limit. `lower` holds also unfinished."""
+    """The least bytes; None if nothing is under the limit. `lower` is valid even if incomplete."""
 
     bytes: int | None
     lower: int
@@ -45,7 +45,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Making:
-    """What all segments share that are made for one state."""
+    """Common data of all segments enumerated for one state."""
 
     state: State
     cost: int
@@ -53,14 +53,14 @@ class _Making:
 
 
 class Late(Exception):
-    """The time is over."""
+    """The time limit is exceeded."""
 
 
 class States:
-    """The search for one fusion; what it learns serves further searches with other limits."""
+    """The search for one fusion; its caches serve further searches with other limits."""
 
     def __init__(self, space: Space, step_costs: Costs) -> None:
-        """Take the fusion, and what asks the schedulers."""
+        """Take the fusion, and the costs of steps."""
         self.space, self.step_costs, self.conflicts = space, step_costs, step_costs.conflicts
         self.cuts = Cuts(space, step_costs.conflicts)
         self.limit, self.end = 0, 0.0
@@ -72,13 +72,13 @@ class States:
     def run(self, limit: int, seconds: float) -> Found:
         """Return the best sequence of segments that costs less than the limit.
 
-        A low limit is quick: what cannot stay below it is never made.
+        A low limit is fast: segments that cannot stay below it are not enumerated.
         """
         self.limit, self.end = limit, monotonic() + seconds
         start: State = (0, self.space.outputs)
         first = self.rest(start[1])
         # A node of the queue: bound, order, cost so far, state, the step that led here and from
-        # where; a step is asked for its price only when it is the most promising.
+        # where; the cost of a step is queried only when it is the most promising.
         queue: list[tuple[int, int, int, State, Step | None, State | None]] = []
         heappush(queue, (first, 0, 0, start, None, None))
         best: dict[State, int] = {}
@@ -134,13 +134,13 @@ class States:
         return tuple(steps)
 
     def rest(self, values: int, nodes: int = 0, results: int = 0) -> int:
-        """Return the bytes to have some values in memory, beside results of a segment."""
+        """Return the bytes to have some values in memory, in addition to results of a segment."""
         read, written = self.cuts.least(self.space.needed(values))
         separate = self._writing(nodes, results) + written
         return max(self.reads(values), read) + max(self.writes(values | results), separate)
 
     def reads(self, values: int) -> int:
-        """Return the bytes of inputs that are read at least to have some values in memory."""
+        """Return the least bytes of inputs to read to have some values in memory."""
         if values not in self._reads:
             needs: dict[int, int] = {}
             for value in bits(values):
@@ -150,7 +150,7 @@ class States:
         return self._reads[values]
 
     def writes(self, values: int) -> int:
-        """Return the bytes that are written at least to have some values in memory."""
+        """Return the least bytes to write to have some values in memory."""
         if values not in self._writes:
             roots: dict[int, int] = {}
             for value in bits(values):
@@ -160,13 +160,13 @@ class States:
         return self._writes[values]
 
     def bound(self, state: State, step: Step) -> int:
-        """Return the least cost of a step and of all before it."""
+        """Return a lower bound on the cost of a step and of all before it."""
         after = (state[0] | state[1]) & ~step.results | step.reads & self.space.made
         rest = self.rest(after, step.nodes, step.results)
         return rest + self._reading(step.nodes, step.reads)
 
     def _writing(self, nodes: int, results: int) -> int:
-        """Return what a segment writes; one of views writes nothing that is not written before."""
+        """Return the bytes that a segment writes; a segment of views writes nothing."""
         return self.writes(results) if nodes & ~self.space.views else 0
 
     def _reading(self, nodes: int, reads: int) -> int:
@@ -195,10 +195,10 @@ class States:
         todo: int,
         able: int,
     ) -> None:
-        """Decide for each node, from the last: computed here, or its results read or left alone.
+        """Decide for each node, from the last: computed here, or its results read or ignored.
 
-        inside: the operands of its nodes; todo: what other segments have to make so far; able: the
-        schedulers that may still take it.
+        inside: the operands of its nodes; todo: what other segments have to compute so far; able:
+        the schedulers that may still accept it.
         """
         space, state = self.space, making.state
         wanted = state[0] | state[1]
@@ -212,7 +212,7 @@ class States:
                 making.found.append(step)
             return
         offered, used = space.results[node] & wanted, space.results[node] & inside
-        # Without it: what it makes is read, or made by an earlier segment.
+        # Without it: its results are read, or computed by an earlier segment.
         if not used & ~space.storable:
             after, left = reads | used, todo | used
             if self._promising(making, nodes, results, after | inside & ~space.made, left):
@@ -232,7 +232,7 @@ class States:
                 self._grow(making, node - 1, nodes, results | put, reads, inside, left, able)
 
     def _promising(self, making: _Making, nodes: int, results: int, reads: int, todo: int) -> bool:
-        """Return whether a segment in the making may still lead to less than the limit."""
+        """Return whether a partial segment may still lead to less than the limit."""
         state = making.state
         after = todo & ~(state[0] | state[1])
         read, written = self.cuts.least(self.space.needed(after))
@@ -241,7 +241,7 @@ class States:
         return making.cost + reads + writes < self.limit
 
     def _allowed(self, state: State, step: Step) -> bool:
-        """Return whether the rest can still be computed in an earlier segment."""
+        """Return whether the rest can still be computed in earlier segments."""
         space = self.space
         after = (state[0] | state[1]) & ~step.results | step.reads & space.made
         if space.needed(after) & step.nodes & space.once:

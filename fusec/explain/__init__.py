@@ -1,1 +1,1 @@
-"""Why a fusion was cut as it was: as data, as text, as a page."""
+"""Why a fusion was partitioned this way: as data, as text, as a page."""

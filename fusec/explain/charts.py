@@ -1,4 +1,4 @@
-"""Where the time goes: a strip and bars by segment, and a roofline, as data for the page."""
+"""Time by segment as a strip and bars, and a roofline, as data for the page."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from fusec.target import Target
 
 MOST_BARS = 10
-"""Kinds of segments with bars of their own; the others share one."""
+"""Maximum number of kinds of segments with their own bar; the others share one."""
 WIDTH, HEIGHT = 420.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 34.0
-"""The roofline in pixels, and the margins of its axes."""
+"""Size of the roofline in pixels, and the margins of its axes."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Equal segments: their time and traffic; first: None of the rest.
+    """Equal segments: their time and traffic; first: None for the rest.
 
     measured: seconds, None unless all of them were measured. time_part, measured_part,
     traffic_part: relative to the longest bar.
@@ -44,7 +44,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Block:
-    """A segment in the strip, in order of execution; share: of the time of all.
+    """A segment in the strip, in order of execution; share: of the total time.
 
     first: the first segment equal to it, whose colour it has.
     """
@@ -57,9 +57,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Dot:
-    """A kind of segments in the roofline; radius by its part of the time.
+    """A kind of segments in the roofline; radius by its fraction of the time.
 
-    y: by the measured time where there is one, with predicted_y, else by the predicted time.
+    y: by the measured time if there is one, with predicted_y, else by the predicted time.
     """
 
     first: SegmentFacts
@@ -72,7 +72,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark of an axis: its place, and its label."""
+    """A mark of an axis: its position, and its label."""
 
     at: float
     label: str
@@ -83,7 +83,7 @@ class Roofline:
     """Operations per second over operations per byte, both logarithmic.
 
     roofs: SVG paths with the names of the limits; idle: segments without arithmetic. measured:
-    whether any dot is.
+    whether any dot is measured.
     """
 
     dots: tuple[Dot, ...]
@@ -121,7 +121,7 @@ def charts(
 
 
 def _strip(record: Segmentation, measured: MeasuredTimes) -> Iterator[Block]:
-    """Yield the segments with their parts of the measured time, else of the predicted time."""
+    """Yield the segments with their fractions of the measured, else of the predicted time."""
     kinds: dict[object, SegmentFacts] = {}
     seconds = [s.seconds for s in record.segments]
     if measured.cover(record):
@@ -141,7 +141,7 @@ def _title(segment: SegmentFacts, measured: MeasuredTimes) -> str:
 
 
 def bars_of(segments: Sequence[SegmentFacts], measured: MeasuredTimes | None = None) -> list[Bar]:
-    """Return the kinds of segments with the most time first, the last ones together."""
+    """Return the kinds of segments by decreasing time, the last ones merged."""
     times = measured or MeasuredTimes("")
     kinds: dict[object, list[SegmentFacts]] = {}
     for segment in segments:
@@ -182,7 +182,7 @@ def _bar(
 def _roofline(
     record: Segmentation, estimates: Sequence[Estimate], target: Target, measured: MeasuredTimes
 ) -> Roofline | None:
-    """Return the roofline of the segments that compute something; None without any."""
+    """Return the roofline of the segments with arithmetic; None without any."""
     points: dict[int, tuple[float, float]] = {}
     found: dict[int, float] = {}
     for number, (segment, estimate) in enumerate(zip(record.segments, estimates, strict=True)):
@@ -235,30 +235,30 @@ class _Frame:
     high_y: float
 
     def x(self, value: float) -> float:
-        """Return where a number of operations per byte is."""
+        """Return the x coordinate of an arithmetic intensity in operations per byte."""
         part = log10(value / self.low_x) / log10(self.high_x / self.low_x)
         return LEFT + part * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """Return where a number of operations per second is."""
+        """Return the y coordinate of a throughput in operations per second."""
         part = log10(value / self.low_y) / log10(self.high_y / self.low_y)
         return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
 
     def line(self, x: float, y: float, peak: float) -> str:
-        """Return the path of the bandwidth from a place up to a peak."""
+        """Return the path of the bandwidth limit from a point up to a peak."""
         return f"M{self.x(x):.1f} {self.y(y):.1f}L{self.x(x * peak / y):.1f} {self.y(peak):.1f}"
 
     def flat(self, x: float, peak: float) -> str:
-        """Return the path of a peak from where the bandwidth reaches it."""
+        """Return the path of a peak from the ridge point on."""
         return f"M{self.x(x):.1f} {self.y(peak):.1f}H{WIDTH - RIGHT:.1f}"
 
     def across(self) -> tuple[Tick, ...]:
-        """Return the marks of operations per byte."""
+        """Return the tick marks of operations per byte."""
         powers = _powers(self.low_x, self.high_x)
         return tuple(Tick(self.x(10.0**k), f"{10.0**k:g}") for k in powers)
 
     def up(self) -> tuple[Tick, ...]:
-        """Return the marks of operations per second."""
+        """Return the tick marks of operations per second."""
         powers = _powers(self.low_y, self.high_y)
         return tuple(Tick(self.y(10.0**k), f"{10.0 ** (k - 12):g}") for k in powers)
 

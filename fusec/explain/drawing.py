@@ -15,28 +15,28 @@ from fusec.explain.text import count, crossing_text
 from fusec.explain.units import bytes_text, time_text
 
 HUES = 8
-"""Colours of segments; beyond that they repeat, and the numbers tell segments apart."""
+"""Number of segment colours; with more segments they repeat, and numbers distinguish segments."""
 LETTER = 6.7
 """Width of a letter of the drawing's font, in pixels."""
 LONGEST = 22
-"""The most letters of a name in a box."""
+"""Maximum letters of a name in a box."""
 MOST_NODES = 160
-"""Segments with more operations show how many of each kind they have."""
+"""Segments with more operations show only their count by kind."""
 MOST_SEGMENTS = 250
 MOST_UNFOLDED = 12
-"""Segments up to which each is drawn, also those of layers that repeat."""
+"""Maximum number of segments that are all shown, including those of repeated layers."""
 PAD = 14.0
 HEAD = 44.0
 ROW = 34.0
 LABEL = 18.0
 """Height of a label between segments."""
 PORT = 16.0
-"""Between the ends of lines at one side of a segment."""
+"""Distance between the ends of lines on one side of a segment."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle with its lines of text; `title` is the whole text of what is shortened."""
+    """A rectangle with its lines of text; `title` is the full text of shortened lines."""
 
     kind: str
     x: float
@@ -49,13 +49,13 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """Return the place of centred text."""
+        """Return the position of centred text."""
         return self.x + self.width / 2
 
 
 @dataclass(frozen=True)
 class Line:
-    """A way from box to box as an SVG path; `label` stands at its place."""
+    """A path from box to box in SVG; `label` is shown at `place`."""
 
     path: str
     kind: str
@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Figure:
-    """A segment or a group: its frame, and what is inside.
+    """A segment or a group: its frame and its content.
 
     name: of the segment, or of the group's part of the page, as `g3`. stands_for: the numbers of
     the segments, and of their repeats.
@@ -82,9 +82,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The whole picture in pixels; repeats: layers that are drawn once.
+    """The whole drawing in pixels; repeats: layers that are shown once.
 
-    groups: those that are drawn as one box, by the name of their part of the page.
+    groups: those that are shown as one box, by the name of their part of the page.
     """
 
     segments: tuple[Figure, ...]
@@ -96,10 +96,10 @@ class Drawing:
 
 
 def draw(record: Segmentation, *, operations: bool = True, groups: bool = False) -> Drawing | None:
-    """Return the picture of a segmentation; None where there is too much to draw.
+    """Return the drawing of a segmentation; None if there are too many segments.
 
-    Of many segments, layers that repeat are drawn once. operations: whether segments show what is
-    inside. groups: whether segments are drawn in groups, as many as fit a screen.
+    Of many segments, repeated layers are shown once. operations: whether segments show their
+    operations. groups: whether segments are shown in groups, as many as fit a screen.
     """
     segments = record.segments
     folds = len(segments) > MOST_UNFOLDED
@@ -133,7 +133,7 @@ def _arranged(
     gap: float,
     repeats: tuple[Repeat, ...],
 ) -> Drawing:
-    """Return the picture of boxes, by their first members, and the tensors between them."""
+    """Return the drawing of boxes, by their first members, and the tensors between them."""
     sizes: dict[Hashable, tuple[float, float]] = {k: _frame_size(d) for k, d in inner.items()}
     outer = shelved(sizes, between, (40.0, gap))
     placed = tuple(_moved(d, _corner(outer.places[k], sizes[k])) for k, d in inner.items())
@@ -151,9 +151,9 @@ def _group_name(group: Group) -> str:
 def _crossing(
     record: Segmentation, shown: Mapping[int, int]
 ) -> tuple[dict[tuple[int, int], list[str]], Counter[tuple[int, int]]]:
-    """Return the tensors between drawn segments as text, and their bytes.
+    """Return the tensors between visible segments as text, and their bytes.
 
-    Of a layer that repeats, those of its first run; none that lead to its next run.
+    Of a repeated layer, those of its first run; none that lead to its next run.
     """
     between: dict[tuple[int, int], list[str]] = {}
     moved = Counter[tuple[int, int]]()
@@ -172,7 +172,7 @@ def _contracted(
     moved: Mapping[tuple[int, int], int],
     groups: Sequence[Group],
 ) -> tuple[dict[tuple[int, int], list[str]], Counter[tuple[int, int]]]:
-    """Return the tensors between groups, each known by its first member; none inside of one."""
+    """Return the tensors between groups, given by their first members; none inside of a group."""
     group = {member: g.members[0] for g in groups for member in g.members}
     texts, sizes = dict[tuple[int, int], list[str]](), Counter[tuple[int, int]]()
     for pair, own in between.items():
@@ -197,7 +197,7 @@ def _between(
     moved: Mapping[tuple[int, int], int],
     names: Mapping[int, str],
 ) -> tuple[Line, ...]:
-    """Return the lines between segments, apart where they leave and enter, each with its label."""
+    """Return the lines between segments, each with its label and its own ports at both ends."""
     ports: dict[tuple[tuple[int, int], int], float] = {}
     share: dict[tuple[int, int], float] = {}
     for end, inner in ((0, 1), (1, -2)):
@@ -228,7 +228,7 @@ def label_width(label: str) -> float:
 
 
 def _separate_labels(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yield lines whose labels do not cover one another: a later one moves to the right."""
+    """Yield lines with non-overlapping labels: a later one moves to the right."""
     taken: list[tuple[float, float, float]] = []
     for line in sorted(lines, key=lambda line: (line.place.x, line.place.y) if line.place else ()):
         assert line.place is not None
@@ -242,14 +242,14 @@ def _separate_labels(lines: Sequence[Line]) -> Iterator[Line]:
 
 
 def _along(start: Point, end: Point, share: float) -> Point:
-    """Return a place on the last stretch of a way."""
+    """Return a point on the last stretch of a path."""
     bend = share * share * (3 - 2 * share)
     down = 1.5 * share * (1 - share) + share**3
     return Point(start.x + (end.x - start.x) * bend, start.y + (end.y - start.y) * down)
 
 
 def _path(way: Sequence[Point]) -> str:
-    """Return a curve that leaves and enters boxes straight down."""
+    """Return a curve that leaves and enters boxes vertically."""
     parts = [f"M{way[0].x:.1f} {way[0].y:.1f}"]
     for start, end in pairwise(way):
         half = (start.y + end.y) / 2
@@ -258,7 +258,7 @@ def _path(way: Sequence[Point]) -> str:
 
 
 def _moved(figure: Figure, by: Point) -> Figure:
-    """Return a segment at its place; the paths inside are moved by the frame's group."""
+    """Return a segment at its position; the paths inside are moved by the frame's group."""
     return replace(figure, frame=replace(figure.frame, x=by.x, y=by.y))
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from fusec.dataclasses import asdict, dataclass, field
 
 SCHEMA = 2
-"""Grows when a key changes its meaning or goes; docs/query.md describes every key."""
+"""Incremented when a key changes its meaning or is removed; docs/query.md describes every key."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A node of a segment by the names of what it reads and makes; `text` is its line."""
+    """A node of a segment by the names of its operands and results; `text` is its line."""
 
     op: str
     inputs: tuple[str, ...]
@@ -24,9 +24,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Refused:
-    """A scheduler that does not take a segment, and why.
+    """A scheduler that rejects a segment, and why.
 
-    near: whether it takes segments of this kind, and something about this one forbids it.
+    near: whether it supports this kind of segment, and a property of this one forbids it.
     """
 
     scheduler: str
@@ -37,11 +37,11 @@ class Refused:
 
 @dataclass(frozen=True)
 class LevelFacts:
-    """Instructions of one trip of a loop, without those of loops in it; the first is the kernel.
+    """Instructions of one trip of a loop, excluding nested loops; the first level is the kernel.
 
-    loop: its variable, or the function that it is; depth: how many loops are around it; trips: on
-    average over threads, each time that it is reached, null where data decides; expression: the
-    same in the constants of the kernel; per_trip: by class.
+    loop: its variable, or its function; depth: number of surrounding loops; trips: average over
+    threads, each time that it is reached, null if data-dependent; expression: the same in the
+    constants of the kernel; per_trip: by class.
     """
 
     loop: str
@@ -55,7 +55,7 @@ class LevelFacts:
 class InstructionFacts:
     """Instructions of a thread that takes every branch, counted in the nodes of a kernel.
 
-    not_counted: the device functions that are not in them.
+    not_counted: the device functions that are not included.
     """
 
     per_thread: Mapping[str, float]
@@ -65,11 +65,11 @@ class InstructionFacts:
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """A kernel of a segment, by how many blocks of it an SM holds, predicted from its plan.
+    """A kernel of a segment, with its occupancy in CTAs per SM, predicted from its plan.
 
-    registers: of a thread; spills: whether it would hold more than its launch bounds leave it.
-    built_registers: what the compiler gave it, instructions: what it executes, where that was asked
-    for.
+    registers: per thread; spills: whether it needs more than its launch bounds allow.
+    built_registers: the compiler's allocation, instructions: the executed ones; both only on
+    request.
     """
 
     name: str
@@ -109,10 +109,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What ranks exchange along an axis of the mesh; each sends `sent_bytes` over its links.
+    """Communication of ranks along an axis of the mesh; each sends `sent_bytes` over its links.
 
-    reduction: of the kinds that reduce, else empty. carrier: what carries it between GPUs of one
-    host that reach one another's memory, with the reason.
+    reduction: of the kinds that reduce, else empty. carrier: the transport between GPUs of one host
+    with peer access, with the reason.
     """
 
     kind: str
@@ -126,10 +126,10 @@ class Exchange:
 
 @dataclass(frozen=True)
 class SumOrder:
-    """In what order a kernel adds a sum.
+    """The order in which a kernel adds a sum.
 
-    rounded: the 16-bit type of partial sums, or empty; arrives: whether blocks add as they arrive,
-    so that bits vary from run to run.
+    rounded: the 16-bit type of partial sums, or empty; arrives: whether blocks add in arrival
+    order, so that bits vary from run to run.
     """
 
     value: str
@@ -140,10 +140,10 @@ class SumOrder:
 
 @dataclass(frozen=True)
 class Specialised:
-    """A dim that is compiled into a segment's kernels as a number.
+    """A dim that is specialized in a segment's kernels.
 
-    rule: `reduced`, `inner`, `argument` or `scheduler`, with `because`, the values that need it;
-    way_out: what would leave it dynamic, or build for more sizes.
+    rule: `reduced`, `inner`, `argument` or `scheduler`, with `because`, the values that require it;
+    way_out: how to keep it dynamic, or compile for more sizes.
     """
 
     dim: str
@@ -155,9 +155,9 @@ class Specialised:
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """A segment with its price; `time` holds the seconds of each resource used alone.
+    """A segment with its predicted cost; `time` holds the seconds of each resource used alone.
 
-    iterations: how often it runs, of which bytes and seconds are the sums. host: how the host runs
+    iterations: how often it runs; bytes and seconds are the sums over all. host: how the host runs
     it without kernels, if it does. module: of an imported model, that of its GEMM or of most of its
     operations.
     """
@@ -223,9 +223,9 @@ class Recomputed:
 
 @dataclass(frozen=True)
 class Saved:
-    """A tensor that one phase of a joint graph keeps for a later one.
+    """A tensor that one phase of a joint graph saves for a later one.
 
-    role: `output` where this phase writes it, `input` where it was kept for this phase.
+    role: `output` if this phase writes it, `input` if it was saved for this phase.
     """
 
     name: str
@@ -240,7 +240,8 @@ class Saved:
 class Taken:
     """A decision: what was done to which values or segments, and why.
 
-    refusals: where it is that no scheduler takes the group; `because` says the same as text.
+    refusals: if the decision is that no scheduler supports the group; `because` is the same as
+    text.
     """
 
     action: str
@@ -251,7 +252,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class ModuleFacts:
-    """A module of an imported model: the segments in it and in modules below it, and their sums."""
+    """A module of an imported model: segments in it and in its submodules, and their totals."""
 
     module: str
     segments: tuple[int, ...]
@@ -262,10 +263,10 @@ class ModuleFacts:
 
 @dataclass(frozen=True)
 class Break:
-    """Two segments of a model that are not one kernel.
+    """Two segments of a model that are not fused.
 
-    tensors: what crosses between them; bytes and seconds: what one kernel would save at most; fix:
-    what the author of the model can do, empty where nothing is known.
+    tensors: those between them; bytes and seconds: the most that one kernel would save; fix: what
+    the author of the model can do, empty if unknown.
     """
 
     producer: str
@@ -281,7 +282,7 @@ class Break:
 
 @dataclass(frozen=True)
 class ChosenSegment:
-    """A segment in a choice: who takes what."""
+    """A segment in a choice, with its scheduler."""
 
     scheduler: str
     outputs: tuple[str, ...]
@@ -289,7 +290,7 @@ class ChosenSegment:
 
 @dataclass(frozen=True)
 class Choice:
-    """Sizes of a dim, `first` to `last`, over which segments and schedulers stay the same.
+    """Sizes of a dim, `first` to `last`, with the same segments and schedulers.
 
     refused: why there are no segments at these sizes. seconds: predicted at both ends.
     """
@@ -304,10 +305,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Exact:
-    """How far the bytes are from the fewest: no segmentation moves less than `lower_bytes`.
+    """The gap between the bytes and the least possible: none moves less than `lower_bytes`.
 
-    compulsory_bytes: of the best segmentation that is known, `segments` by the names of its values;
-    proven: whether that is the best of all. gap: the part of the bytes that might be saved.
+    compulsory_bytes: of the best known segmentation, `segments` by the names of its values; proven:
+    whether that is optimal. gap: the fraction of the bytes that might be saved.
     """
 
     compulsory_bytes: int

@@ -1,4 +1,4 @@
-"""Groups of segments, so that an overview fits a screen however many there are.
+"""Groups of segments, so that an overview of any number of segments fits a screen.
 
 A group is a run of segments in order of execution, so no path leads out of it and back.
 """
@@ -13,27 +13,26 @@ from fusec.dataclasses import dataclass
 from fusec.explain.facts import SegmentFacts
 
 MOST_SHOWN = 12
-"""Boxes of an overview, at most."""
+"""Maximum number of boxes in an overview."""
 MOST_STRAYS = 2
-"""Segments in a row with other names that belong to the group around them."""
+"""Maximum number of consecutive segments with other names in a group."""
 FEW = 4
-"""With fewer groups an overview says too little."""
+"""An overview with fewer groups is too coarse."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Segments that are drawn as one box; members: their numbers, in order of execution."""
+    """Segments that are shown as one box; members: their numbers, in order of execution."""
 
     name: str
     members: tuple[int, ...]
 
 
 def groups_of(segments: Mapping[int, SegmentFacts]) -> tuple[Group, ...]:
-    """Return at most MOST_SHOWN groups of the segments that are drawn, by number.
+    """Return at most MOST_SHOWN groups of the visible segments, given by number.
 
-    The parts of modules, or words of their outputs' names, that all members begin with, as
-    `layers_0`, are the name of a group; where names are no help, groups are of equal numbers of
-    segments.
+    A group is named by the modules, or words of output names, that all its members begin with, as
+    `layers_0`; if names do not help, groups have equal numbers of segments.
     """
     if len(segments) <= MOST_SHOWN:
         return tuple(Group(s.name, (number,)) for number, s in segments.items())
@@ -48,7 +47,7 @@ def groups_of(segments: Mapping[int, SegmentFacts]) -> tuple[Group, ...]:
 
 
 def _prefixes(segment: SegmentFacts) -> tuple[str, ...]:
-    """Return what a segment's module, else its first output, begins with: `layers`, `layers_0`."""
+    """Return the prefixes of a segment's module, else of its first output: `layers`, `layers_0`."""
     if segment.module:
         parts = segment.module.split(".")
         return tuple("_".join(parts[: k + 1]) for k in range(len(parts)))
@@ -78,7 +77,7 @@ def _runs(segments: Mapping[int, SegmentFacts], keys: Mapping[int, str]) -> list
 
 
 def _runs_after(runs: Sequence[tuple[str, Sequence[int]]], key: str) -> int | None:
-    """Return how many runs follow the last one of a key; None if they have too many segments."""
+    """Return the number of runs after the last one of a key; None if they are too large."""
     strays = 0
     for after, (own, members) in enumerate(reversed(runs)):
         if own == key:
@@ -90,7 +89,7 @@ def _runs_after(runs: Sequence[tuple[str, Sequence[int]]], key: str) -> int | No
 
 
 def _joined(groups: Sequence[Group]) -> list[Group]:
-    """Return neighbours joined, so that MOST_SHOWN groups remain."""
+    """Merge neighbours so that MOST_SHOWN groups remain."""
     ends = [round(k * len(groups) / MOST_SHOWN) for k in range(MOST_SHOWN + 1)]
     joined: list[Group] = []
     for begin, end in pairwise(ends):

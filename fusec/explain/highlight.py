@@ -1,4 +1,4 @@
-"""CUDA text with its comments, keywords and numbers marked for a page."""
+"""CUDA source with its comments, keywords and numbers marked for a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOKEN = re.compile(
 
 
 def highlighted(text: str) -> Markup:
-    """Return CUDA text as markup; everything in it is escaped."""
+    """Return CUDA source as markup; everything in it is escaped."""
     from markupsafe import Markup, escape
 
     parts, end = list[Markup](), 0

@@ -12,7 +12,7 @@ Counted = Mapping[str, InstructionFacts]
 
 
 def counted(sources: Iterable[KernelSource], sizes: Mapping[str, int]) -> Counted:
-    """Return the instructions of kernels by their names; of a text that is not rendered none."""
+    """Return the instructions of kernels by their names; none for sources that are not rendered."""
     found: dict[str, InstructionFacts] = {}
     for source in sources:
         counts = counts_of(source, sizes)

@@ -1,4 +1,4 @@
-"""Where the boxes and lines of a drawing go: layers from top to bottom, few crossings."""
+"""Layout of the boxes and lines of a drawing: layers from top to bottom, few crossings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fusec.dataclasses import dataclass, field
 
 SWEEPS = 6
 SHELF = 640.0
-"""The width in which parts stand side by side, in pixels."""
+"""The width of a row of parts, in pixels."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A place in a drawing, in pixels from its upper left corner."""
+    """A point in a drawing, in pixels from its upper left corner."""
 
     x: float
     y: float
@@ -22,7 +22,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Layout:
-    """The middle of each box, a way for each line, and the size of the whole."""
+    """The centre of each box, a path for each line, and the size of the whole."""
 
     places: Mapping[Hashable, Point]
     ways: Mapping[tuple[Hashable, Hashable], tuple[Point, ...]]
@@ -32,7 +32,7 @@ class Layout:
 
 @dataclass
 class _Layers:
-    """Boxes in rows; a line over several rows bends at a box without size in each of them."""
+    """Boxes in rows; a line over several rows bends at an empty box in each of them."""
 
     sizes: dict[Hashable, tuple[float, float]]
     rows: list[list[Hashable]]
@@ -76,7 +76,7 @@ def shelved(
     lines: Iterable[tuple[Hashable, Hashable]],
     gap: tuple[float, float],
 ) -> Layout:
-    """Return the layout with the parts that no line connects side by side, in rows of SHELF."""
+    """Return the layout with unconnected parts next to each other, in rows of SHELF."""
     unique = list(dict.fromkeys(lines))
     places: dict[Hashable, Point] = {}
     ways: dict[tuple[Hashable, Hashable], tuple[Point, ...]] = {}
@@ -97,7 +97,7 @@ def shelved(
 def _connected(
     boxes: Iterable[Hashable], lines: Iterable[tuple[Hashable, Hashable]]
 ) -> list[dict[Hashable, None]]:
-    """Return the parts that lines connect, in the order of their first boxes."""
+    """Return the connected components, in the order of their first boxes."""
     part: dict[Hashable, dict[Hashable, None]] = {box: {box: None} for box in boxes}
     for start, end in lines:
         small, large = sorted((part[start], part[end]), key=len)
@@ -110,7 +110,7 @@ def _connected(
 def _layered(
     sizes: Mapping[Hashable, tuple[float, float]], lines: Sequence[tuple[Hashable, Hashable]]
 ) -> _Layers:
-    """Put each box below all that it follows, and what follows nothing just above its first use."""
+    """Put each box below its predecessors; boxes without any go just above their first use."""
     before: dict[Hashable, list[Hashable]] = {box: [] for box in sizes}
     after: dict[Hashable, list[Hashable]] = {box: [] for box in sizes}
     for start, end in lines:
@@ -156,7 +156,7 @@ def _depths(
 
 
 def _order(layers: _Layers) -> None:
-    """Sort each row by the mean place of its neighbours, downwards and upwards in turn."""
+    """Sort each row by the mean position of its neighbours, alternately downwards and upwards."""
     for sweep in range(SWEEPS):
         downwards = sweep % 2 == 0
         rows = layers.rows if downwards else layers.rows[::-1]
@@ -177,7 +177,7 @@ def _mean(numbers: Sequence[float], otherwise: float) -> float:
 
 
 def _across(layers: _Layers, gap: float) -> dict[Hashable, float]:
-    """Return the middles: near those of the neighbours, in the order of the row, never too near."""
+    """Return the middles: close to their neighbours' mean, in row order, with minimum gaps."""
     xs: dict[Hashable, float] = {}
     for row in layers.rows:
         xs.update(_spread(layers, row, [0.0] * len(row), gap))
@@ -197,14 +197,14 @@ def _across(layers: _Layers, gap: float) -> dict[Hashable, float]:
 def _spread(
     layers: _Layers, row: Sequence[Hashable], wanted: Sequence[float], gap: float
 ) -> dict[Hashable, float]:
-    """Return the places nearest to the wanted ones, in least squares, with the gaps kept."""
+    """Return the positions closest to the wanted ones, in least squares, with minimum gaps."""
     offsets, reach = list[float](), 0.0
     for number, box in enumerate(row):
         half = layers.sizes[box][0] / 2
         reach += half + (gap if number else 0.0)
         offsets.append(reach)
         reach += half
-    # Boxes that push against each other move as one: their sum and number.
+    # Boxes that touch each other move as one: their sum and number.
     blocks: list[list[float]] = []
     for target, offset in zip(wanted, offsets, strict=True):
         blocks.append([target - offset, 1.0])

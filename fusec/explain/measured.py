@@ -1,4 +1,4 @@
-"""Measured times of a fusion, which its page shows beside the predicted ones."""
+"""Measured times of a fusion, which its page shows next to the predicted ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class MeasuredTimes:
     """Measured seconds; how: number of runs and device, as text.
 
-    segments: by name, those that were measured. whole: of the fusion, None if it was not measured
-    as a whole. limit: of kernels that only move the compulsory traffic, None if not measured.
-    launches: of each kernel of a segment, by the names of both, if they were measured one by one.
+    segments: by name, the measured ones. whole: of the fusion, None if it was not measured as a
+    whole. limit: of kernels that only move the compulsory traffic, None if not measured. launches:
+    of each kernel of a segment, by the names of both, if they were measured separately.
     """
 
     how: str
@@ -31,7 +31,7 @@ class MeasuredTimes:
     )
 
     def kernels_text(self, segment: SegmentFacts) -> str:
-        """Return the times of the kernels of a segment that has several; else nothing."""
+        """Return the times of a segment's kernels if it has several; else an empty text."""
         times = self.launches.get(segment.name, {})
         return ", ".join(f"{n} {time_text(s)}" for n, s in times.items()) if len(times) > 1 else ""
 
@@ -61,7 +61,7 @@ def of_launches(
 
 
 def recorded(record: Segmentation) -> MeasuredTimes | None:
-    """Return the times that tuning has recorded for these sizes and target; None without any."""
+    """Return the recorded tuning times for these sizes and target; None without any."""
     exact = {
         s.name: s.tuned
         for s in record.segments

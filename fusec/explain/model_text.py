@@ -1,4 +1,4 @@
-"""A model as text: predicted time by module, and what breaks it into segments."""
+"""A model as text: predicted time by module, and the boundaries between its segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusec.explain.text import LABEL, count, fitted_elsewhere, moved, names, row
 from fusec.explain.units import bytes_text, share_text, time_text
 
 MOST_ROWS = 40
-"""Of the table of modules: deeper ones are left to `--all`."""
+"""Of the table of modules: deeper ones are only shown with `--all`."""
 MOST_BREAKS = 8
 
 

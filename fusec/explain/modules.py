@@ -1,4 +1,4 @@
-"""A model by its modules: their predicted time and traffic, and the breaks between segments."""
+"""A model by its modules: their predicted time and traffic, and boundaries between segments."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
 
 _GEMM = 1000
-"""The operations that one GEMM counts as: its module is that of its segment."""
+"""Number of operations that one GEMM counts as: its module is that of its segment."""
 
 
 def with_modules(
     record: Segmentation, segmented: SegmentedFusion, target: Target, modules: Mapping[str, str]
 ) -> Segmentation:
-    """Return a record with the modules of its segments, and what breaks a model into these.
+    """Return a record with the modules of its segments, and the boundaries between segments.
 
     modules: the paths of modules by the names of the values that they compute.
     """
@@ -35,7 +35,7 @@ def with_modules(
 def _module_of(segment: Segment, modules: Mapping[str, str]) -> str:
     """Return the module of a segment's GEMM, else of most of its operations.
 
-    Passes and composites name values that no module has: these belong to the next one that has.
+    Passes and composites add values that belong to no module: they count to the next one that does.
     """
     votes: Counter[str] = Counter()
     unnamed = 0
@@ -53,12 +53,12 @@ def _module_of(segment: Segment, modules: Mapping[str, str]) -> str:
 
 
 def parents_of(path: str) -> list[str]:
-    """Return a path and those around it, the outermost first: `a`, `a.b` of `a.b`; `` of ``."""
+    """Return a path and its parents, the outermost first: `a`, `a.b` of `a.b`; `` of ``."""
     return list(accumulate(path.split("."), lambda a, b: f"{a}.{b}"))
 
 
 def tree_of(segments: Sequence[SegmentFacts]) -> Iterator[ModuleFacts]:
-    """Yield each module with segments, after those around it; their figures contain its own."""
+    """Yield each module with segments, after its parents; its figures include its submodules."""
     members: dict[str, list[SegmentFacts]] = {}
     for segment in segments:
         for path in parents_of(segment.module):
@@ -66,7 +66,7 @@ def tree_of(segments: Sequence[SegmentFacts]) -> Iterator[ModuleFacts]:
     order = {path: number for number, path in enumerate(members)}
 
     def place(path: str) -> list[tuple[bool, int]]:
-        """Return where a module is listed: numbered ones by number, others as they run."""
+        """Return a sort key of modules: numbered ones by number, others in order of execution."""
         words = zip(path.split("."), parents_of(path), strict=True)
         return [(w.isdecimal(), int(w) if w.isdecimal() else order[p]) for w, p in words]
 
@@ -80,14 +80,14 @@ def tree_of(segments: Sequence[SegmentFacts]) -> Iterator[ModuleFacts]:
 
 @dataclass(frozen=True)
 class Nested:
-    """A module with those directly in it."""
+    """A module with its direct submodules."""
 
     facts: ModuleFacts
     inner: tuple[Nested, ...]
 
 
 def nested(modules: Sequence[ModuleFacts]) -> tuple[Nested, ...]:
-    """Return the outermost modules, with those in them."""
+    """Return the outermost modules, with their submodules."""
 
     def inside(path: str | None) -> tuple[Nested, ...]:
         own = (m for m in modules if _parent(m.module) == path)
@@ -97,13 +97,13 @@ def nested(modules: Sequence[ModuleFacts]) -> tuple[Nested, ...]:
 
 
 def _parent(path: str) -> str | None:
-    """Return the module around one, None for an outermost one."""
+    """Return the parent of a module, None for an outermost one."""
     around = parents_of(path)[:-1]
     return around[-1] if around else None
 
 
 def _breaks(record: Segmentation, target: Target) -> Iterator[Break]:
-    """Yield the pairs of segments that are not fused, those first that cost most traffic."""
+    """Yield the pairs of segments that are not fused, by decreasing traffic."""
     found: list[Break] = []
     for decision in record.decisions:
         pair = _pair(record, decision)
@@ -153,7 +153,7 @@ def _break(
     record: Segmentation, decision: Taken, pair: Pair, over: Sequence[Crossing], target: Target
 ) -> Break:
     producer, consumer = pair
-    # The write is saved only where the tensor has no other reader and is no output.
+    # The write is saved only if the tensor has no other reader and is not an output.
     size = sum(c.bytes * (2 if len(c.consumers) == 1 and not c.is_output else 1) for c in over)
     about = decision.action == "attention"
     takers = {*ATTENTION} if about else takers_of(record, decision)

@@ -16,7 +16,7 @@ HEIGHT = 640
 
 
 def embedded(fusion: Fusion) -> str:
-    """Return the page of a fusion, with default options, in a frame that runs no script."""
+    """Return the page of a fusion, with default options, in a frame without scripts."""
     program = Compilation(replace(fusion, phases=()), CompileOptions())
     text = escape(page([with_recorded(explain(program), program)]), quote=True)
     style = f"width:100%;height:{HEIGHT}px;border:1px solid #8888"

@@ -1,6 +1,6 @@
-"""A segmentation as one page that needs nothing else: the graph, the CUDA source, the reasons.
+"""A segmentation as one self-contained page: the graph, the CUDA source, the reasons.
 
-The page has one script, for search and zoom. A hash in its policy allows that script and no other.
+The page has one script, for search and zoom. Its policy allows only that script, by its hash.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 LARGE = 1200.0
-"""Height of a picture from which operations are not shown at first, in pixels."""
+"""Height in pixels above which a drawing first hides operations."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'"
 
 
 class Explained(NamedTuple):
-    """A fusion on a page; measured: times to show beside the predicted ones."""
+    """A fusion on a page; measured: times to show next to the predicted ones."""
 
     record: Segmentation
     program: Compilation
@@ -48,7 +48,7 @@ class Explained(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """The CUDA text of a kernel, marked up."""
+    """The CUDA source of a kernel, marked up."""
 
     name: str
     lines: int
@@ -57,7 +57,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Detail:
-    """What the page shows of a segment beside the graph."""
+    """What the page shows of a segment in addition to the graph."""
 
     facts: SegmentFacts
     anchor: str
@@ -70,7 +70,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing, and what its boxes are: `groups`, `segments` or `operations`."""
+    """A drawing with the kind of its boxes: `groups`, `segments` or `operations`."""
 
     kind: str
     drawing: Drawing
@@ -105,12 +105,12 @@ class View:
 
 
 def with_recorded(record: Segmentation, program: Compilation) -> Explained:
-    """Return a fusion with the times that tuning has recorded for these sizes, if any."""
+    """Return a fusion with the recorded tuning times for these sizes, if any."""
     return Explained(record, program, recorded(record))
 
 
 def write_page(path: str, found: Sequence[Explained]) -> None:
-    """Write the page aside and rename it; FusecError where it cannot be written."""
+    """Write the page to a temporary file and rename it; FusecError if it cannot be written."""
     content = page(found)
     target, aside = Path(path), None
     try:
@@ -194,7 +194,7 @@ def _of(details: Sequence[Detail], numbers: Sequence[int]) -> tuple[Detail, ...]
 
 
 def _pictures(record: Segmentation) -> Iterator[Picture]:
-    """Yield the pictures of a fusion, from the one with the fewest boxes on."""
+    """Yield the drawings of a fusion, starting with the one with the fewest boxes."""
     full = draw(record)
     small = full is not None and full.height <= LARGE and not full.repeats
     if full is not None and (small or len(record.segments) == 1):
@@ -227,5 +227,5 @@ def _detail(
 
 
 def _concerns(decision: Taken, segment: SegmentFacts) -> bool:
-    """Return whether a decision is about a segment, or about values that it puts out."""
+    """Return whether a decision is about a segment, or about its outputs."""
     return segment.name in decision.subject or bool({*decision.subject} & {*segment.outputs})

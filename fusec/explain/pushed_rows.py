@@ -1,4 +1,4 @@
-"""What is told of kernels that add their rows over ranks."""
+"""Reports about kernels that add their rows over ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.target import Target
 def rows_decisions(
     segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target
 ) -> tuple[Decision, ...]:
-    """Return for each kernel that adds its rows how long it takes, and sum and kernel do."""
+    """Return a decision per kernel that adds its rows, with its time fused and separate."""
     found = list[Decision]()
     for before, number in pairs_of(segmented):
         pushed = [k for k in plans[number].kernels if isinstance(k, PushedKernel)]

@@ -1,4 +1,4 @@
-"""What a segmentation is, as data for tools: segments, crossing tensors, bytes, time, decisions."""
+"""A segmentation as data for tools: segments, crossing tensors, bytes, time, decisions."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def describe(
     divisions: Sequence[Decision] = (),
     streams: int = 1,
 ) -> Segmentation:
-    """Return what is known of a segmentation.
+    """Return the description of a segmentation.
 
     peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan; orders:
-    of each segment's sums, from its plan; specialised: the sizes that are compiled into each;
-    hosts: how the host runs each, empty for kernels; divisions: decisions of what
-    ranks run and how they add, besides those of segments; streams: on which loops run in turn.
+    of each segment's sums, from its plan; specialised: the sizes that are specialized in each;
+    hosts: how the host runs each, empty for kernels; divisions: decisions about what ranks run and
+    how they add, in addition to those of segments; streams: how many streams loops use round-robin.
     """
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))
@@ -108,7 +108,7 @@ def _refused(refusals: Iterable[tuple[str, Refusal]]) -> tuple[Refused, ...]:
 
 
 def _hidden(segmented: SegmentedFusion, loop: LoopTime) -> Decision:
-    """Return that a loop exchanges slices beside its kernels."""
+    """Return the decision that a loop overlaps the communication of slices with its kernels."""
     because = (
         f"{loop.iterations} iterations take {time_text(loop.seconds)}: "
         f"{time_text(loop.exchanges)} of communication overlaps {time_text(loop.kernels)} of "
@@ -183,7 +183,7 @@ def _exchange(segment: Segment, estimate: Estimate) -> Exchange | None:
 
 
 def chosen(segment: Segment) -> str:
-    """Return by what a segment's schedule is chosen: `set` by the user, `tuned` or `priced`."""
+    """Return `set` (by the user), `tuned`, or `priced` (selected by the cost model)."""
     return "set" if segment.overrides else "priced" if segment.tuned is None else "tuned"
 
 
@@ -200,12 +200,12 @@ def _override(override: Override) -> Overridden:
 
 
 def rates_of(target: Target) -> Rates:
-    """Return the rates by which predicted times are judged."""
+    """Return the rates that predicted times are compared with."""
     return Rates(target.read_bandwidth, target.half_flops)
 
 
 def time_by_resource(estimate: Estimate, target: Target, dirty: int) -> dict[str, float]:
-    """Return the seconds that each resource needs by itself, and those of launches and waits."""
+    """Return the seconds of each resource when used alone, and those of latency and launches."""
     parts = {_key(name): seconds for name, seconds in estimate.parts(target, dirty).items()}
     latency = {"latency": estimate.latency(target)} if estimate.exchange else {}
     return {**parts, **latency, "launch": estimate.kernels * target.launch}
@@ -237,7 +237,7 @@ def _bytes_expression(value: Value) -> str:
 
 
 def crossing(segmented: SegmentedFusion) -> tuple[Crossing, ...]:
-    """Return each tensor that segments pass on, once, in the order in which they are made."""
+    """Return each tensor between segments, once, in the order of computation."""
     final = {o.value for o in segmented.fusion.outputs}
     readers: dict[Value, list[int]] = {}
     producers: dict[Value, int] = {}

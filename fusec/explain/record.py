@@ -1,4 +1,4 @@
-"""From a fusion to the answer of the query: no data, no GPU and no compiler are needed."""
+"""Answer queries about a fusion, without data, GPU or compiler."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 EXACT_SECONDS = 60.0
-"""The time that the search for the least traffic may take."""
+"""Time limit of the search for the least traffic, in seconds."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked besides the segmentation: ranges of dims, the exact bound, real registers.
+    """Optional parts of the query: ranges of dims, the exact bound, compiled registers.
 
     instructions: whether those of kernels are counted, which renders them. modules: of an imported
     model, their paths by the names of values.
@@ -46,7 +46,7 @@ class Questions:
 
 
 def explain(program: Compilation, questions: Questions | None = None) -> Segmentation:
-    """Return what is known of a program's segmentation, for what it costs on the first target."""
+    """Return the description of a program's segmentation, with costs on the first target."""
     from fusec.explain.sizes import choices
 
     options, segmented = program.options, program.segmented
@@ -82,9 +82,9 @@ Built = Mapping[tuple[str, str], "Artifact"]
 def record_of(
     program: Compilation, arch: str, built: Built | None = None, *, counts: bool = False
 ) -> Segmentation:
-    """Return a program's segmentation as data, for what it costs on a target.
+    """Return a program's segmentation as data, with costs on a target.
 
-    counts: whether the instructions of its kernels are in it.
+    counts: whether the instructions of its kernels are included.
     """
     from fusec import target
     from fusec.explain.pushed_rows import rows_decisions
@@ -122,7 +122,7 @@ def _orders(plan: KernelPlan) -> tuple[SumOrder, ...]:
 
 
 def _registers(program: Compilation, arch: str, built: Built) -> dict[str, int]:
-    """Return the registers of each kernel as planned: those of the equal one that is launched."""
+    """Return the registers of each planned kernel: those of the equal kernel that is launched."""
     return {name: built[own, arch].registers for name, own in program.kernels_launched.items()}
 
 
@@ -169,7 +169,7 @@ def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
 
 
 def peak_bytes(program: HostProgram, sizes: Mapping[str, int]) -> int:
-    """Return the most memory that is live at once besides the inputs, at `sizes`."""
+    """Return the peak memory in bytes, inputs excluded, at `sizes`."""
     from fusec.hostir.instructions import Allocate, Free
 
     live, peak = dict[str, int](), 0

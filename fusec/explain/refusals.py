@@ -1,4 +1,4 @@
-"""Why schedulers do not take segments and groups, as texts: what is near, and each reason once."""
+"""Reasons of schedulers to reject segments and groups, as texts: near ones, each reason once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def takers_of(record: Segmentation, decision: Taken) -> set[str]:
 def worth_reporting(
     refusals: Sequence[Refused], takers: Collection[str] = (), every: bool = False
 ) -> list[Refused]:
-    """Return the refusals that say something: near ones, and those of the schedulers given."""
+    """Return the informative refusals: near ones, and those of the given schedulers."""
     return [r for r in refusals if every or r.near or r.scheduler in takers]
 
 
 def reasons(decision: Taken, takers: Collection[str] = (), *, every: bool = False) -> list[str]:
-    """Return the reasons of a decision, schedulers that give the same one together."""
+    """Return the reasons of a decision, merging schedulers with the same reason."""
     if decision.refusals:
         found = worth_reporting(decision.refusals, takers, every)
         return alike(found) or ["no scheduler supports the whole group"]
@@ -28,17 +28,17 @@ def reasons(decision: Taken, takers: Collection[str] = (), *, every: bool = Fals
 
 
 def refused(segment: SegmentFacts) -> list[str]:
-    """Return why other schedulers that take such segments do not take this one."""
+    """Return why other schedulers for this kind of segment reject this one."""
     return alike(worth_reporting(segment.refusals))
 
 
 def unrelated(segment: SegmentFacts) -> list[str]:
-    """Return why the schedulers do not take a segment that take none of its kind."""
+    """Return why schedulers that do not support this kind of segment reject it."""
     return alike(r for r in segment.refusals if not r.near)
 
 
 def alike(refusals: Iterable[Refused]) -> list[str]:
-    """Return `names: reason` for each reason, the schedulers that give the same one together."""
+    """Return `names: reason` for each reason, merging schedulers with the same reason."""
     given: dict[str, list[str]] = {}
     for refusal in refusals:
         given.setdefault(f"{refusal.reason} ({refusal.rule})", []).append(refusal.scheduler)

@@ -1,4 +1,4 @@
-"""What an author of a model can do about a rule that keeps operations in different kernels."""
+"""What an author of a model can do about a rule that prevents fusion."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ OF_ALL: Mapping[str, str] = {
 
 
 def remedy(scheduler: str, rule: str) -> str:
-    """Return what would change a scheduler's refusal by a rule; empty where nothing would."""
+    """Return how to avoid a scheduler's refusal by a rule; empty if there is no way."""
     return (OF_ATTENTION if scheduler in ATTENTION else OF_ALL).get(rule, "")

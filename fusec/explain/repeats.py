@@ -1,4 +1,4 @@
-"""Runs of segments that repeat, as the layers of a network do."""
+"""Repeated runs of segments, such as the layers of a network."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fusec.dataclasses import dataclass
 from fusec.explain.facts import SegmentFacts
 
 LONGEST_PERIOD = 64
-"""Segments of a layer, at most."""
+"""Maximum number of segments in a layer."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """`count` equal runs of `period` segments each, from segment number `first` on."""
+    """`count` equal runs of `period` segments each, starting at segment number `first`."""
 
     first: int
     period: int
@@ -27,16 +27,16 @@ class Repeat:
 
 
 def kind_of(segment: SegmentFacts) -> Hashable:
-    """Return what equal segments share: scheduler, operations and traffic.
+    """Return the properties that equal segments share: scheduler, operations and traffic.
 
-    Not the predicted time, which depends on what the segment before leaves in L2.
+    Not the predicted time, which depends on what the previous segment leaves in L2.
     """
     operations = Counter(node.op for node in segment.nodes)
     return segment.scheduler, frozenset(operations.items()), segment.bytes
 
 
 def repeats_of(segments: Sequence[SegmentFacts]) -> tuple[Repeat, ...]:
-    """Return the repeated runs in order; at each place that which folds most segments."""
+    """Return the repeated runs in order; at each position the one that folds most segments."""
     numbers: dict[Hashable, int] = {}
     kinds = [numbers.setdefault(kind_of(s), len(numbers)) for s in segments]
     found: list[Repeat] = []
@@ -54,7 +54,7 @@ def repeats_of(segments: Sequence[SegmentFacts]) -> tuple[Repeat, ...]:
 
 
 def _count(kinds: Sequence[int], at: int, period: int) -> int:
-    """Return how many times in a row the kinds from `at` on repeat."""
+    """Return how many times in a row the kinds starting at `at` repeat."""
     pattern, count = kinds[at : at + period], 1
     while kinds[at + count * period : at + (count + 1) * period] == pattern:
         count += 1
@@ -62,7 +62,7 @@ def _count(kinds: Sequence[int], at: int, period: int) -> int:
 
 
 def folded(segments: Sequence[SegmentFacts]) -> dict[int, int]:
-    """Return the segment that is drawn for each, by number: its counterpart in the first run."""
+    """Return the segment that is shown for each, by number: its counterpart in the first run."""
     shown = {number: number for number in range(len(segments))}
     for repeat in repeats_of(segments):
         for number in range(repeat.first, repeat.last):

@@ -1,4 +1,4 @@
-"""Over which sizes of a dim the segments and their schedulers stay the same."""
+"""Ranges of a dim's sizes with the same segments and schedulers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fusec.ir.graph import Fusion
 from fusec.target import Target
 
 LARGEST = 2**40
-"""The largest size that a range may name."""
+"""The largest size in a range."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What is chosen at a size; two are the same choice if their parts and refusals agree."""
+    """The choice at a size; two choices agree if their parts and refusals do."""
 
     parts: tuple[ChosenSegment, ...]
     refused: str | None
@@ -30,7 +30,7 @@ class _Found:
 
 
 def ranges_of(items: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return `B=1..65536` options as a dict; FusecError for what is no range."""
+    """Return `B=1..65536` options as a dict; FusecError if one is not a range."""
     ranges: dict[str, tuple[int, int]] = {}
     for item in items:
         name, _, text = (part.strip() for part in item.partition("="))
@@ -49,8 +49,8 @@ def ranges_of(items: Sequence[str]) -> dict[str, tuple[int, int]]:
 def choices(program: Compilation, name: str, first: int, last: int) -> Iterator[Choice]:
     """Yield the choices between two sizes of a dim, the other dims at their default sizes.
 
-    Looked at are the ends and every power of two between them; where two neighbours differ, the
-    size at which the choice changes is found exactly by bisection.
+    The ends and every power of two between them are examined; if two neighbours differ, bisection
+    finds the exact size at which the choice changes.
     """
     from fusec import target
 
@@ -103,7 +103,7 @@ def _names(segment: Fusion) -> tuple[str, ...]:
 
 
 def _stretches(low: int, high: int, at: Callable[[int], _Found]) -> Iterator[tuple[int, int]]:
-    """Yield the longest runs of whole numbers with one choice, from `low` to `high`."""
+    """Yield the longest runs of integers with one choice, from `low` to `high`."""
     begin = low
     for mark in _marks(low, high):
         while not at(begin).agrees(at(mark)):

@@ -1,4 +1,4 @@
-"""Which sizes are compiled into kernels, what needs each, and what would leave it to run time."""
+"""Which sizes are specialized in kernels, what requires each, and how to keep them dynamic."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import Segment
 
 NAMES = 3
-"""The most tensors that one reason lists."""
+"""Maximum number of tensors that one reason lists."""
 
 
 def specialised_sizes(segment: Segment, plan: KernelPlan) -> tuple[Specialised, ...]:
-    """Return the dims that a plan has as numbers, each with the rule that needs it."""
+    """Return the dims that are specialized in a plan, each with the rule that requires it."""
     found = list[Specialised]()
     for name, size in plan.specialised.items():
         if "." not in name:
@@ -26,7 +26,7 @@ def specialised_sizes(segment: Segment, plan: KernelPlan) -> tuple[Specialised, 
 
 
 def _rule(segment: Segment, name: str) -> tuple[str, str]:
-    """Return the rule that needs a dim as a number, and the reason with the values concerned."""
+    """Return the rule that requires a specialized dim, and the reason with the values concerned."""
     fusion = segment.fusion
     for node in fusion.nodes:
         if any(name in extent.symbols for extent in _summed(node)):
@@ -45,7 +45,7 @@ def _rule(segment: Segment, name: str) -> tuple[str, str]:
 
 
 def _summed(node: Node) -> tuple[Dim, ...]:
-    """Return the extents over which an operation reduces."""
+    """Return the extents that an operation reduces over."""
     if node.op.family == "reduction":
         axes: tuple[int, ...] = node.attributes.get("dims", ())
         return tuple(node.inputs[0].shape[axis] for axis in axes)
@@ -55,7 +55,7 @@ def _summed(node: Node) -> tuple[Dim, ...]:
 
 
 def _with_inner(fusion: Fusion, name: str) -> list[str]:
-    """Return the tensors in memory that have a dim in a stride, or not as the leading extent."""
+    """Return the tensors in memory with a dim in a stride, or not as the leading extent."""
     given = [*((i.value, i.strides) for i in fusion.inputs),
              *((o.value, o.strides) for o in fusion.outputs)]  # fmt: skip
     return [
@@ -66,7 +66,7 @@ def _with_inner(fusion: Fusion, name: str) -> list[str]:
 
 
 def _is_inner(value: Value, name: str) -> bool:
-    """Return whether a dim stands elsewhere in a shape than as the whole leading extent."""
+    """Return whether a shape uses a dim anywhere except as the whole leading extent."""
     return any(
         name in extent.symbols and (position > 0 or extent != symbol(name))
         for position, extent in enumerate(value.shape)
@@ -81,7 +81,7 @@ def _arguments(node: Node) -> Iterator[Dim]:
 
 
 def _way_out(name: str, rule: str) -> str:
-    """Return what would leave a dim to run time, or build for more sizes of it."""
+    """Return how to keep a dim dynamic, or compile for more sizes of it."""
     several = f"`buckets:` in the file or `compile --set {name}=SIZE,SIZE` build several sizes"
     if rule == "inner":
         return f"dynamic where it is the leading dim of every tensor that has it; {several}"

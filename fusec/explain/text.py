@@ -1,4 +1,4 @@
-"""A segmentation as text for people: what each segment computes and costs, and why it is one."""
+"""A segmentation as text for people: each segment's computation, cost and reasons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDTH = 100
 LABEL = 15
 GLUE = "\u00a0"
 NAMES = 8
-"""The most names that one line lists."""
+"""Maximum number of names that one line lists."""
 
 SAVING = ("region", "merge", "shift", "rematerialise", "redefine")
 
@@ -34,8 +34,8 @@ SAVING = ("region", "merge", "shift", "rematerialise", "redefine")
 def explanation(record: Segmentation, *, every: bool = False) -> str:
     """Return the explanation of one fusion for one target.
 
-    every: with the refusals of schedulers that take no segments of such a kind, too, and with the
-    instructions of kernels where they were counted.
+    every: include refusals of schedulers that do not support such a kind of segment, and the
+    instructions of kernels if they were counted.
     """
     text = _Text(record, every)
     blocks = [
@@ -51,7 +51,7 @@ def explanation(record: Segmentation, *, every: bool = False) -> str:
 
 
 class _Text:
-    """What is said of segments and decisions: refusals once, and those alone that are near."""
+    """The text about segments and decisions: each refusal once, and only near ones."""
 
     def __init__(self, record: Segmentation, every: bool) -> None:
         self._record, self._every = record, every
@@ -86,7 +86,7 @@ class _Text:
         if rest:
             yield "Other decisions"
         taken = dict[tuple[str, str], dict[str, None]]()
-        for decision in rest:  # several of one value are told together, and once
+        for decision in rest:  # several about one value are reported together, and once
             reasons = taken.setdefault((decision.action, names(decision.subject)), {})
             reasons |= dict.fromkeys(self._reasons(decision))
         for (action, subject), reasons in taken.items():
@@ -99,7 +99,7 @@ class _Text:
             yield f"{left} by unrelated schedulers not shown: use `--all`"
 
     def _is_printed(self, decision: Taken) -> bool:
-        """Return whether boundaries have said the same: of two segments, all is their union."""
+        """Return whether boundaries have the same refusals: two segments may be everything."""
         return bool(decision.refusals) and decision.refusals in self._printed and not self._every
 
     def _reasons(self, decision: Taken) -> list[str]:
@@ -133,7 +133,7 @@ def _overview(record: Segmentation) -> Iterator[str]:
 
 
 def fitted_elsewhere(target: Mapping[str, str]) -> str:
-    """Return on which other GPU the coefficients of the cost model were fitted; empty for none."""
+    """Return the other GPU that the cost model was fitted on; empty if it is this one."""
     if target["cost_of"] == target["arch"]:
         return ""
     return (
@@ -169,7 +169,7 @@ def moved(size: int, floor: int, workspace: int = 0) -> str:
 
 
 def saved_text(record: Segmentation) -> str:
-    """Return what the phases of a joint graph keep for each other."""
+    """Return what the phases of a joint graph save for each other."""
     kept = ", ".join(f"{s.name} {bytes_text(s.bytes)}" for s in record.saved[:NAMES])
     more = f" and {len(record.saved) - NAMES} more" if len(record.saved) > NAMES else ""
     return f"{bytes_text(record.saved_bytes)} between phases: {kept}{more}"
@@ -179,11 +179,11 @@ EXACT_SPACE = (
     "over all segmentations of this definition that compute reductions, GEMMs, scans and sorts "
     "once and may recompute other operations; indices count as distinct"
 )
-"""What the exact bound is proven over: `fusec.exact.bound`."""
+"""The set of segmentations that the exact bound is proven over: `fusec.exact.bound`."""
 
 
 def exact_text(record: Segmentation) -> str:
-    """Return how close to the least traffic a segmentation is; pins do not count there."""
+    """Return how close to the least traffic a segmentation is; pins are ignored there."""
     exact, found = record.exact, record.bytes
     if exact is None:
         return ""
@@ -221,13 +221,13 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
 
 
 def specialised(segment: SegmentFacts) -> Iterator[str]:
-    """Yield the dims that are compiled in, what needs each, and what would free it."""
+    """Yield the specialized dims, what requires each, and how to keep it dynamic."""
     for fixed in segment.specialised:
         yield f"{fixed.dim} = {fixed.size}: {fixed.because}; {fixed.way_out}"
 
 
 def orders(segment: SegmentFacts) -> Iterator[str]:
-    """Yield the orders of sums that lose bits to 16-bit parts, or whose bits vary."""
+    """Yield the orders of sums that lose bits to 16-bit partial sums, or whose bits vary."""
     for each in segment.orders:
         if each.arrives:
             yield f"{each.value}: {each.order}; bits vary between runs"
@@ -277,7 +277,7 @@ def reordered(sums: Iterable[str]) -> str:
 
 
 def launches(segment: SegmentFacts) -> str:
-    """Return how many kernels a segment has, and how near to its limit they run."""
+    """Return how many kernels a segment has, and how close to its limit they run."""
     return f"{segment.kernels}, {count(segment.ctas, 'block')}, {reached(segment)}"
 
 
@@ -296,7 +296,7 @@ def registers(kernel: KernelFacts) -> str:
 
 
 def reached(facts: SegmentFacts | Segmentation) -> str:
-    """Return how near to a limit the predicted time is: to tensor cores' where they bind."""
+    """Return how close the predicted time is to a limit: to the tensor cores' if they bind."""
     binds = isinstance(facts, SegmentFacts) and facts.bound == "tensor_cores"
     if binds or facts.tensor_share > facts.share:
         return f"{share_text(facts.tensor_share, 1)} of peak tensor-core throughput (GEMMs)"
@@ -306,7 +306,7 @@ def reached(facts: SegmentFacts | Segmentation) -> str:
 
 
 def rivals(segment: SegmentFacts) -> str:
-    """Return the schedulers that take the segment too, with their times."""
+    """Return the other schedulers that support the segment, with their times."""
     return segment.why.partition("; ")[2]
 
 
@@ -319,7 +319,7 @@ def computes(segment: SegmentFacts) -> str:
 
 
 def names(every: Sequence[str]) -> str:
-    """Return names, at most a line of them."""
+    """Return names, at most NAMES of them."""
     more = f" and {len(every) - NAMES} more" if len(every) > NAMES else ""
     return ", ".join(every[:NAMES]) + more
 
@@ -347,7 +347,7 @@ def crosses(tensor: Crossing, producer: str, consumer: str) -> bool:
 
 
 def crossing_text(tensor: Crossing) -> str:
-    """Return a tensor with its type and what it costs to pass it on."""
+    """Return a tensor with its type and the cost of storing it."""
     shape = ", ".join(map(str, tensor.shape))
     reads = count(len(tensor.consumers), "reader")
     stored = ", an output anyway" if tensor.is_output else ""
@@ -381,7 +381,7 @@ def _choices(found: Iterable[Choice]) -> Iterator[str]:
 
 
 def choice_text(choice: Choice) -> str:
-    """Return what is chosen over a range of sizes."""
+    """Return the choice over a range of sizes."""
     if choice.refused is not None or choice.seconds is None:
         return f"not possible: {choice.refused}"
     parts = "; ".join(f"{p.scheduler} ({names(p.outputs)})" for p in choice.segments)

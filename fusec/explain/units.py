@@ -1,4 +1,4 @@
-"""Figures as people read them: decimal units, three digits."""
+"""Numbers for people: decimal units, three digits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def time_text(seconds: float) -> str:
 
 
 def share_text(part: float, whole: float) -> str:
-    """Return a part in percent: `97 %`, `<1 %`; what is nothing of nothing is all of it."""
+    """Return a fraction in percent: `97 %`, `<1 %`; 0 of 0 is 100 %."""
     if not whole:
         return "100 %"
     percent = 100 * part / whole

@@ -1,1 +1,1 @@
-"""Index maps: where the elements of every value sit on a segment's iteration domain."""
+"""Index maps: the positions of every value's elements on a segment's iteration domain."""

@@ -1,4 +1,4 @@
-"""Access classes: which accesses of a vector of lanes are one wide access, and on which facts."""
+"""Access classes: which accesses of a vector of lanes form one wide access, and on which facts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fusec.ir.graph import Fusion, Value
 
 @dataclass
 class Facts:
-    """Answers whether dims are multiples of a number; those read off hint sizes become facts.
+    """Decides whether dims are multiples of a number; facts read off hint sizes become guards.
 
-    start: an index that is a multiple of a vector's width in any case: of vectors that are shifted
-    to where they are aligned, the address of the first element.
+    start: an index that is always a multiple of a vector's width: for vectors shifted to an aligned
+    position, the address of the first element.
     """
 
     hints: Mapping[str, int]
@@ -53,10 +53,10 @@ class Facts:
 
 
 def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | None:
-    """Return lane 0's address if the lanes lie side by side from an aligned start, else None."""
+    """Return lane 0's address if the lanes are contiguous from an aligned start, else None."""
     if width == 1 or address.coefficient(lane) != 1:
         return None
-    # Its coefficient is known, and so no other term depends on it.
+    # Its coefficient is a constant, so no other term depends on it.
     base = Index(tuple(t for t in address.terms if t[0] != lane), address.constant)
     return base if facts.index_multiple(base, width) else None
 
@@ -64,7 +64,7 @@ def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | No
 def vector_base(
     address: Index, conditions: Conditions, lane: Var, width: int, facts: Facts
 ) -> Index | None:
-    """Return lane 0's address if all lanes are one access, all inside the conditions or none."""
+    """Return lane 0's address if all lanes form one access, all inside the conditions or none."""
     base = lane_zero(address, lane, width, facts)
     if base is None:
         return None
@@ -83,7 +83,7 @@ def vector_base(
 
 
 def runs_along(address: Index, conditions: Conditions, lane: Var, width: int) -> bool:
-    """Return whether the lanes lie side by side, wherever they begin, under the same conditions."""
+    """Return whether the lanes are contiguous, aligned or not, under the same conditions."""
     tested = any(lane in c.position.variables for c in conditions)
     return width > 1 and address.coefficient(lane) == 1 and not tested
 
@@ -91,7 +91,7 @@ def runs_along(address: Index, conditions: Conditions, lane: Var, width: int) ->
 def access_class(
     address: Index, conditions: Conditions, lane: Var, width: int, facts: Facts
 ) -> str:
-    """Return `uniform` (same for all lanes), `vector` or `scalar` (one access a lane)."""
+    """Return `uniform` (same for all lanes), `vector` or `scalar` (one access per lane)."""
     tested = any(lane in c.position.variables for c in conditions)
     if lane not in address.variables and not tested:
         return "uniform"
@@ -99,7 +99,7 @@ def access_class(
 
 
 def span_of(fusion: Fusion, value: Value) -> Dim:
-    """Return over how many elements of memory an input or output reaches."""
+    """Return the span of an input or output in memory, in elements."""
     given = fusion.input_of.get(value) or fusion.output_of.get(value)
     if given is None or not given.strides:
         return product(value.shape)

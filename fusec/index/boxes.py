@@ -7,14 +7,14 @@ from itertools import pairwise
 from math import gcd, lcm
 
 Range = tuple[int, int, int]
-"""start, end, step: as Python's."""
+"""start, end, step: as in Python's range."""
 
 Box = tuple[Range, ...]
 
 MOST_CLASSES = 256
-"""Residues that the ranges along one axis are told apart by, at most."""
+"""Maximum number of residue classes that ranges along one axis are divided into."""
 MOST_PARTS = 20_000
-"""Sets of boxes that cells of a union may lie in, at most."""
+"""Maximum number of distinct sets of boxes that cells of a union may be in."""
 
 
 def extent(where: Range) -> int:
@@ -37,7 +37,7 @@ def whole(shape: Iterable[int]) -> Box:
 
 
 def clipped(where: Range, low: int, end: int) -> Range:
-    """Return the part of a range that lies between two bounds."""
+    """Return the part of a range between two bounds."""
     start, stop, step = where
     if start < low:
         start += -(-(low - start) // step) * step
@@ -45,7 +45,7 @@ def clipped(where: Range, low: int, end: int) -> Range:
 
 
 def scaled(where: Range, by: int, offset: int) -> Range:
-    """Return the range of by * i + offset, for the elements i of a range that is not empty."""
+    """Return the range of by * i + offset, for the elements i of a non-empty range."""
     start, _, step = where
     last = start + (extent(where) - 1) * step
     if by == 0:
@@ -55,7 +55,7 @@ def scaled(where: Range, by: int, offset: int) -> Range:
 
 
 def without(box: Box, hole: Box) -> list[Box]:
-    """Return boxes of the elements of a box that lie in no dense one; they do not overlap."""
+    """Return disjoint boxes of the elements of a box outside of a dense one."""
     found: list[Box] = []
     rest = box
     for axis, (low, end, _) in enumerate(hole):
@@ -69,9 +69,9 @@ def without(box: Box, hole: Box) -> list[Box]:
 
 
 def union(boxes: Iterable[Box]) -> tuple[int, int]:
-    """Return how many elements a union of boxes has at least and at most.
+    """Return lower and upper bounds on the number of elements in a union of boxes.
 
-    The two are equal but where there are too many boxes, or steps, to say.
+    The two are equal unless there are too many boxes, or steps, to count.
     """
     sizes = {b: volume(b) for b in boxes}
     given = sorted(b for b, size in sizes.items() if size)
@@ -81,7 +81,7 @@ def union(boxes: Iterable[Box]) -> tuple[int, int]:
     if len(given) == 1:
         return volumes[0], volumes[0]
     unknown = max(volumes), sum(volumes)
-    # How many cells lie in the same boxes along the axes so far; bit k stands for box k.
+    # The number of cells in the same boxes along the axes so far; bit k represents box k.
     parts = {(1 << len(given)) - 1: 1}
     for axis in range(len(given[0])):
         along = _parts([b[axis] for b in given])
@@ -98,7 +98,7 @@ def union(boxes: Iterable[Box]) -> tuple[int, int]:
 
 
 def _parts(ranges: Sequence[Range]) -> dict[int, int] | None:
-    """Return how many places along an axis lie in the same ranges; None where steps are many."""
+    """Return how many positions along an axis are in the same ranges; None if steps are many."""
     period = lcm(*(step for _, _, step in ranges))
     if period > MOST_CLASSES:
         return None
@@ -114,7 +114,7 @@ def _parts(ranges: Sequence[Range]) -> dict[int, int] | None:
 
 
 def _in_class(where: Range, residue: int, period: int) -> tuple[int, int] | None:
-    """Return the k for which period * k + residue lies in a range, as a dense range, or None."""
+    """Return the k for which period * k + residue is in a range, as a dense range, or None."""
     start, end, step = where
     if (residue - start) % gcd(step, period):
         return None

@@ -1,8 +1,9 @@
 """Demanded elements: which elements of each value the outputs of a fusion need.
 
-One analysis for all that count accesses: the cost of a segment, the lower bound on traffic, what a
-cut moves, and the operations of a kernel. It goes backwards from the outputs through each node's
-index map (`OpDef.access`), through values between them and through indices, at hint sizes.
+One analysis for everything that counts accesses: the cost of a segment, the lower bound on traffic,
+the traffic of a partition, and the operations of a kernel. It goes backwards from the outputs
+through each node's index map (`OpDef.access`), through intermediate values and through indices, at
+hint sizes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fusec.properties import cached_property
 
 
 class Demand:
-    """What the outputs of a fusion need of each of its values, at hint sizes."""
+    """The elements of each value that the outputs of a fusion need, at hint sizes."""
 
     def __init__(self, fusion: Fusion, roots: Iterable[Value] | None = None) -> None:
         """Take a fusion; roots: values that are needed whole (None: its outputs)."""
@@ -37,8 +38,8 @@ class Demand:
         self._sizes = tuple(fusion.hints.items())
 
     def of(self, value: Value) -> Demanded:
-        """Return what is needed of a value."""
-        # Users before what they use, without recursion: chains are long.
+        """Return the needed elements of a value."""
+        # Users before their operands, without recursion: chains are long.
         stack = [value]
         while stack:
             seen = stack[-1]
@@ -73,11 +74,11 @@ class Demand:
         return merged(found)
 
     def of_user(self, user: Node, value: Value) -> Demanded:
-        """Return what one of a value's users needs of it for what is needed of its results."""
+        """Return the elements of a value that one of its users needs for its own needed results."""
         return demanded(merged(self.through(user, value)), self.shape(value))
 
     def through(self, user: Node, value: Value) -> set[Region]:
-        """Return what of a value one of its users needs for what is needed of its results."""
+        """Return the regions of a value that one of its users needs for its own needed results."""
         results = [self.of(v) for v in user.outputs]
         if not any(d.regions for d in results):
             return set()
@@ -87,7 +88,7 @@ class Demand:
         return self._operand(user, value, results)
 
     def _operand(self, user: Node, value: Value, demanded: list[Demanded]) -> set[Region]:
-        """Return what of an operand is needed for what is needed of a node's results."""
+        """Return the regions of an operand that some elements of a node's results need."""
         if len(user.outputs) == 1 and not stands_alone(user):
             if user.op.family == "pointwise":
                 shape = self.shape(value)
@@ -98,11 +99,11 @@ class Demand:
 
     @cached_property
     def _in_place(self) -> Mapping[Node, Update]:
-        """Return the nodes that change some elements of an input and leave the others there."""
+        """Return the nodes that update some elements of an input in place."""
         return {update.node: update for update in self.fusion.effects.changes.values()}
 
     def _updated(self, update: Update, value: Value) -> set[Region]:
-        """Return what an update in place reads of what it changes, and others read behind it."""
+        """Return what an update in place reads of the updated tensor, and what its readers read."""
         result = update.node.output
         others = (u for u in self.fusion.users.get(result, ()) if not u.op.copies)
         regions = {r for user in others for r in self.through(user, result) if r.count}
@@ -117,13 +118,13 @@ class Demand:
         return prod(e.evaluate(self.fusion.hints) for e in update.written)
 
     def _some(self, value: Value, count: int) -> Region:
-        """Return so many elements of a value, wherever they lie."""
+        """Return any `count` elements of a value."""
         shape = self.shape(value)
         dims = frozenset(range(len(shape)))
         return Region(whole(shape), dims, count, by=By.COUNT) if dims else Region(())
 
     def _counted(self, user: Node, value: Value, demanded: list[Demanded]) -> set[Region]:
-        """Return what is needed where no index map says it: all of it, and for sure a part."""
+        """Return the needs without an index map: all elements at most, and a certain part."""
         shape = self.shape(value)
         everything = Region(whole(shape), sure=False)
         results = [(d.least, prod(d.shape)) for d in demanded]
@@ -134,7 +135,7 @@ class Demand:
             linked = self._linked(user, value, demanded)
             if linked is not None:
                 return {everything, *linked}
-            # An element of the operand reaches as many results as any other.
+            # Each element of the operand contributes to equally many results.
             sure = max(prod(shape) * least // max(1, size) for least, size in results)
         elif user.op.family == "scatter":
             return self._scattered(user, value, demanded[0], everything)
@@ -145,7 +146,7 @@ class Demand:
         return {everything, self._some(value, sure)}
 
     def _linked(self, user: Node, value: Value, demanded: list[Demanded]) -> set[Region] | None:
-        """Return what an operand that occurs once must have, by the axes that run together."""
+        """Return the certain needs of an operand that occurs once, by aligned axes."""
         if user.operands.count(value) != 1:
             return None
         shape, place = self.shape(value), user.operands.index(value)
@@ -172,7 +173,7 @@ class Demand:
     def _scattered(
         self, user: Node, value: Value, needed: Demanded, everything: Region
     ) -> set[Region]:
-        """Return what a scatter needs that does not change its operand in place."""
+        """Return the needs of a scatter that does not update its operand in place."""
         update, lookup = update_by(user, value), user.op.lookup
         if update is not None:
             overwritten = 0 if update.reads else self._changed(update)
@@ -183,9 +184,9 @@ class Demand:
         return {everything, self._some(value, 1)}
 
     def _moved(self, user: Node, region: Region, value: Value) -> frozenset[Region]:
-        """Return what a movement or an indexing operation reads of a value for a region.
+        """Return the regions of a value that a movement or an indexing operation reads.
 
-        Groups of the same nodes need the same regions: what was found is kept with the node.
+        Groups of the same nodes need the same regions: results are cached with the node.
         """
         known = _MOVED.setdefault(user, {})
         key = region, value, self._sizes
@@ -210,9 +211,9 @@ class Demand:
     def _split(
         self, boxes: list[Box], conditions: Iterable[Condition], picked: frozenset[int]
     ) -> tuple[list[Box], list[Box], bool]:
-        """Return boxes where all conditions hold, boxes where not, and whether they are exact.
+        """Return boxes where all conditions hold, other boxes, and whether they are exact.
 
-        They are not where places that an index picks may lie in either.
+        They are not exact if positions that an index picks may be in either.
         """
         inside, outside, exact = boxes, list[Box](), True
         for condition in conditions:
@@ -252,7 +253,7 @@ class Demand:
     def _read(
         self, operand: Operand, coordinates: Coordinates, region: Region, value: Value
     ) -> set[Region]:
-        """Return what of a value is read at coordinates that follow from those of a region."""
+        """Return the regions of a value that are read at coordinates computed from a region's."""
         if operand is not value or not region.count:
             return set()
         ranges: list[Range] = []
@@ -278,7 +279,7 @@ class Demand:
         if region.picked.isdisjoint(_joined(axes, mixed)) and steps == volume(
             tuple(box[d] for d in mixed)
         ):
-            mixed.clear()  # the map is one to one: what fills the box is all of it
+            mixed.clear()  # the map is one to one: it covers the whole box
         inner = _joined(axes, mixed | loaded) - direct - region.picked
         picked = loaded | mixed | {d for d in plain if axes[d] & region.picked}
         if not picked:
@@ -318,7 +319,7 @@ class Demand:
 
 
 def _joined(axes: list[frozenset[int]], dims: set[int]) -> frozenset[int]:
-    """Return the result's dims that the places along some dims depend on."""
+    """Return the result's dims that the positions along some dims depend on."""
     return frozenset[int]().union(*(axes[d] for d in dims))
 
 
@@ -333,7 +334,7 @@ _MOVED: WeakKeyDictionary[
 
 
 def _pulled(node: Node) -> Pulled:
-    """Return what a node's result reads, at coordinates named by their dim."""
+    """Return the reads of a node's result, at coordinates named by their dim."""
     found = _PULLED.get(node)
     if found is None:
         at = tuple(of_var(Var(str(k), e)) for k, e in enumerate(node.output.shape))
@@ -346,5 +347,5 @@ _DEMANDS = IdentityCache[Demand]()
 
 
 def demand(fusion: Fusion) -> Demand:
-    """Return what a fusion's outputs need, found once for a fusion."""
+    """Return the needs of a fusion's outputs, computed once per fusion."""
     return _DEMANDS.of(fusion, "outputs", lambda: Demand(fusion))

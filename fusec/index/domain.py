@@ -1,4 +1,4 @@
-"""The one iteration domain of a segment, and the home of every value on it."""
+"""The iteration domain of a segment, and the home of every value on it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ OF_ANOTHER_KIND = frozenset(
         "operation", "operations", "persistence", "reduction_axes", "scans", "scatters",
     }
 )  # fmt: skip
-"""Rules by which a scheduler says that a group is not of the kind that it takes."""
+"""Rules of refusals where the scheduler does not support this kind of group at all."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A rule that keeps something from being done, and why: a value, kept for `explain`."""
+    """A rule that rejects something, and why: a value, kept for `explain`."""
 
     rule: str
     because: str
 
     @property
     def is_near(self) -> bool:
-        """Return whether a group of this kind is taken, and something about this one forbids it."""
+        """Return whether this kind of group is supported, and a property of this one forbids it."""
         return self.rule not in OF_ANOTHER_KIND
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Domain:
 
 
 MOST_STEPS = 4096
-"""Nodes that are looked at in search of a reference; of a large segment few values are tried."""
+"""Total nodes visited in search of a reference; of a large segment few values are tried."""
 LEAST_TRIES = 4
 _CACHE: IdentityCache[Domain | Refusal] = IdentityCache()
 
@@ -68,8 +68,8 @@ def find_domain(
 
     The reference is an input of a reduction if there is one, else an output, else any value: the
     first (largest first) from which every output and every reduction can be reached by index maps;
-    or the given one, with `siblings`, values of its shape made where it is. The refusal
-    is that of the first reference.
+    or `reference`, with `siblings`, values of its shape computed at the same points. The refusal is
+    that of the first reference.
     """
     if reference is not None:
         return _of_spread(_spread(fusion, reference, siblings), reference)
@@ -79,8 +79,8 @@ def find_domain(
 def _first_reference(fusion: Fusion) -> Domain | Refusal:
     """Return the domain of the first reference that has one, or why the first one has none.
 
-    A reference is not tried that has fewer elements than an output, or the axes of one that failed:
-    it reaches the same values.
+    References with fewer elements than an output are skipped, and those with the axes of one that
+    failed: they reach the same values.
     """
     refusal: Refusal | None = None
     tries = max(LEAST_TRIES, MOST_STEPS // max(1, len(fusion.nodes)))
@@ -172,7 +172,7 @@ def _of_spread(spread: Spread, reference: Value) -> Domain | Refusal:
             return Refusal("store_map", f"`{value.name}` would be stored repeatedly")
     places = [(v, a.extent) for v, a in repeated(fusion, domain)]
     for value in dict.fromkeys(o.value for o in fusion.outputs):
-        # A value that is also broadcast to an empty one has its home in what that one is cut from.
+        # A value that is also broadcast to an empty one is at home in a slice of that one.
         places += [(value, c.end - c.low) for c in domain.homes[value].conditions]
     for output, extent in places:
         if extent.evaluate(fusion.hints) <= 0 != product(output.shape).evaluate(fusion.hints):
@@ -181,9 +181,9 @@ def _of_spread(spread: Spread, reference: Value) -> Domain | Refusal:
 
 
 def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Var]]:
-    """Return the outputs that are the same along an axis that nothing reduces, and that axis.
+    """Return the outputs that are constant along an unreduced axis, and that axis.
 
-    Where its extent is 0, nothing is iterated over and the output would not be written.
+    If its extent is 0, nothing is iterated over and the output would not be written.
     """
     outputs = dict.fromkeys(o.value for o in fusion.outputs)
     return [(v, a) for v in outputs for a in _repeated_axes(v, domain)]
@@ -195,18 +195,18 @@ def _repeated_axes(value: Value, domain: Domain) -> list[Var]:
 
 
 def stored_once(fusion: Fusion, domain: Domain) -> dict[Value, dict[Var, Condition | None]]:
-    """Return for each output what holds at one point along each axis along which it is the same."""
+    """Return for each output the condition of one point per axis along which it is constant."""
     return {o.value: stored_at(o.value, domain) for o in fusion.outputs}
 
 
 def stored_at(
     value: Value, domain: Domain, *, reduced: bool = False
 ) -> dict[Var, Condition | None]:
-    """Return what holds at one point along each axis along which a value is the same.
+    """Return the condition of one point per axis along which a value is constant.
 
-    It is stored at that point alone; None where no such point is known. Where a value is the same
-    at every multiple of an extent, as one that is repeated, the condition is that of one multiple.
-    reduced: along the axes that reductions reduce, too, as in the loops over these.
+    It is stored only at that point; None if no such point is known. For a value that is periodic
+    with an extent, as a repeated one, the condition selects one period. reduced: along the axes
+    that reductions reduce, too, as in the loops over these.
     """
     home = domain.homes[value]
     axes = _repeated_axes(value, domain)
@@ -231,9 +231,9 @@ def _one_of(home: Home, axis: Var) -> Condition | None:
 
 
 def _one_period(value: Value, home: Home) -> Iterable[tuple[Index, Condition | None]]:
-    """Yield the index whose remainder or quotient an output has more than once, and its condition.
+    """Yield the index whose remainder or quotient an output repeats, and its condition.
 
-    There is one where the home's axes have more points than the output has elements.
+    There is one if the home's axes have more points than the output has elements.
     """
     points, elements = product(a.extent for a in home.variables), product(value.shape)
     atoms = [a for c in home.coordinates for a, _ in c.terms if isinstance(a, Remainder | Quotient)]

@@ -1,4 +1,4 @@
-"""Values at index maps: what a kernel computes, as a DAG of instances, memoised by (value, map)."""
+"""Values at index maps: a kernel's computation as a DAG of instances, memoised by (value, map)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fusec.ops.checks import CHECK_INDEX
 
 @lru_cache(KEPT)
 def _held(node: Node, value: Value, given: Const) -> bool | int | float | complex:
-    """Return a constant as a tensor of `value`'s type holds it."""
-    # NumPy costs more than planning a small fusion: only what fills tensors pays for it.
+    """Return a constant as it is stored in a tensor of `value`'s type."""
+    # NumPy costs more than planning a small fusion: only constants that fill tensors need it.
     import numpy as np
 
     from fusec.ir.evaluate import settle
@@ -31,7 +31,7 @@ def _held(node: Node, value: Value, given: Const) -> bool | int | float | comple
 
 
 def _fits_index(start: Operand, step: Operand, length: Dim) -> bool:
-    """Return whether the numbers of an iota are known to fit where indices do: in 32 bits."""
+    """Return whether the numbers of an iota are known to fit in a 32-bit index."""
     if not isinstance(start, Const) or not isinstance(step, Const):
         return False
     first, apart = int(start.value.real), int(step.value.real)
@@ -79,7 +79,7 @@ class Instance:
 
 
 def instances_under(roots: Iterable[Instance]) -> list[Instance]:
-    """Return what roots are made of, not looking behind reductions, in a fixed order."""
+    """Return the instances that roots are computed from, up to reductions, in a fixed order."""
     found: dict[Instance, None] = {}
     stack = list(roots)
     while stack:
@@ -93,12 +93,12 @@ def instances_under(roots: Iterable[Instance]) -> list[Instance]:
 
 
 def reading_order(load: Instance) -> tuple[int, str, str]:
-    """Return a key that sorts loads by name, those behind what is gathered with them first."""
+    """Return a key that sorts loads by name, those with gathered indices after their indices."""
     return _gathers(load), load.name, str(load.address)
 
 
 def _gathers(instance: Instance) -> int:
-    """Return how many loads follow one another until a value is known, 0 for a plain load."""
+    """Return the length of the chain of dependent loads before a value, 0 for a plain load."""
     deepest, seen = 0, dict[Instance, int]()
     stack = [(instance, 0)]
     while stack:
@@ -115,7 +115,7 @@ Key = tuple[Value, Coordinates, Conditions]
 
 
 class Lowering:
-    """Makes instances of a segment on its domain, whose axes are bound to loop variables."""
+    """Creates instances of a segment on its domain, whose axes are bound to loop variables."""
 
     def __init__(
         self,
@@ -127,11 +127,11 @@ class Lowering:
     ) -> None:
         """Bind each axis of `domain` to an index in loop variables.
 
-        inside: the loops in which what is overwritten is read, wherever it lies: outside of them
-        run threads without an element, while others may already have stored theirs. The attribute
-        has the loops of each such input; more may be added.
-        most: instances for each node of the fusion, on average, beyond which Unsupported is raised;
-            a node of many operands counts as the pairs of these.
+        inside: the loops in which overwritten inputs are read, at any position: outside of them run
+        threads without an element, while others may already have stored theirs. The attribute has
+        the loops of each such input; more may be added. most: average instances per node of the
+        fusion above which Unsupported is raised; a node of many operands counts as the pairs of
+        these.
         """
         self.fusion = fusion
         self.most = most * sum(max(1, len(n.operands) - 1) for n in fusion.nodes)
@@ -145,7 +145,7 @@ class Lowering:
     def home(self, value: Value) -> tuple[Coordinates, Conditions]:
         """Return a value's home coordinates and conditions in loop variables.
 
-        What is written in place is computed where it is stored alone: others must not read there.
+        In-place results are computed only where they are stored: other threads must not read there.
         """
         if value not in self._homes:
             home = self.domain.homes[value]
@@ -156,16 +156,16 @@ class Lowering:
         return self._homes[value]
 
     def _once(self, value: Value, *, in_loop: bool = False) -> Conditions:
-        """Return what holds at one of the points of the domain at which a value is the same."""
+        """Return the condition that selects one of the points at which a value is equal."""
         points = stored_at(value, self.domain, reduced=in_loop)
         once = tuple(c for c in points.values() if c is not None)
         assert len(once) == len(points), f"`{value.name}` would be stored repeatedly"
         return once
 
     def stored_where(self, value: Value, *, in_loop: bool = False) -> Conditions:
-        """Return the conditions under which one point of the loops, and no other, stores a value.
+        """Return the conditions under which exactly one point of the loops stores a value.
 
-        in_loop: whether the store stands in the loops over what is reduced.
+        in_loop: whether the store is inside the loops over reduced axes.
         """
         return needed(*self.home(value)[1], *self.bind(self._once(value, in_loop=in_loop)))
 
@@ -175,7 +175,7 @@ class Lowering:
         return needed(*moved)
 
     def _bind(self, at: Index) -> Index:
-        """Return an index in loop variables: of the few that there are, many homes are made."""
+        """Return an index in loop variables, cached: many homes use few distinct indices."""
         bound = self._bound.get(at)
         if bound is None:
             bound = self._bound[at] = at.substitute(self.binding)
@@ -218,7 +218,7 @@ class Lowering:
         if value.dim is not None:
             return Instance("dim", value.dtype, value.name, value=value, dim=value.dim)
         if value.is_empty and not any(c.loaded for c in at):
-            # There is no element: what stands for one must not be read ahead of an empty loop.
+            # No element exists: its placeholder must not be read ahead of an empty loop.
             return Instance(
                 "constant", value.dtype, "", constant=False if value.dtype == BOOL else 0
             )
@@ -237,7 +237,7 @@ class Lowering:
         raise Unsupported(f"`{node.op.name}` inside a memory-bound kernel", span=node.span)
 
     def _filled(self, node: Node, value: Value) -> Instance:
-        """Return the one value of a tensor: of the tensor's type, whatever it is given in."""
+        """Return the single value of a filled tensor, converted to the tensor's type."""
         given = node.operands[0]
         if isinstance(given, Const):
             held = _held(node, value, given)
@@ -269,13 +269,13 @@ class Lowering:
         )
 
     def _gather(self, address: Index, where: Conditions) -> tuple[tuple[Loaded, Instance], ...]:
-        """Return what loads the integers in an address and in conditions."""
+        """Return the loads of the integers in an address and in conditions."""
         return self._loads(address.loaded.union(*(c.position.loaded for c in where)), where)
 
     def _loads(
         self, atoms: Iterable[Loaded], where: Conditions
     ) -> tuple[tuple[Loaded, Instance], ...]:
-        """Return what loads some integers, under the conditions that can be told before."""
+        """Return the loads of some integers, under the conditions that are known before them."""
         loads: list[tuple[Loaded, Instance]] = []
         for atom in sorted(atoms, key=str):
             before = frozenset[Loaded]().union(*(c.loaded for c in atom.coordinates))
@@ -302,7 +302,7 @@ class Lowering:
         )
 
     def _checked(self, node: Node, value: Value, operand: Instance, where: Conditions) -> Instance:
-        """Return an index that is checked only where it is needed: elsewhere it may be anything."""
+        """Return an index that is checked only where it is needed: elsewhere it is arbitrary."""
         positions = [c.position for c in where]
         gathered = self._loads(frozenset[Loaded]().union(*(p.loaded for p in positions)), where)
         tested = (p.variables for p in positions)
@@ -334,7 +334,7 @@ class Lowering:
         if pulled.fill is not None:
             rest = self.operand(pulled.fill, (), where)
         else:
-            branches.pop()  # the last piece of a cat is what remains
+            branches.pop()  # the last operand of a cat covers the rest
             rest = operands.pop()
         positions = [c.position for conditions in branches for c in conditions]
         gathered = self._loads(frozenset[Loaded]().union(*(p.loaded for p in positions)), where)
@@ -372,7 +372,7 @@ class Lowering:
         )
 
     def _position(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
-        """Return the row-major position of an element, by which its random number is drawn."""
+        """Return the row-major position of an element, which determines its random number."""
         position = linearize(at, contiguous_strides(value.shape))
         return self._integer(f"{value.name}_index", I64, position, where)
 

@@ -1,6 +1,6 @@
-"""How nodes map coordinates: pulled from a result to operands, or pushed forward.
+"""Coordinate maps of nodes: pulled from a result to operands, or pushed forward.
 
-Groups of the same nodes are looked at many times, so that what nodes do to coordinates is kept.
+The same nodes are analysed many times in different groups, so their maps are cached.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fusec.ir.expression import index
 from fusec.ir.graph import Node, Operand, Value
 
 KEPT = 1 << 14
-"""Results that are kept of each function."""
+"""Maximum number of cached results of each function."""
 
 
 @lru_cache(KEPT)
@@ -25,7 +25,7 @@ def pull(node: Node, at: Coordinates) -> Pulled:
 
 @lru_cache(KEPT)
 def push(node: Node, at: Coordinates, operand: int) -> Pushed | None:
-    """Return where an operand's element at `at` lands in the result; None if not by one map."""
+    """Return the position in the result of an operand's element at `at`; None if not by one map."""
     assert node.op.access is not None
     function = node.op.access.push
     return None if function is None else function(node, at, operand)
@@ -34,7 +34,7 @@ def push(node: Node, at: Coordinates, operand: int) -> Pushed | None:
 def pull_elementwise(operand: Operand, at: Coordinates) -> Coordinates:
     """Return an elementwise operand's coordinates: 0 at dims of extent 1, () for a scalar."""
     if not isinstance(operand, Value) or not operand.shape:
-        return ()  # among them the 0-dim seed of a random tensor
+        return ()  # such as the 0-dim seed of a random tensor
     return _at_shape(operand.shape, at) if operand.has_unit_extent else at
 
 

@@ -1,4 +1,4 @@
-"""Indices as functions of loop variables at known sizes, for who looks at many places of one."""
+"""Indices as functions of loop variables at known sizes, to evaluate one at many points."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Place = Callable[[At], int]
 
 
 def compile_index(value: Index, sizes: Mapping[str, int]) -> Place:
-    """Return what computes an index from loop variables; integers that are loaded count as 0.
+    """Return a function from loop variables to an index; loaded integers count as 0.
 
-    FusecError where a size divides by 0.
+    FusecError if a size divides by 0.
     """
     constant = value.constant.evaluate(sizes)
     terms = [(compile_atom(a, sizes), c.evaluate(sizes)) for a, c in value.terms]
@@ -24,7 +24,7 @@ def compile_index(value: Index, sizes: Mapping[str, int]) -> Place:
 
 
 def compile_atom(atom: Atom, sizes: Mapping[str, int]) -> Place:
-    """Return what computes an atom of an index from loop variables."""
+    """Return a function from loop variables to an atom of an index."""
     if isinstance(atom, Var):
         return lambda at: at[atom]
     if isinstance(atom, Loaded):

@@ -1,4 +1,4 @@
-"""Regions: elements of a value that are boxes, or places in a box that an index picks."""
+"""Regions: elements of a value as boxes, or positions in a box that an index picks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fusec.index.boxes import Box, union, volume
 from fusec.properties import cached_property
 
 MOST_REGIONS = 64
-"""Regions of a value that are told apart."""
+"""Maximum number of distinct regions of a value."""
 
 
 class By(Enum):
-    """What says which elements of a box are needed."""
+    """What determines the needed elements of a box."""
 
     INDEX = "a data-dependent index: accesses are not contiguous"
     MAP = "an index map that is not affine"
@@ -26,9 +26,9 @@ class By(Enum):
 class Region:
     """Elements of a value: those of a box, or some of them.
 
-    picked: dims along which an index, or a non-affine index map, says which elements of the box
-    they are. picks: how many places there are along those dims together: indices count as distinct.
-    sure: False where fewer elements may be enough. by: what picks the places.
+    picked: dims along which an index, or a non-affine index map, determines the elements of the
+    box. picks: number of positions along those dims together: indices count as distinct. sure:
+    False if fewer elements may suffice. by: what picks the positions.
     """
 
     box: Box
@@ -46,12 +46,12 @@ class Region:
 
     @cached_property
     def count(self) -> int:
-        """Return the number of elements, all indices being distinct."""
+        """Return the number of elements, if all indices are distinct."""
         return volume(self.rest) * self.places if self.picked else volume(self.box)
 
     @property
     def places(self) -> int:
-        """Return the number of places along the dims that are picked; 1 without any."""
+        """Return the number of positions along the picked dims; 1 without any."""
         return min(self.picks, volume(self.along)) if self.picked else 1
 
     @property
@@ -67,9 +67,9 @@ class Region:
 
 @dataclass(frozen=True)
 class Demanded:
-    """What of a value is needed. shape: its extents at hint sizes.
+    """The needed elements of a value. shape: its extents at hint sizes.
 
-    Most values of a segment are needed alike: `demanded` returns one of each kind.
+    Most values of a segment have equal needs: `demanded` returns one object of each kind.
     """
 
     regions: frozenset[Region]
@@ -77,7 +77,7 @@ class Demanded:
 
     @cached_property
     def least(self) -> int:
-        """Return how many elements are needed for sure, all indices being distinct."""
+        """Return how many elements are certainly needed, if all indices are distinct."""
         sure = [r for r in self.regions if r.sure]
         boxes = union(r.box for r in sure if not r.picked)[0]
         return max([boxes, *(r.count for r in sure if r.picked)])
@@ -92,7 +92,7 @@ class Demanded:
 
 @lru_cache(1 << 12)
 def demanded(regions: frozenset[Region], shape: tuple[int, ...]) -> Demanded:
-    """Return what of a value is needed."""
+    """Return the needed elements of a value."""
     return Demanded(regions, shape)
 
 
@@ -109,7 +109,7 @@ def elementwise(region: Region, shape: tuple[int, ...]) -> Region:
 
 
 def merged(regions: set[Region]) -> frozenset[Region]:
-    """Return the regions; of too many a box around all, and the largest that is sure."""
+    """Return the regions; if too many, a box around all, and the largest certain one."""
     if len(regions) <= MOST_REGIONS:
         return frozenset(regions)
     ranks = range(len(next(iter(regions)).box))

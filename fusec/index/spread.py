@@ -15,7 +15,7 @@ from fusec.ir.graph import Fusion, Node, Value
 
 @dataclass(frozen=True)
 class Home:
-    """Where a value sits on the domain: coordinates at an iteration point, where conditions hold.
+    """The position of a value on the domain: coordinates at an iteration point, under conditions.
 
     `complete` says that the points reach every element of the value.
     """
@@ -57,7 +57,7 @@ class Spread:
         self.queue.append(value)
 
     def run(self) -> None:
-        """Visit values until no home is left to give."""
+        """Visit values until no home is left to assign."""
         while self.queue or self.later:
             if not self.queue:
                 value, home = self.later.pop(0)
@@ -149,7 +149,7 @@ class Spread:
         elif not home.conditions and product(
             e for i, e in enumerate(node.inputs[0].shape) if i in dims
         ) != product(a.extent for a in gone_axes):
-            # The points reach every element, so where there are more of them, some reach it again.
+            # The points reach every element, so if there are more of them, some reach it again.
             self.refusals[node] = f"the domain visits elements that `{name}` reduces more than once"
         else:
             self.reduced[node] = gone_axes

@@ -1,7 +1,7 @@
 """Windows: aligned runs of elements that hold all that the lanes of a vector load.
 
-Where lanes do not lie side by side but near each other, as every second element, pairs in turn, or
-in reverse, one wide access brings them all, and each lane picks its own.
+If lanes are not contiguous but close to each other, as every second element, repeated pairs, or in
+reverse, one wide access loads them all, and each lane selects its own.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fusec.ir.expression import Index, Var, contiguous_strides, index
 from fusec.ir.graph import Fusion, Input
 
 MOST_BYTES = 32
-"""Bytes of a window at most: two accesses, of which every second element is needed."""
+"""Maximum bytes of a window: two accesses, with every second element needed."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """An aligned run of `width` elements of a buffer from `base` on, loaded where conditions hold.
+    """An aligned run of `width` elements of a buffer starting at `base`, loaded under conditions.
 
     base and conditions are the same for all lanes.
     """
@@ -41,7 +41,7 @@ class Pick:
     """The element of a window that each lane takes, as an index in the lane.
 
     wraps: whether it must be taken modulo the window's width: in lanes that need no element it may
-    lie outside.
+    be outside.
     """
 
     window: Window
@@ -52,10 +52,10 @@ class Pick:
 def find_pick(
     fusion: Fusion, load: Instance | None, lane: Var, width: int, facts: Facts
 ) -> Pick | None:
-    """Return the window that holds what all lanes of a load need, or None.
+    """Return a window that holds all elements that the lanes of a load need, or None.
 
-    None too for loads at integers that are loaded, parts of complex numbers, and what the kernel
-    overwrites: of that a thread must not read what others own.
+    Also None for loads at loaded integers, parts of complex numbers, and tensors that the kernel
+    overwrites: a thread must not read elements of these that others own.
     """
     if width == 1 or load is None or load.address is None or load.value is None:
         return None
@@ -100,10 +100,10 @@ def _is_inside(
     count: int,
     facts: Facts,
 ) -> bool:
-    """Return whether a window holds all elements that are needed, and lies in its tensor.
+    """Return whether a window holds all needed elements, and is inside its tensor.
 
-    needed: how far behind `least` they lie. A window of which all is needed lies there, and so does
-    any of a tensor without gaps that is a whole number of windows.
+    needed: their offsets from `least`. A window is inside if all of it is needed, or if the tensor
+    has no gaps and is a whole number of windows.
     """
     ahead = _constant(least - base)
     if ahead is None or ahead + max(needed) >= count:
@@ -114,7 +114,7 @@ def _is_inside(
 
 
 def _places(address: Index, tested: Conditions, lane: Var, width: int) -> Mapping[int, Index]:
-    """Return the addresses of the lanes that need an element; nothing where that is not known."""
+    """Return the addresses of the lanes that need an element; nothing if unknown."""
     places: dict[int, Index] = {}
     for v in range(width):
         at = {lane: index(v)}
@@ -127,7 +127,7 @@ def _places(address: Index, tested: Conditions, lane: Var, width: int) -> Mappin
 
 
 def _holds(condition: Condition, at: Mapping[Var, Index]) -> bool | None:
-    """Return whether a condition holds in a lane, or None where that depends on more."""
+    """Return whether a condition holds in a lane, or None if that depends on more."""
     position = condition.position.substitute(at)
     if position.within(condition.low, condition.end):
         return True
@@ -142,11 +142,11 @@ def _constant(value: Index) -> int | None:
 
 
 def _aligned(place: Index, count: int, facts: Facts) -> Index | None:
-    """Return the last multiple of `count` that is not above a place, where it is known."""
+    """Return the last multiple of `count` that is not above a position, if known."""
     base = place - index(_number(place.constant) % count)
     return base if facts.index_multiple(base, count) else None
 
 
 def _number(value: Dim) -> int:
-    """Return the part of a size in which no symbol occurs."""
+    """Return the constant term of a size."""
     return sum(c for monomial, c in value.terms if not monomial)

@@ -1,4 +1,4 @@
-"""`nvfuser` and `nvfuser_direct` made of fusec, for programs that speak nvFuser's interface."""
+"""`nvfuser` and `nvfuser_direct` implemented by fusec, for programs that use nvFuser's API."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fusec.diagnostics import FusecError
 
 
 def install() -> None:
-    """Let `import nvfuser` and `import nvfuser_direct` find fusec from now on, in all modules.
+    """Make `import nvfuser` and `import nvfuser_direct` import fusec from now on, in all modules.
 
-    FusecError where nvFuser itself is imported already.
+    FusecError if nvFuser itself is imported already.
     """
     from fusec.nvfuser.modules import NvFuserModule, make_modules
 

@@ -1,4 +1,4 @@
-"""Arguments as nvFuser takes them, where fusec takes more or fewer: refused, or converted."""
+"""Arguments as in nvFuser's API, where fusec's differ: rejected, or converted."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _INDEXED = ("take_along_axis", "gather", "index_select", "scatter")
 def as_taken(
     definition: FusionDefinition, name: str, args: Sequence[Any], options: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments of a call with an index of floats as integers.
+    """Return the arguments of a call with float indices as integers.
 
-    FusecError for a slice, an iota or a padding that nvFuser refuses.
+    FusecError for a slice, an iota or a padding that nvFuser rejects.
     """
     if name not in _CHECKS and name not in _INDEXED and name != "embedding_fwd":
         return args, options
@@ -45,9 +45,7 @@ def as_taken(
 
 
 def without_gradient(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an embedding that its values depend on, in `embedding_with_norm`'s
-    names.
-    """
+    """Return the arguments that affect an embedding's values, by `embedding_with_norm`'s names."""
     index, weight = given.get("input", given.get("index")), given["weight"]
     return {"index": index, "weight": weight, "max_norm": given["max_norm"],
             "norm_type": given.get("norm_type")}  # fmt: skip
@@ -95,7 +93,7 @@ def _check_slice(given: Mapping[str, Any]) -> None:
 
 
 def _constants(values: Any) -> list[int | None]:
-    """Return the elements of a list that are known while the fusion is defined."""
+    """Return the elements of a list that are constants when the fusion is defined."""
     return [_constant(v) for v in values or ()]
 
 

@@ -1,4 +1,4 @@
-"""Clocks for pytest-benchmark: seconds so far, which grow by what each measured call takes."""
+"""Clocks for pytest-benchmark: accumulated seconds of all measured calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.nvfuser.torch_module import torch_module
 
 
 class Timer:
-    """A clock that only moves while something is measured."""
+    """A clock that only advances during measurements."""
 
     def __init__(self) -> None:
         """Start at 0."""
@@ -17,7 +17,7 @@ class Timer:
         self._running = False
 
     def __call__(self) -> float:
-        """Start a measurement, or end it; return the seconds of all."""
+        """Start a measurement, or end it; return the total seconds."""
         if self._running:
             self.current_time += self._stop()
         else:
@@ -32,7 +32,7 @@ class Timer:
         raise NotImplementedError
 
     def cleanup(self) -> None:
-        """Forget a measurement that has begun."""
+        """Discard an unfinished measurement."""
         self._running = False
 
 
@@ -56,7 +56,7 @@ class FusionProfileTimer(Timer):
     """Seconds on the host of the last profiled execution."""
 
     def set_fd(self, definition: Any) -> None:
-        """Take the definition that is executed."""
+        """Set the definition that is executed."""
         self.fd = definition
 
     def _stop(self) -> float:

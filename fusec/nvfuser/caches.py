@@ -1,4 +1,4 @@
-"""Fusions as nvFuser's clients hold them: handles, their executors, and caches of both."""
+"""Handles of fusions in nvFuser's API, their executors, and caches of both."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 _MOST_FORMS = 64
-"""Executions of different inputs that an executor can print."""
+"""Maximum number of executions with different inputs that an executor can print."""
 
 
 class Fusion:
-    """The handle of a definition's fusion; two are equal where their definitions read the same."""
+    """The handle of a definition's fusion; two are equal if their definitions read the same."""
 
     def __init__(self, definition: FusionDefinition | None = None) -> None:
-        """Stand for `definition`, or for the one that is given this handle later."""
+        """Create the handle of `definition`, or of the one that adopts this handle later."""
         self._definition = definition
 
     def adopt_definition(self, definition: FusionDefinition) -> None:
-        """Take the definition that is made with this handle, as nvFuser's first versions did."""
+        """Set the definition that is created with this handle, as in nvFuser's first versions."""
         self._definition = definition
 
     @property
@@ -63,7 +63,7 @@ class Fusion:
         return self.definition.execute(inputs, **options)
 
     def print_math(self, from_outputs_only: bool = True) -> str:
-        """Return the fusion in fusec's own words."""
+        """Return the fusion in fusec's own text form."""
         from fusec.ir.text import to_text
 
         return to_text(self.definition.graph())
@@ -80,10 +80,10 @@ class Fusion:
 
 
 class FusionExecutorCache:
-    """Runs one fusion, and knows for which inputs it has."""
+    """Runs one fusion, and records the inputs that it has run with."""
 
     def __init__(self, fusion: Fusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
-        """Run `fusion`; its number chooses nothing."""
+        """Run `fusion`; its number has no effect."""
         if not auto_schedule:
             from fusec.parse.dsl.refused import refuse
 
@@ -114,13 +114,13 @@ class FusionExecutorCache:
     def get_cuda_kernel(
         self, inputs: Iterable[Any], intrinsic_code: bool = False, device: int = 0
     ) -> str:
-        """Return the kernels for inputs with which the fusion has run."""
+        """Return the kernels for inputs that the fusion has run with."""
         return self._text(_key(inputs), "cuda")
 
     def get_scheduled_ir(
         self, inputs: Iterable[Any], tensor_transforms: bool = False, device: int = 0
     ) -> str:
-        """Return the segments for inputs with which the fusion has run."""
+        """Return the segments for inputs that the fusion has run with."""
         return self._text(_key(inputs), "segments")
 
     def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
@@ -132,7 +132,7 @@ class FusionExecutorCache:
         return self._text(self._last(), "cuda")
 
     def get_output_shardings(self) -> list[Sharding]:
-        """Return how the outputs of the last execution are divided."""
+        """Return the shardings of the last execution's outputs."""
         from fusec.nvfuser.shardings import output_shardings
 
         return output_shardings(self._fusion.definition.graph_for(self._ran[self._last()]))
@@ -152,7 +152,7 @@ class FusionExecutorCache:
 
 
 def form(actual: Actual) -> Actual:
-    """Return what an input looks like, without holding on to its memory."""
+    """Return a description of an input that does not reference its memory."""
     if actual.shape is None:
         return actual
     return replace(actual, array=_not_kept, write=_not_kept, wrap=None, tensor=None)
@@ -163,7 +163,7 @@ def _not_kept(*_: Any) -> Any:
 
 
 def _key(inputs: Iterable[Any]) -> tuple[Any, ...]:
-    """Return what a compiled fusion depends on: types, shapes and strides, and numbers."""
+    """Return the key of a compiled fusion: types, shapes and strides, and numbers."""
     return tuple(
         (x.dtype, tuple(x.shape), x.stride() if callable(getattr(x, "stride", None)) else x.strides)
         if getattr(x, "shape", None) is not None
@@ -173,7 +173,7 @@ def _key(inputs: Iterable[Any]) -> tuple[Any, ...]:
 
 
 class LRUCache:
-    """Executors by fusion; the one that is used longest ago goes first."""
+    """Executors by fusion; the least recently used one is evicted first."""
 
     def __init__(self, max_fusions: int = 16384) -> None:
         """Keep at most `max_fusions`."""
@@ -198,11 +198,11 @@ class LRUCache:
         return found
 
     def num_fusions(self) -> int:
-        """Return how many fusions are kept."""
+        """Return the number of cached fusions."""
         return len(self._kept)
 
     def stats(self) -> str:
-        """Return counts as nvFuser prints them."""
+        """Return statistics in the form that nvFuser prints."""
         lines = [f"Max Fusions Allowed: {self._most}"]
         if not self._kept:
             return "\n".join([*lines, "The fusion cache is empty.\n"])
@@ -220,7 +220,7 @@ class LRUCache:
 
 
 class LruFusionCache:
-    """A decorator of functions that make definitions: equal ones share an executor."""
+    """A decorator of functions that create definitions: equal ones share an executor."""
 
     def __init__(self, max_fusions: int = 16384) -> None:
         """Keep at most `max_fusions` executors."""
@@ -242,12 +242,12 @@ class LruFusionCache:
 
 
 class FusionCache:
-    """All definitions of the process that differ, numbered as they come."""
+    """All distinct definitions of the process, numbered in order of creation."""
 
     _one: ClassVar[FusionCache | None] = None
 
     def __init__(self) -> None:
-        """Know none."""
+        """Start empty."""
         self._numbers: dict[str, int] = {}
 
     @classmethod
@@ -259,7 +259,7 @@ class FusionCache:
 
     @classmethod
     def reset(cls) -> None:
-        """Forget all definitions."""
+        """Remove all definitions."""
         FusionCache._one = None
 
     def add(self, definition: FusionDefinition) -> None:
@@ -267,7 +267,7 @@ class FusionCache:
         self._numbers.setdefault(Fusion(definition).key, len(self._numbers))
 
     def number_of(self, definition: FusionDefinition) -> int | None:
-        """Return the number of a definition, None where it is not complete."""
+        """Return the number of a definition, None if it is incomplete."""
         return self._numbers.get(Fusion(definition).key)
 
     def lines_of(self, number: int) -> list[str]:
@@ -279,7 +279,7 @@ class FusionCache:
             raise FusecError(f"no definition has the number {number}")
 
     def num_fusions(self) -> int:
-        """Return how many definitions are known."""
+        """Return the number of known definitions."""
         return len(self._numbers)
 
     def serialize(self, path: str) -> None:
@@ -287,7 +287,7 @@ class FusionCache:
         Path(path).write_text(json.dumps(list(self._numbers)), encoding="utf-8")
 
     def deserialize(self, path: str) -> None:
-        """Know the definitions of a file again."""
+        """Restore the definitions of a file."""
         texts = read_json(path, "a file of serialized definitions")
         with decoding(not_a(path, "a file of serialized definitions")):
             if not all(isinstance(text, str) for text in texts):

@@ -1,4 +1,4 @@
-"""nvFuser's FusionDefinition: fusec's, with the text, handles and caches that clients ask for."""
+"""nvFuser's FusionDefinition: fusec's, with the text, handles and caches that clients use."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 class FusionDefinition(dsl.FusionDefinition):
-    """A fusion by nvFuser's first interface: `repr` prints it as Python that defines it again."""
+    """A fusion by nvFuser's first API: `repr` prints Python code that defines it again."""
 
     _prefers_torch = True
     _module: ClassVar[str] = "nvfuser"
     fec: FusionExecutorCache
 
     def __init__(self, id: Any = None, *args: Any, **options: Any) -> None:
-        """Start an empty definition, or the one of a number that `fd.id()` gave."""
+        """Start an empty definition, or restore the one with a number from `fd.id()`."""
         note_environment()
         self.calls = self._new_calls()
         super().__init__(id, *args, **options)
@@ -67,7 +67,7 @@ class FusionDefinition(dsl.FusionDefinition):
     def _new_calls(self) -> Calls:
         return Calls("T", "S", numbers_constants=True)
 
-    # What a script calls to define.
+    # Methods that scripts call in a definition.
 
     def __enter__(self) -> Self:
         from fusec.nvfuser.caches import Fusion
@@ -118,7 +118,7 @@ class FusionDefinition(dsl.FusionDefinition):
     def define_vector(
         self, values: Any = None, dtype: Any = DataType.Int, *, size: int | None = None
     ) -> dsl.Vector:
-        """Return a list of integer scalars: given ones, or as many scalar inputs as `size` says."""
+        """Return a list of integer scalars: the given ones, or `size` new scalar inputs."""
         count = size if size is not None else values
         made: dsl.Vector = self.calls.take(
             lambda _: self.calls.vector(count),
@@ -146,7 +146,7 @@ class FusionDefinition(dsl.FusionDefinition):
     def call(
         self, name: str, args: Sequence[Any], options: Mapping[str, Any], count: int | None = None
     ) -> Any:
-        """Add one operation; one that is no part of a call of `ops`, as an index, is noted too."""
+        """Add one operation, also recording one that is not a call of `ops`, such as indexing."""
         return self.calls.take(
             lambda made: self.calls.operation(name, args, options, made),
             lambda: super(FusionDefinition, self).call(name, args, options, count),
@@ -159,12 +159,12 @@ class FusionDefinition(dsl.FusionDefinition):
         return results
 
     def divided(self, fusion: Graph, build: Build) -> Graph:
-        """Return a fusion with its mesh and shardings, and those that readers ask for."""
+        """Return a fusion with its mesh and shardings, and those that readers require."""
         made = super().divided(fusion, build)
         return made if wants_sizes(made) else with_readers_shardings(made)
 
     def transform(self, tensor: Tensor, text: str, change: Callable[[], None]) -> None:
-        """Change the loop domain of a tensor by a call that reads so."""
+        """Change the loop domain of a tensor by a call with this text."""
         self.calls.take(
             lambda _: f"{THIS}.{text}".replace(THIS, self.calls.value(tensor)),
             lambda: super(FusionDefinition, self).transform(tensor, text, change),
@@ -182,10 +182,10 @@ class FusionDefinition(dsl.FusionDefinition):
                 )
         return self._declare_like(tensor, static_sizes, is_cpu=on_cpu and has_gpu())
 
-    # What it says of itself.
+    # Properties of the definition.
 
     def id(self) -> int | None:
-        """Return the number of this definition among all that differ, None before its end."""
+        """Return the number of this definition among all distinct ones, None before its end."""
         from fusec.nvfuser.caches import FusionCache
 
         return FusionCache.get().number_of(self)
@@ -214,7 +214,7 @@ class FusionDefinition(dsl.FusionDefinition):
         """Return the outputs."""
         return list(self._output_handles)
 
-    # What runs it.
+    # Execution.
 
     def execute(
         self,
@@ -232,7 +232,7 @@ class FusionDefinition(dsl.FusionDefinition):
         """Run the fusion on `inputs` and return its outputs, without those written into inputs.
 
         `device`: the GPU of the inputs or, without any, of the outputs. Options of nvFuser's own
-        schedulers are checked by name and choose nothing.
+        schedulers are checked by name and have no effect.
         """
         inputs = note(self, inputs)
         asked = profile or print_repro or save_repro_inputs or capture_debug_output
@@ -264,12 +264,12 @@ class FusionDefinition(dsl.FusionDefinition):
         return made
 
     def run(self, inputs: Iterable[Any], device: Any) -> list[Any]:
-        """Run this very definition, whatever executor `fec` is."""
+        """Run this definition itself, regardless of the executor in `fec`."""
         given = list(inputs)
         return self._sharing(super().execute(given, device=device), given)
 
     def _sharing(self, results: list[Any], given: Iterable[Any]) -> list[Any]:
-        """Return results with the inputs themselves where outputs are inputs, or written there."""
+        """Return results, with the inputs themselves for outputs written there or identical."""
         if not self._written:
             return results
         values = dict(zip(self._input_handles, flat(given), strict=True))
@@ -278,7 +278,7 @@ class FusionDefinition(dsl.FusionDefinition):
         return [r if v is None else v for r, v in zip(results, own, strict=True)]
 
     def graph_for(self, inputs: Iterable[Any]) -> Graph:
-        """Return the fusion as inputs make it."""
+        """Return the fusion specialized to the kinds of inputs."""
         return self._bound(inputs)[0]
 
     def _define(self) -> None:
@@ -318,17 +318,17 @@ class FusionDefinition(dsl.FusionDefinition):
         return super().validate(inputs, reference_outputs, device=device)
 
     def segment(self, inputs: Iterable[Any]) -> list[FusionDefinition]:
-        """Return no segments: fusec cuts a fusion itself when it runs it."""
+        """Return no segments: fusec partitions a fusion itself when it runs it."""
         return []
 
-    # What it was compiled to.
+    # Results of compilation.
 
     def last_cuda_code(self, intrinsic_code: bool = False, **_: Any) -> str:
         """Return the kernels of the last execution."""
         return self._executed().get_most_recent_cuda_kernel()
 
     def cuda_code_for(self, inputs: Iterable[Any], intrinsic_code: bool = False, **_: Any) -> str:
-        """Return the kernels for inputs with which the fusion has run."""
+        """Return the kernels for inputs that the fusion has run with."""
         return self._executed().get_cuda_kernel(inputs)
 
     def last_scheduled_fusion_ir(self, tensor_transforms: bool = False, **_: Any) -> str:
@@ -338,11 +338,11 @@ class FusionDefinition(dsl.FusionDefinition):
     def scheduled_fusion_ir_for(
         self, inputs: Iterable[Any], tensor_transforms: bool = False, **_: Any
     ) -> str:
-        """Return the segments for inputs with which the fusion has run."""
+        """Return the segments for inputs that the fusion has run with."""
         return self._executed().get_scheduled_ir(inputs)
 
     def fusion_ir(self) -> str:
-        """Return the fusion in fusec's own words."""
+        """Return the fusion in fusec's own text form."""
         return self.fusion.print_math()
 
     def _executed(self) -> FusionExecutorCache:
@@ -352,13 +352,13 @@ class FusionDefinition(dsl.FusionDefinition):
         return self.fec
 
     def debug_output(self) -> str | None:
-        """Return what the last execution printed: nothing, or None if it was not captured."""
+        """Return what the last execution printed: empty, or None if it was not captured."""
         return self._debug_output
 
-    # What makes it again.
+    # Reproduction.
 
     def repro_script_for(self, inputs: Iterable[Any] | None = None) -> str:
-        """Return a script that defines the fusion and, given inputs, executes it on such ones."""
+        """Return a script that defines the fusion and, given inputs, executes it on like ones."""
         lines = [
             "# FusionDefinition repro, printed by fusec",
             "import torch",
@@ -382,7 +382,7 @@ class FusionDefinition(dsl.FusionDefinition):
 
 
 class DirectDefinition(FusionDefinition):
-    """A fusion by nvFuser's direct interface, which prints otherwise."""
+    """A fusion by nvFuser's direct API, which prints differently."""
 
     _module = "nvfuser_direct"
 
@@ -392,14 +392,14 @@ class DirectDefinition(FusionDefinition):
     def call(
         self, name: str, args: Sequence[Any], options: Mapping[str, Any], count: int | None = None
     ) -> Any:
-        """Add one operation; one that is no part of a call of `ops`, as an index, is noted too."""
+        """Add one operation, also recording one that is not a call of `ops`, such as indexing."""
         return self.calls.take(
             lambda made: self.calls.operation(name, args, options, made),
             lambda: super(FusionDefinition, self).call(name, args, options, count),
         )
 
     def _apply(self, op: OpDef, read: Arguments, **place: Any) -> tuple[Operand, ...]:
-        # As it is printed, so that what `repr` shows is planned, and rounds, as this graph does.
+        # As printed, so that the graph that `repr` shows is planned, and rounds, as this one does.
         if keeps_all_dims(op, read[1], read[0]):
             op, read = find_op("expand"), (read[0], {"shape": read[1]["shape"]})
         return super()._apply(op, read, **place)

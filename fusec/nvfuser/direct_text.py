@@ -1,4 +1,4 @@
-"""The text of nvFuser's direct interface: the graph that calls made, not the calls themselves."""
+"""The text of nvFuser's direct API: the graph that calls built, not the calls themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.parse.dsl.lists import is_list
 
 
 class DirectCalls(Calls):
-    """The calls of one definition, normalised, and printed in the order of what outputs need."""
+    """The calls of one definition, normalized, and printed in the order that outputs need."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """Name values as `Calls` does."""
@@ -26,7 +26,7 @@ class DirectCalls(Calls):
         self._draws = False
 
     def take(self, text: Callable[[Any], str | None], run: Callable[[], Any]) -> Any:
-        """Run a call, and note of its line which values it reads and makes."""
+        """Run a call, and record the values that its line reads and defines."""
         if self._inside:
             return run()
         self._used = []
@@ -37,9 +37,9 @@ class DirectCalls(Calls):
         return result
 
     def printed(self) -> list[str]:
-        """Return inputs, then what each output needs, then what none does, then the outputs."""
+        """Return inputs, then what each output needs, then unused values, then the outputs."""
         if self._draws:
-            return self.lines  # each draw takes the generator's next numbers
+            return self.lines  # each random call takes the generator's next numbers
         outputs = [k for k, line in enumerate(self.lines) if line.startswith("fd.add_output(")]
         inputs = (k for k, uses in enumerate(self._uses) if not uses and _is_input(self.lines[k]))
         order = dict.fromkeys(inputs)
@@ -48,7 +48,7 @@ class DirectCalls(Calls):
         return [self.lines[k] for k in (*order, *outputs)]
 
     def _order_below(self, root: int, order: dict[int, None], outputs: Sequence[int]) -> None:
-        """Add the lines that a line needs, each behind what it needs itself, and that line."""
+        """Add the lines that a line needs in order of dependence, then that line."""
         waiting = [root]
         while waiting:
             line = waiting[-1]
@@ -106,7 +106,7 @@ def keeps_all_dims(op: OpDef, given: Mapping[str, Any], operands: Sequence[Any])
 def _normalised(
     op: OpDef, named: dict[str, Any], arg: Tensor, result: Tensor
 ) -> tuple[OpDef, dict[str, Any]]:
-    """Return a call in the form that nvFuser's own graph has of it."""
+    """Return a call in the form that it has in nvFuser's own graph."""
     shape = arg.operand.type.shape or ()
     for p in op.params:
         dims: Any = named.get(p.name)
@@ -124,7 +124,7 @@ def _normalised(
 def _reduction(
     op: OpDef, named: dict[str, Any], shape: Sequence[Dim], arg: Tensor, result: Tensor
 ) -> tuple[OpDef, dict[str, Any]]:
-    """Return a reduction with its dims and type; of dims of extent 1 it takes only the dims."""
+    """Return a reduction with its dims and type; for dims of extent 1 it takes only the dims."""
     dims = named.get("dims")
     dims = list(range(len(shape))) if dims is None else dims
     dtype = result.operand.type.dtype

@@ -1,4 +1,4 @@
-"""An embedding that keeps the norms of its rows: as in PyTorch it shortens them in the weight."""
+"""An embedding with a norm limit: as in PyTorch, it renormalizes rows of the weight in place."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from fusec.nvfuser.definition import FusionDefinition
 
 _GUARD = 1e-7
-"""What PyTorch adds to a norm before it divides by it."""
+"""Constant that PyTorch adds to a norm before it divides by it."""
 
 
 def embedding_with_norm(
     definition: FusionDefinition, index: Any, weight: Any, max_norm: Any, norm_type: Any
 ) -> Any:
-    """Return rows of the weight, none longer than `max_norm`; those looked up change in place."""
+    """Return rows of the weight, none longer than `max_norm`; the weight changes in place."""
     ops = definition.ops
     power = 2.0 if norm_type is None else norm_type
     rows = ops.cast(ops.embedding_fwd(index, weight), dtype=DataType.Float)

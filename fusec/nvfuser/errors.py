@@ -1,4 +1,4 @@
-"""Errors of definitions that clients of nvFuser catch by Python's own classes."""
+"""Errors of definitions that clients of nvFuser catch as Python's built-in classes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Undefined(FusecError, NotImplementedError):
 
 
 class NotExecuted(FusecError):
-    """Something that only an execution makes is asked for before it."""
+    """Something that only an execution produces is accessed before it."""
 
 
 class BadArgument(FusecError, ValueError):
-    """An argument of the right type has a value that cannot be."""
+    """An argument of the right type has an invalid value."""

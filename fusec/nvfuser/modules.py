@@ -1,4 +1,4 @@
-"""The modules by which programs know nvFuser, made of fusec."""
+"""The modules that programs import nvFuser by, implemented by fusec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNSUPPORTED = """
     PointwiseParams ReductionParams MatmulParams KernelExecutor idm schedule
     nvf_cutlass Merge Split IterDomain BroadcastOp SqueezeOp ReshapeOp
 """
-"""Names that clients import at the top of a file, and seldom use."""
+"""Names that clients import at the top of a file, and rarely use."""
 
 _SUBMODULES = ("pytorch_utils", "benchmark_utils")
 _NORMALIZATION = "contrib.nn.normalization"
@@ -38,10 +38,10 @@ class UnsupportedImport(Unsupported, ImportError):
 
 
 class Refused:
-    """Something of nvFuser that can be imported and named, and is refused when it is called."""
+    """A part of nvFuser's API that can be imported and named, but raises when called."""
 
     def __init__(self, name: str, module: str) -> None:
-        """Stand for `name` of `module`."""
+        """Represent `name` of `module`."""
         self._path, self._module = name, module
 
     def __getattr__(self, name: str) -> Refused:
@@ -57,7 +57,7 @@ class Refused:
 
 
 class NvFuserModule(ModuleType):
-    """A module that knows by name what fusec does not have, and loads what needs PyTorch late."""
+    """A module that knows the names that fusec does not have, and loads PyTorch lazily."""
 
     def __init__(self, name: str, content: dict[str, Any], source: str | None = None) -> None:
         """Hold `content`, and the names of the module `source`."""
@@ -78,7 +78,7 @@ class NvFuserModule(ModuleType):
         opcode = caller.f_code.co_code[caller.f_lasti]
         if dis.opname[opcode] != "IMPORT_FROM":
             raise error
-        # An AttributeError would become an ImportError without place and advice.
+        # An AttributeError would become an ImportError without location and advice.
         kind = UnsupportedImport if isinstance(error, UnsupportedName) else MissingImport
         old = error.diagnostic
         raise kind(old.message, span=old.span, notes=old.notes, help=old.help, code=error.code)
@@ -116,7 +116,7 @@ _SEVERAL = {
         multidevice.Sharding, multidevice.shard_tensor,
     )
 }  # fmt: skip
-"""What the submodule `multidevice` has; all but `shard_tensor` stand in the module too."""
+"""Contents of the submodule `multidevice`; all but `shard_tensor` are in the module too."""
 _VERSION = {
     "Version": versions.Version,
     "NvfuserVersion": versions.Version,
@@ -149,11 +149,11 @@ def _translate(fusion: caches.Fusion) -> str:
 
 
 def _nothing() -> None:
-    """Keep no cache between processes but fusec's own, which needs no call."""
+    """Keep no cache between processes other than fusec's own, which needs no call."""
 
 
 def _normalization(root: str, contrib: ModuleType) -> dict[str, ModuleType]:
-    """Return the modules below `contrib`."""
+    """Return the submodules of `contrib`."""
     norms = NvFuserModule(f"{root}.{_NORMALIZATION}", {}, "fusec.nvfuser.normalization")
     nn = NvFuserModule(f"{root}.contrib.nn", {"normalization": norms})
     contrib.__dict__["nn"] = nn

@@ -1,4 +1,4 @@
-"""`multidevice` of nvFuser's modules: ranks, meshes, parts of tensors, and what runs on several."""
+"""`multidevice` of nvFuser's modules: ranks, meshes, parts of tensors, multi-GPU execution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class CommunicatorBackend(Enum):
-    """What ranks exchange data by, in nvFuser; fusec chooses its transport itself."""
+    """Communication backends of nvFuser; fusec chooses its transport itself."""
 
     nccl = "nccl"
     ucc = "ucc"
@@ -36,35 +36,35 @@ class Communicator:
 
     @staticmethod
     def instance() -> Communicator:
-        """Return the only one."""
+        """Return the singleton."""
         Communicator._one = Communicator._one or Communicator()
         return Communicator._one
 
     def size(self) -> int:
-        """Return how many ranks there are."""
+        """Return the number of ranks."""
         return executor.ranks().size
 
     def rank(self) -> int:
-        """Return which rank this process is."""
+        """Return the rank of this process."""
         return executor.ranks().rank
 
     def local_size(self) -> int:
-        """Return how many ranks are on this host."""
+        """Return the number of ranks on this host."""
         known = executor.ranks()
         return known.local_size or known.size
 
     def local_rank(self) -> int:
-        """Return which of the ranks of this host this process is."""
+        """Return the rank of this process on this host."""
         return executor.ranks().local_rank
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait for all ranks."""
         with placed():
             executor.barrier()
 
 
 class MultiDeviceExecutorParams:
-    """Parameters of nvFuser's executor. They are checked, and choose nothing."""
+    """Parameters of nvFuser's executor. They are checked, and have no effect."""
 
     __slots__ = (
         "_backend", "inter_stream_synchronization", "number_of_streams",
@@ -72,7 +72,7 @@ class MultiDeviceExecutorParams:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        """Have nvFuser's defaults."""
+        """Set nvFuser's defaults."""
         self._backend = CommunicatorBackend.nccl
         self.use_allocation_cache = False
         self.number_of_streams = 4
@@ -81,7 +81,7 @@ class MultiDeviceExecutorParams:
 
     @property
     def backend_type(self) -> CommunicatorBackend:
-        """Return what ranks are to exchange data by."""
+        """Return the selected communication backend."""
         return self._backend
 
     @backend_type.setter
@@ -98,7 +98,7 @@ class MultiDeviceExecutor:
     """Runs a fusion on this rank, while the other ranks of its mesh run it too."""
 
     def __init__(self, fusion: Fusion, params: MultiDeviceExecutorParams | None = None) -> None:
-        """Run `fusion`, which a definition's `fusion` is."""
+        """Run `fusion`, a definition's `fusion`."""
         with placed():
             if not isinstance(fusion, Fusion):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise WrongType(f"a fusion is the `fusion` of a FusionDefinition, got {fusion!r}")
@@ -113,9 +113,9 @@ class MultiDeviceExecutor:
 
 
 def shard_tensor(tensor: Any, tv: Tensor) -> Any:
-    """Return this rank's part of a whole tensor, divided as `tv` is; all of it where `tv` is not.
+    """Return this rank's part of a whole tensor in the sharding of `tv`; all of it if undivided.
 
-    `tensor`: of any kind that has `shape`, `reshape` and indexing.
+    `tensor`: any type with `shape`, `reshape` and indexing.
     """
     with placed():
         if not isinstance(tv, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]

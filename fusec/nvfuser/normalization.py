@@ -15,7 +15,7 @@ from fusec.parse.dsl import DataType, Tensor
 torch = torch_module()
 
 Layout = tuple[Any, ...]
-"""How a tensor is declared: sizes (-1: any), contiguity, stride order and type; () for none."""
+"""Declaration of a tensor: sizes (-1: any), contiguity, stride order and type; () for none."""
 
 
 def _layout(tensor: Any) -> Layout:
@@ -27,7 +27,7 @@ def _layout(tensor: Any) -> Layout:
 
 
 def _declare(fd: DirectDefinition, layout: Layout) -> Any:
-    """Return a tensor of such a layout; None for none."""
+    """Return a tensor with this layout; None for none."""
     if not layout:
         return None
     shape, contiguity, order, dtype = layout
@@ -38,7 +38,7 @@ def _declare(fd: DirectDefinition, layout: Layout) -> Any:
 def _forward(
     layouts: tuple[Layout, ...], use_input_stats: bool, momentum: float, eps: float
 ) -> DirectDefinition:
-    """Return the definition of y, means and 1 / deviations; running values change in place."""
+    """Return the definition of y, means and 1 / deviations; running values are updated in place."""
     with DirectDefinition() as fd:
         x, weight, bias, running_mean, running_var = (_declare(fd, layout) for layout in layouts)
         results = fd.ops.instance_norm(
@@ -89,7 +89,7 @@ def _wide(tensor: Tensor) -> DataType:
 
 
 class NormNVFuserFunction(torch.autograd.Function):
-    """Instance norm as a step of PyTorch's differentiation."""
+    """Instance norm as a PyTorch autograd function."""
 
     @staticmethod
     def forward(
@@ -106,7 +106,7 @@ class NormNVFuserFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Sequence[Any]:
-        """Return the gradients of what `forward` takes."""
+        """Return the gradients of the arguments of `forward`."""
         given = (grad, *ctx.saved_tensors)
         fd = _backward(tuple(map(_layout, given)), ctx.use_input_stats)
         grads = fd.execute([t for t in given if t is not None])
@@ -114,7 +114,7 @@ class NormNVFuserFunction(torch.autograd.Function):
 
 
 class _InstanceNorm:
-    """What the layers share; PyTorch's layer of the same rank comes behind it."""
+    """Code common to the layers; PyTorch's layer of the same rank is the next base class."""
 
     def forward(self: Any, input: Any) -> Any:
         """Return the normalized tensor, of a batch or of one sample."""

@@ -1,4 +1,4 @@
-"""Outputs that follow from memory of the host alone, which nvFuser leaves on the host."""
+"""Outputs computed only from inputs on the CPU, which nvFuser leaves on the CPU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fusec.ir.graph import Fusion
 
 
 def check_outputs(fusion: Fusion) -> None:
-    """Raise Unsupported where some computed outputs would lie on the host, and others do not.
+    """Raise Unsupported if some computed outputs would be on the CPU, and others not.
 
-    fusec writes all results to the GPU; nvFuser refuses such a fusion too.
+    fusec writes all results to the GPU; nvFuser rejects such a fusion too.
     """
     on_host = {i.value for i in fusion.inputs if i.on_cpu}
     if not on_host:

@@ -1,4 +1,4 @@
-"""`fd.ops` of nvFuser's definitions: arguments as nvFuser takes them, each call noted as text."""
+"""`fd.ops` of nvFuser's definitions: arguments as in nvFuser, each call recorded as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RecordedOperations(Operations):
-    """The operations of a definition, each call noted as text."""
+    """The operations of a definition, each call recorded as text."""
 
     _definition: FusionDefinition
 
@@ -23,7 +23,7 @@ class RecordedOperations(Operations):
         method = super().__getattr__(name)
         noted = self._definition.calls
         if method.__name__ not in TABLE:
-            return method  # a name of PyTorch's: the operations that it calls are noted
+            return method  # a name of PyTorch's: the operations that it calls are recorded
 
         def recorded(*args: Any, **options: Any) -> Any:
             def run() -> Any:

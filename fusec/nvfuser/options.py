@@ -1,4 +1,4 @@
-"""Options of nvFuser's `execute` and environment: known ones tune nvFuser alone, which is said.
+"""Options of nvFuser's `execute` and environment: known ones have no effect, with a note.
 
 Others are rejected by name.
 """
@@ -31,7 +31,7 @@ DISABLE = frozenset(_DISABLE.split())
 
 
 def check(enable: Collection[str] | None, disable: Collection[str] | None) -> None:
-    """Note which options have no effect; FusecError for a name that is no option of nvFuser."""
+    """Note which options have no effect; FusecError for a name that is not an option of nvFuser."""
     for what, given, known in (("enable", enable, ENABLE), ("disable", disable, DISABLE)):
         for name in given or ():
             if name not in known:
@@ -45,7 +45,7 @@ def check(enable: Collection[str] | None, disable: Collection[str] | None) -> No
 
 
 INERT = ("NVFUSER_ENABLE", "NVFUSER_DISABLE", "NVFUSER_PROF")
-"""Environment variables of nvFuser that fusec has no use for."""
+"""Environment variables of nvFuser that have no effect in fusec."""
 
 
 def note_environment() -> None:

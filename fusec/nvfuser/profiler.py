@@ -1,4 +1,4 @@
-"""What an execution cost, as far as fusec measures it: the time on the host; and what ran."""
+"""Cost of an execution, as far as fusec measures it: host time, and the definitions that ran."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class FusionProfile:
-    """The milliseconds on the host, of all that ran while the profiler was on."""
+    """Host milliseconds of all executions while the profiler was on."""
 
     host_time_ms: float = 0.0
     ran: tuple[Ran, ...] = ()
@@ -57,12 +57,12 @@ _active: list[PythonProfiler] = []
 
 
 def get_fusion_profile() -> FusionProfile:
-    """Return what the last profiler measured."""
+    """Return the measurements of the last profiler."""
     return _last
 
 
 def note(definition: FusionDefinition, inputs: Iterable[Any]) -> Iterable[Any]:
-    """Tell the profilers that are on what runs with which inputs; return these."""
+    """Notify the active profilers of a definition that runs with some inputs; return the inputs."""
     if not _active:
         return inputs
     given = list(inputs)
@@ -73,10 +73,10 @@ def note(definition: FusionDefinition, inputs: Iterable[Any]) -> Iterable[Any]:
 
 
 class PythonProfiler:
-    """Measures what runs inside of `with PythonProfiler() as profiler:`."""
+    """Measures executions inside of `with PythonProfiler() as profiler:`."""
 
     def __init__(self, auto_scheduled: bool = True) -> None:
-        """Measure nothing yet."""
+        """Start without measurements."""
         self.profile = FusionProfile()
         self.ran: list[Ran] = []
 

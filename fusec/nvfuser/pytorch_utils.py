@@ -25,7 +25,7 @@ def python_scalar_to_nvfuser_dtype(number: complex) -> DataType:
 
 
 def retry_on_oom_or_skip_test(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a test that runs again where the GPU's memory is full, and is skipped then."""
+    """Return a test that is retried if the GPU is out of memory, and then skipped."""
 
     @functools.wraps(function)
     def retried(*args: Any, **options: Any) -> Any:
@@ -61,7 +61,7 @@ _ATTRIBUTES = {
 
 @functools.cache
 def get_device_properties() -> dict[str, Any]:
-    """Return facts of PyTorch's current GPU by nvFuser's names; rates in kHz, bandwidth in GB/s."""
+    """Return properties of PyTorch's current GPU by nvFuser's names; rates in kHz and GB/s."""
     torch = torch_module()
     driver: Any = importlib.import_module("cuda.bindings.driver")
     index = torch.cuda.current_device()

@@ -1,4 +1,4 @@
-"""What makes a definition again, and inputs like given ones."""
+"""Reproduction of a definition, with inputs similar to given ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from fusec.nvfuser.definition import FusionDefinition
 
 _NAMES = {"DataType": DataType, "ParallelType": ParallelType, "multidevice": multidevice}
-"""Of nvFuser's modules, what the calls of a definition name."""
+"""Names of nvFuser's modules that the calls of a definition use."""
 
 
 class Description(str):
-    """A call that makes an input like a given one."""
+    """A call that creates an input like a given one."""
 
     __slots__ = ()
 
 
 def call_for(value: Any) -> str:
-    """Return a call of PyTorch that makes an input like a given one."""
+    """Return a call of PyTorch that creates an input like a given one."""
     if isinstance(value, Description) or not hasattr(value, "stride"):
         return value if isinstance(value, Description) else Description(repr(value))
     size, strides = tuple(value.shape), tuple(value.stride())
@@ -37,17 +37,17 @@ def call_for(value: Any) -> str:
 
 
 def clone(source: FusionDefinition, target: FusionDefinition) -> None:
-    """Define in `target` what `source` defines."""
+    """Define in `target` the fusion of `source`."""
     with target:
         define_by(source.calls.lines, target)
 
 
 def define_by(lines: Sequence[str], target: FusionDefinition) -> None:
-    """Make the calls of a definition, as `repr` prints them, of another one."""
+    """Make the calls of a definition, as `repr` prints them, on another one."""
     exec("\n".join(lines), {"fd": target, **_NAMES})
 
 
 def names_of(lines: Sequence[str]) -> str:
-    """Return what a script imports whose definition has these lines."""
+    """Return the imports of a script whose definition has these lines."""
     used = [n for n in _NAMES if n == "DataType" or any(f"{n}." in line for line in lines)]
     return ", ".join(["FusionDefinition", *used])

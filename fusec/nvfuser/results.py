@@ -22,23 +22,23 @@ _PROMOTED = """
     addcmul lerp var
 """
 PROMOTED_TO_FLOAT = frozenset(_PROMOTED.split())
-"""Operations that return f32 where their operands' common type has 16 bits or fewer.
+"""Operations that return f32 if their operands' common type has 16 bits or fewer.
 
-The others keep that type: abs, ceil, clamp, floor, frac, relu, round, sign, silu, threshold, trunc,
-where, reductions, products.
+The others keep that type: abs, ceil, clamp, `floor`, frac, relu, round, sign, silu, threshold,
+trunc, where, reductions, products.
 """
 
 LAID_OUT_AS: Mapping[str, tuple[str, ...]] = {
     "sdpfa_fwd": ("query",),
     "sdpfa_bwd": ("query", "key", "value"),
 }
-"""The operand that each of the first results is laid out as, as PyTorch's `empty_like` does."""
+"""The operand whose layout each of the first results has, as with PyTorch's `empty_like`."""
 
 Slots = list[OperandArgument]
 
 
 def promote_operands(builder: GraphBuilder, op: OpDef, operands: Slots) -> Slots:
-    """Return operands with those of 16 bits or fewer as f32 where nvFuser promotes to it."""
+    """Return operands with those of 16 bits or fewer as f32 if nvFuser promotes to it."""
     if op.name not in PROMOTED_TO_FLOAT:
         return operands
     given = [o for o in operands if isinstance(o, Operand)]
@@ -53,7 +53,7 @@ def promote_operands(builder: GraphBuilder, op: OpDef, operands: Slots) -> Slots
 def order_results(
     builder: GraphBuilder, op: OpDef, operands: Slots, results: Sequence[Operand]
 ) -> None:
-    """Let results that become outputs lie in memory as the operands do that nvFuser copies."""
+    """Give results that become outputs the memory layout of the operands that nvFuser copies."""
     places = {p.name: k for k, p in enumerate(op.operands)}
     for name, result in zip(LAID_OUT_AS.get(op.name, ()), results, strict=False):
         like = operands[places[name]]

@@ -1,4 +1,4 @@
-"""Run a user's Python script with `nvfuser` meaning fusec, and take the fusions that it defines."""
+"""Run a user's Python script with fusec as `nvfuser`, and collect the fusions that it defines."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from fusec.parse.torch_modules import EXPORTED, MODULE_CLASS
 
 OnFusion = Callable[[Fusion, "tuple[Actual, ...] | None"], "Sequence[Any] | None"]
 """Receives each fusion that a script executes, with its inputs; returns the outputs, or None if it
-only takes note. Then, with None for inputs, each fusion that was defined and never executed."""
+only records it. Then, with None for inputs, each fusion that was defined and never executed."""
 
 
 def run_script(path: str | Path, on_fusion: OnFusion) -> Sequence[Any]:
-    """Execute a script and return the definitions that it makes.
+    """Execute a script and return the definitions that it creates.
 
-    Errors of its own become diagnostics that show the script's lines only.
+    Its own errors become diagnostics that show only the script's lines.
     """
     with session.recording(on_fusion) as made:
         _execute(str(path))
@@ -62,7 +62,7 @@ def load_script(path: str | Path) -> list[Fusion]:
 
 
 def no_fusion(path: str | Path, defined: Sequence[Any]) -> FusecError:
-    """Return the error for a script without a fusion that could be run."""
+    """Return the error for a script without a runnable fusion."""
     if defined:
         return FusecError(
             f"the fusion of `{path}` has no output",
@@ -80,7 +80,7 @@ def no_fusion(path: str | Path, defined: Sequence[Any]) -> FusecError:
 
 
 def _execute(name: str) -> Span | None:
-    """Execute a script; return where it asked for results that nobody computed, else None."""
+    """Execute a script; return where it used results that were never computed, else None."""
     text = source_of_file(name).text
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:
@@ -108,7 +108,7 @@ def _execute(name: str) -> Span | None:
 
 
 def _builtins_with_standin() -> dict[str, Any]:
-    """Return builtins whose `import torch` finds the stand-in where PyTorch is not installed."""
+    """Return builtins whose `import torch` finds the stand-in if PyTorch is not installed."""
     own = dict(builtins.__dict__)
     if importlib.util.find_spec("torch") is not None:
         return own
@@ -137,7 +137,7 @@ def _announce_standin() -> None:
 
 @contextmanager
 def _as_main(module: ModuleType, name: str) -> Generator[None]:
-    """Let the script be `__main__`, its folder first on the path, and `nvfuser` mean fusec."""
+    """Run the script as `__main__`, with its folder first on the path and fusec as `nvfuser`."""
     given = {
         key: made for key, made in make_modules().items()
         if key.split(".")[0] not in sys.modules and _is_missing(key.split(".")[0])
@@ -162,7 +162,7 @@ def _is_missing(name: str) -> bool:
 
 
 def _is_check_of_nothing(error: Exception) -> bool:
-    """Return whether a library refused a result that was never computed."""
+    """Return whether a library rejected a result that was never computed."""
     return NotRun.__name__ in str(error)
 
 
@@ -170,11 +170,11 @@ NO_CUDA = (
     "not compiled with cuda", "no nvidia driver", "no cuda gpus", "cuda driver version",
     "cuda is not available",
 )  # fmt: skip
-"""What PyTorch says where tensors on a GPU cannot be."""
+"""PyTorch's messages where tensors on a GPU are not available."""
 
 
 def _lacks_cuda(error: Exception) -> bool:
-    """Return whether PyTorch could not make a tensor on a GPU, since there is none."""
+    """Return whether PyTorch could not create a tensor on a GPU because there is none."""
     return any(text in str(error).lower() for text in NO_CUDA)
 
 
@@ -186,7 +186,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int, in
 
 
 def _script_frames(traceback: TracebackType | None) -> list[tuple[Span, str]]:
-    """Return the places in the user's own files, outermost first, with their functions' names."""
+    """Return the locations in the user's own files, outermost first, with function names."""
     paths = sysconfig.get_paths()
     libraries = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
     found: list[tuple[Span, str]] = []
@@ -198,7 +198,7 @@ def _script_frames(traceback: TracebackType | None) -> list[tuple[Span, str]]:
 
 
 def _script_span(traceback: TracebackType | None, file: str | None = None) -> Span | None:
-    """Return the innermost place in the user's files, or in one of them if it is in that, too."""
+    """Return the innermost location in the user's files, in `file` if there is one."""
     places = [span for span, _ in _script_frames(traceback)]
     own = [span for span in places if span.file == file]
     return (own or places or [None])[-1]

@@ -1,4 +1,4 @@
-"""How outputs are divided, as nvFuser's `Sharding` says it, and PyTorch's DTensors of them."""
+"""Shardings of outputs in the form of nvFuser's `Sharding`, and PyTorch's DTensors of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Sharding:
-    """How a tensor is divided over a mesh."""
+    """The sharding of a tensor over a mesh."""
 
     def __init__(self, mesh: sharding.Mesh, of: sharding.Sharding) -> None:
-        """Stand for a sharding over a mesh."""
+        """Wrap a sharding over a mesh."""
         self.mesh, self._of = DeviceMesh.of(mesh), of
 
     def axis_sharded_on(self, parallel_type: ParallelType) -> int:
@@ -34,7 +34,8 @@ class Sharding:
     def by_axis(self) -> list[int]:
         """Return the dim that each axis of the mesh divides, the outermost first; -1 for none.
 
-        Unsupported where that does not tell all: blocks of a dim, or axes in another order.
+        Unsupported if that is not a complete description: blocks of a dim, or axes in another
+        order.
         """
         names = [name for name, _ in self.mesh.mesh.axes]
         for parts in self._of.dims:
@@ -49,7 +50,7 @@ class Sharding:
 
 
 def output_shardings(fusion: Fusion) -> list[Sharding]:
-    """Return how the outputs are divided that are not written into inputs."""
+    """Return the shardings of the outputs that are not written into inputs."""
     if fusion.mesh is None:
         raise FusecError("the fusion has no mesh", help="call t.set_device_mesh(mesh) for an input")
     held = partitioned(fusion).placed

@@ -1,4 +1,4 @@
-"""What a script has called of a definition, as the Python text that nvFuser prints."""
+"""The calls of a definition in a script, as the Python text that nvFuser prints."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from fusec.parse.dsl.indexing import Extent
 from fusec.parse.dsl.lists import is_list
 
 _OF_PYTHON = (dtypes.BOOL, dtypes.I64, dtypes.F64, dtypes.C128)
-"""Types of constants that Python's own literals have."""
+"""Types of constants that are Python literals."""
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 class Calls:
-    """The calls of one definition as lines of Python, with names for what they returned."""
+    """The calls of one definition as lines of Python, with names for their results."""
 
     def __init__(self, tensor: str, scalar: str, *, numbers_constants: bool) -> None:
         """Name tensors and scalars by two prefixes and a running number.
 
-        numbers_constants: as in nvFuser's first interface, constants written in place, and lists of
-        sizes, take numbers too, and a tensor that is declared by its strides prints their order.
+        numbers_constants: as in nvFuser's first API, inline constants and lists of sizes take
+        numbers too, and a tensor that is declared by its strides prints their order.
         """
         self.lines: list[str] = []
         self._prefixes = tensor, scalar
@@ -42,7 +42,7 @@ class Calls:
         self._inside = False
 
     def take(self, text: Callable[[Any], str | None], run: Callable[[], Any]) -> Any:
-        """Run a call and note the text of its result, unless it is part of another or has none."""
+        """Run a call and record its result's text, unless it is part of another or has none."""
         if self._inside:
             return run()
         self._inside = True
@@ -61,7 +61,7 @@ class Calls:
         return self.lines
 
     def key(self) -> str:
-        """Return the printed lines, with values numbered in their order."""
+        """Return the printed lines, with values numbered in order of appearance."""
         numbers: dict[str, str] = {}
 
         def renamed(found: re.Match[str]) -> str:
@@ -71,7 +71,7 @@ class Calls:
         return re.sub(rf"\b({prefixes})\d+\b", renamed, "\n".join(self.printed()))
 
     def _named(self, result: Any) -> list[str]:
-        """Return new names for what a call returned, a tuple of handles or one."""
+        """Return new names for the result of a call, a tuple of handles or one."""
         if isinstance(result, tuple):
             parts: tuple[Any, ...] = result  # pyright: ignore[reportUnknownVariableType]
             return [name for part in parts for name in self._named(part) or ["_"]]
@@ -90,7 +90,7 @@ class Calls:
         return f"{prefix}{self._count - 1}"
 
     def vector(self, values: Any) -> str | None:
-        """Return the text of a vector of scalar inputs, or of none for a list of given ones."""
+        """Return the text of a vector of scalar inputs, or None for a list of given ones."""
         if isinstance(values, int):
             return f"fd.define_vector({values})"
         self._count_list(values)
@@ -116,7 +116,7 @@ class Calls:
                 self._skip_number()
 
     def tensor(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> str:
-        """Return the text of a call of `define_tensor`, in the one form of all its forms."""
+        """Return the text of a call of `define_tensor`, normalized to one form."""
         known = {k: v for k, v in options.items() if k not in ("name", "range")}
         form = tensors.read_form(args, known)
         rank = len(form.shape)
@@ -134,7 +134,7 @@ class Calls:
         return f"fd.define_tensor({self._keywords(fields)})"
 
     def scalar(self, value: Any, dtype: DType | None) -> str | None:
-        """Return the text of a scalar input, or of a constant that is no literal of Python's."""
+        """Return the text of a scalar input, or of a constant that is not a Python literal."""
         if value is None:
             return f"fd.define_scalar(None, dtype={of_dtype(dtype or dtypes.F64)})"
         const = calls.scalar_const(value, dtype)
@@ -146,7 +146,7 @@ class Calls:
     def operation(
         self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Any
     ) -> str:
-        """Return the text of a call of `fd.ops.name`: operands by place, the others by name."""
+        """Return the text of a call of `fd.ops.name`: operands by position, the others by name."""
         op = find_op(name)
         given = {k: v for k, v in options.items() if k != "name"}
         positional, named = calls.named_arguments(op, args, given)
@@ -211,7 +211,7 @@ class Calls:
 
 
 def _number(value: Any) -> Any:
-    """Return the number that a constant stands for where Python writes it; other values as is."""
+    """Return the number that a constant represents if Python prints it; other values unchanged."""
     const = value.const if isinstance(value, Scalar) else None
     return value if const is None or const.dtype not in _OF_PYTHON else const.value
 

@@ -1,4 +1,4 @@
-"""PyTorch, where the caller has it; fusec itself does not depend on it."""
+"""PyTorch, if the caller has it; fusec itself does not depend on it."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def torch_module() -> Any:
-    """Return the module; ImportError where it is not installed."""
+    """Return the module; ImportError if it is not installed."""
     return importlib.import_module("torch")

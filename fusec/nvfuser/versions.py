@@ -1,4 +1,4 @@
-"""The version of nvFuser whose interface this is, comparable as nvFuser's own."""
+"""The version of nvFuser whose API this is, comparable as nvFuser's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Version(str):
-    """A version that compares by its numbers, with text and versions of other kinds."""
+    """A version that compares numerically with strings and other kinds of versions."""
 
     __slots__ = ()
 
@@ -37,9 +37,9 @@ class Version(str):
 
 
 __version__ = Version("0.2.36")
-"""The last version with both interfaces, the first (`nvfuser`) and the direct one."""
+"""The last version with both APIs, the first (`nvfuser`) and the direct one."""
 
 
 def version() -> Version:
-    """Return the version of nvFuser's interface that fusec speaks."""
+    """Return the version of nvFuser's API that fusec implements."""
     return __version__

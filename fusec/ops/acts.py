@@ -1,4 +1,4 @@
-"""What operations do, for those who look for forms made of several of them."""
+"""The arithmetic of operations, for passes that match forms composed of several of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusec.ir.op import OpDef
 
 
 class Act(Enum):
-    """What an elementwise operation does with its operands, in their order."""
+    """What an elementwise operation computes from its operands, in their order."""
 
     ADD = "a + b"
     SUBTRACT = "a - b"
@@ -44,5 +44,5 @@ _ACTS = {
 
 
 def act_of(op: OpDef) -> Act | None:
-    """Return what an operation does, None for all others; integers are divided otherwise."""
+    """Return what an operation computes, None for others, such as integer division."""
     return _ACTS.get(op.name)

@@ -1,4 +1,4 @@
-"""The operation that checks an index; a pass puts it in, it is not in the table."""
+"""The operation that checks an index; a pass inserts it, it is not in the table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Operations between ranks and along loops over streams: what a divided fusion is made of.
+"""Operations between ranks and in loops over streams, which partitioned fusions consist of.
 
-No file names them: `fusec.shard` puts them into the fusion that one rank runs. Blocks of dim 0 are
-what ranks exchange, as in NCCL; operations of movement beside them bring other dims there.
+No file names them: `fusec.shard` inserts them into the fusion that one rank runs. Collectives
+transfer blocks of dim 0, as in NCCL; adjacent movement operations make other dims the first.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fusec.ops.builder.arguments import attributes_of
 from fusec.ops.dtypes import dtype_of
 
 FAMILY = "communication"
-"""Of the operations in which a rank waits for others."""
+"""Family of the operations in which a rank waits for others."""
 PLACEMENT = "placement"
-"""Of those that say where a tensor lies in a larger one: they move nothing."""
+"""Family of operations that state the position of a tensor in a larger one; they move nothing."""
 REDUCTIONS = ("sum", "prod", "max", "min")
 
 Operands = Sequence[Operand]
@@ -62,7 +62,7 @@ def _gathered(shape: Shape, attributes: Attributes) -> Shape:
 
 
 def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
-    """Return the shape with one part of a dim; a symbol is declared a multiple, where it is one."""
+    """Return the shape with one part of a dim; a symbolic extent is declared a multiple."""
     own = shape[at].divide(parts)
     if own is None and shape[at].is_const:
         raise FusecError(f"an extent of {shape[at]} is not divisible into {parts} equal parts")
@@ -71,7 +71,7 @@ def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
 
 
 def joined(part: Dim, parts: Dim) -> Dim:
-    """Return the extent of which `_divided` makes a part."""
+    """Return the extent that `_divided` divides into `part`."""
     for atom in part.atoms():
         if isinstance(atom, Call) and floordiv(atom.left, atom.right) == part:
             times = parts.divide(atom.right)
@@ -119,11 +119,11 @@ _PIECES = Param("pieces", "int", 1)
 _UNEVEN = Param("uneven", "bool", None)
 """Whether slices are of ceildiv(extent, parts) elements, and the last overlaps the one before."""
 _INNER, _TIMES = Param("inner", "size", None), Param("times", "size", None)
-"""Of a loop over several dims: iterations that have one slice of a dim, and all of the loop."""
+"""For a loop over several dims: iterations with the same slice of a dim, and total iterations."""
 _ALIGNED = Param("aligned", "bool", None)
-"""Whether kernels read or write the part that ask for tensors at multiples of 16 bytes."""
+"""Whether kernels that read or write the part require tensors aligned to 16 bytes."""
 _OF = Param("of", "shape", None)
-"""Of a stack of such slices: the extent of the whole; none of slices that divide it."""
+"""For a stack of such slices: the extent of the whole; None if the slices divide it evenly."""
 
 ALL_GATHER = _op(
     "all_gather", FAMILY, "Return the blocks of all ranks along `axis`, one after the other.",
@@ -183,11 +183,11 @@ OPERATIONS = (
 
 
 LEAVE = (STREAM_STACK, SEND_SLICE)
-"""What is there after a loop, of what its iterations made."""
+"""Operations that collect results of a loop's iterations, available after the loop."""
 
 
 def slices_begun(node: Node) -> Dim | None:
-    """Return into how many slices a loop divides what a node takes slices of."""
+    """Return the number of slices of the loop that a node begins, None if it begins none."""
     if node.op is STREAM_SLICE:
         times: Dim | None = node.attributes.get("times")
         return node.attributes["parts"] if times is None else times
@@ -200,9 +200,9 @@ Ranks = frozenset[int]
 
 
 def held_by(op: OpDef, attributes: Attributes, operands: Iterable[Ranks | None]) -> Ranks | None:
-    """Return the ranks that hold the results of an operation, where those hold its operands.
+    """Return the ranks that hold the results of an operation, given those that hold its operands.
 
-    None: all. Those compute it that hold all of its operands.
+    None: all. It runs on the ranks that hold all of its operands.
     """
     if op is BROADCAST:
         return frozenset(attributes["to"])
@@ -211,7 +211,7 @@ def held_by(op: OpDef, attributes: Attributes, operands: Iterable[Ranks | None])
 
 
 def holders(fusion: Fusion) -> dict[Value, Ranks]:
-    """Return the values of what one rank runs that only some ranks hold, with these."""
+    """Return the values of a rank's fusion that only some ranks hold, with these ranks."""
     found = {i.value: frozenset(i.ranks) for i in fusion.inputs if i.ranks is not None}
     for node in fusion.nodes if found or any(n.op is BROADCAST for n in fusion.nodes) else ():
         ranks = held_by(node.op, node.attributes, (found.get(v) for v in node.inputs))
@@ -221,17 +221,17 @@ def holders(fusion: Fusion) -> dict[Value, Ranks]:
 
 
 def communicates(node: Node) -> bool:
-    """Return whether a node's rank waits for others."""
+    """Return whether a node makes its rank wait for others."""
     return node.op.family == FAMILY
 
 
 def places(node: Node) -> bool:
-    """Return whether a node's result is part of its operand's memory, or the reverse."""
+    """Return whether a node's result is part of its operand's memory, or vice versa."""
     return node.op.family == PLACEMENT
 
 
 def stands_alone(node: Node) -> bool:
-    """Return whether no kernel holds a node: the host exchanges or places what others compute."""
+    """Return whether a node runs outside kernels: the host issues a collective or a placement."""
     return communicates(node) or places(node)
 
 

@@ -15,9 +15,9 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand
 
 MOST_PRODUCTS = 8
-"""The largest whole exponent that is written as products."""
+"""The largest integer exponent that is expanded to multiplications."""
 STEEP = 64.0
-"""Left of -STEEP the logistic function is its own exponential to 64 bits; exp(STEEP) is finite."""
+"""Below -STEEP the logistic function equals its exponential to 64 bits; exp(STEEP) is finite."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _div(w: Writer, a: Pair, b: Pair) -> Pair:
     large, small = w.op("where", swap, b.im, b.re), w.op("where", swap, b.re, b.im)
     zero = w.op("eq", large, 0.0)
     ratio = w.op("where", zero, 0.0, w.op("div", small, large))
-    # 1 / 0 is infinite with the sign of 1, whatever the sign of 0.
+    # 1 / 0 is infinite with the sign of 1, regardless of the sign of 0.
     scaled = w.op("add", w.op("where", zero, 0.0, large), w.op("mul", small, ratio))
     first, second = w.op("where", swap, a.im, a.re), w.op("where", swap, a.re, a.im)
     re = w.op("add", first, w.op("mul", second, ratio))
@@ -91,7 +91,7 @@ def _addcmul(w: Writer, a: Pair, b: Pair, c: Pair, alpha: Pair) -> Pair:
 def _scaled(w: Writer, x: Operand, y: Operand) -> tuple[Operand, Operand]:
     """Return the larger of two magnitudes and the ratio of the smaller to it.
 
-    The ratio is 0 where the larger one is 0 or infinite.
+    The ratio is 0 if the larger one is 0 or infinite.
     """
     x, y = w.op("abs", x), w.op("abs", y)
     large, small = w.op("maximum", x, y), w.op("minimum", x, y)
@@ -100,7 +100,7 @@ def _scaled(w: Writer, x: Operand, y: Operand) -> tuple[Operand, Operand]:
 
 
 def _is_infinite(w: Writer, x: Operand, y: Operand) -> Operand:
-    """Return whether a part is infinite: C99's annex G takes such a number for infinite."""
+    """Return whether a part is infinite: C99's annex G considers such a number infinite."""
     return w.op("logical_or", w.op("isinf", x), w.op("isinf", y))
 
 
@@ -115,7 +115,7 @@ def _abs(w: Writer, a: Pair) -> Operand:
 
 
 def _exp(w: Writer, a: Pair) -> Pair:
-    """Write the size and the angle; at -inf and inf annex G has 0 and inf of no angle."""
+    """Write modulus and angle; at -inf and inf, annex G defines 0 and inf without an angle."""
     size = w.op("exp", a.re)
     no_angle = w.op("logical_not", w.op("isfinite", a.im))
     none = w.op("logical_and", w.op("eq", a.re, -inf), no_angle)
@@ -152,7 +152,7 @@ def _sqrt(w: Writer, a: Pair) -> Pair:
     signed = w.op("where", w.op("signbit", a.im), w.op("neg", root), root)
     re = w.op("where", right, root, w.op("abs", other))
     im = w.op("where", right, other, signed)
-    # C99's annex G: whatever the real part, NaN included.
+    # C99's annex G: for any real part, NaN included.
     upwards = w.op("isinf", a.im)
     return Pair(w.op("where", upwards, inf, re), w.op("where", upwards, a.im, im))
 
@@ -228,7 +228,7 @@ def _with_sign_of(w: Writer, size: float, x: Operand) -> Operand:
 def _roots_at_ones(w: Writer, a: Pair) -> tuple[Pair, Pair]:
     """Return sqrt(1 - a) and sqrt(1 + a): their imaginary parts have opposite signs.
 
-    Kahan's inverse functions are made of their products, in which no terms cancel (Branch Cuts for
+    Kahan's inverse functions are products of these, in which no terms cancel (Branch Cuts for
     Complex Elementary Functions, 1987).
     """
     below = _sqrt(w, Pair(w.op("sub", 1.0, a.re), w.op("neg", a.im)))

@@ -1,4 +1,4 @@
-"""Complex numbers: their parts, and which operations know them."""
+"""Complex numbers: their parts, and the operations that support them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ MOVED = frozenset(
         *("take_along_axis", "embedding_fwd", "full", "sum", "cumsum", "scatter"),
     }
 )
-"""Operations that do the same to the real and to the imaginary parts."""
+"""Operations that process the real and the imaginary parts independently and alike."""
 COMPLEX = MOVED | {
     *("add", "sub", "mul", "div", "truediv", "neg", "reciprocal", "addcmul", "abs", "pow"),
     *("exp", "log", "log2", "log10", "sqrt", "rsqrt"),
@@ -80,11 +80,11 @@ COMPLEX = MOVED | {
     *("var", "var_mean", "matmul", "linear"),
     *("mean", "repeat", "stride_order", "size", "shape", "triu", "tril"),
 }
-"""The operations that take complex numbers."""
+"""The operations that accept complex numbers."""
 
 
 def check_complex(op: OpDef, operands: Iterable[Operand], attributes: Mapping[str, Any]) -> None:
-    """Raise Unsupported for an operation that is not defined, or not built, on complex numbers."""
+    """Raise Unsupported for an operation that is undefined or unsupported on complex numbers."""
     if op.name in COMPLEX:
         return
     given = [dtype_of(o) for o in operands]

@@ -59,10 +59,10 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Approximation:
-    """The form of an operation in f32 for results that end in a rounding to a half type.
+    """The form of an operation in f32 for results that are finally rounded to a 16-bit float.
 
     accuracy, in units in the last place, is relative to terms as an operation's is; largest: the
-    largest relative error, whatever the operands, where the result is a normal number.
+    largest relative error, for any operands, if the result is a normal number.
     """
 
     cuda: str
@@ -98,7 +98,7 @@ def _quiet(body: Body) -> Body:
 
 
 def _operands_first(body: Body, params: tuple[Param, ...]) -> Body:
-    """Return `body` called with operands positionally, where an attribute precedes one of them."""
+    """Return `body` called with positional operands, if an attribute precedes one of them."""
     kinds = [p.is_operand for p in params]
     if kinds == sorted(kinds, reverse=True):
         return body
@@ -129,7 +129,7 @@ def declare(
     )
     module = body.__module__ or ""
     if not module.startswith("fusec."):
-        check_map(op)  # those of the package are tried by tests, not whenever it is imported
+        check_map(op)  # those of the package are checked by tests, not at import
     if approx is None:
         return TABLE.enter(op, module)
     form = _form(op, approx)
@@ -139,7 +139,7 @@ def declare(
 
 
 def _form(op: OpDef, approx: Approximation) -> OpDef:
-    """Return an operation's form of its own name, which computes f64 as the operation does."""
+    """Return an operation's approximate form, which computes f64 as the operation does."""
     first, _, rest = op.doc.partition("\n")
     return replace(
         op,
@@ -167,7 +167,7 @@ def computes_in_result(operands: tuple[Operand, ...], result: DType) -> tuple[DT
 
 
 def computes_in_own(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
-    """Return every operand's own compute type: results are positions, or values passed on."""
+    """Return every operand's own compute type: results are positions, or copied values."""
     return tuple(o.type.dtype.compute for o in operands)
 
 
@@ -253,9 +253,9 @@ def movement(
     equal: Equal | None = None,
     **roles: Any,
 ) -> Callable[[Body], OpDef]:
-    """Declare an operation that only places elements elsewhere, as `access` says.
+    """Declare an operation that only moves elements, as `access` defines.
 
-    Raises InternalError where the map reads outside of an operand of the samples.
+    Raises InternalError if the map reads outside of an operand of the samples.
     """
 
     def wrap(body: Body) -> OpDef:
@@ -290,7 +290,7 @@ def factory(
     compute: Compute = computes_in_result,
     **roles: Any,
 ) -> Callable[[Body], OpDef]:
-    """Declare an operation that makes a tensor from scalars."""
+    """Declare an operation that creates a tensor from scalars."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
@@ -334,7 +334,7 @@ def composite(
     results: tuple[str, ...] = ("out",),
     many: bool = False,
 ) -> Callable[[Body], OpDef]:
-    """Declare an operation that `expand(builder, *operands, **attributes)` makes of others."""
+    """Declare an operation that `expand(builder, *operands, **attributes)` composes of others."""
 
     def wrap(body: Body) -> OpDef:
         return declare(

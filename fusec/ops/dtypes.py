@@ -22,7 +22,7 @@ def dtype_of(operand: Operand) -> DType:
 def common_type(name: str, operands: Sequence[Operand]) -> DType:
     """Return the type to which operands promote: scalars and 0-dim tensors are weak, as in PyTorch.
 
-    Among scalars a literal is weak beside a value, so that `eps * 2` keeps the type of eps.
+    Among scalars, a literal is weaker than a value, so that `eps * 2` keeps the type of eps.
     """
     tensors = [dtype_of(o) for o in operands if o.type.shape]
     zero_dim = [dtype_of(o) for o in operands if o.type.shape == ()]
@@ -54,7 +54,7 @@ def as_float(dtype: DType, *, scalar: bool) -> DType:
 
 
 def is_scalar_call(operands: Sequence[Operand]) -> bool:
-    """Return whether all operands are scalars, and so the result too."""
+    """Return whether all operands are scalars, so that the result is one, too."""
     return all(o.type.shape is None for o in operands)
 
 
@@ -144,7 +144,7 @@ _BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
 
 def _of_bits(name: str, operands: Operands) -> Instead | None:
-    """Return what is meant by bits of a float: of a bool and a float a condition, or a power."""
+    """Return the likely meaning of a bitwise operation on floats: a condition or a power."""
     if name not in _BITS or len(operands) != 2:
         return None
     types = [dtype_of(o) for o in operands]
@@ -216,23 +216,23 @@ def _joined(name: str, operands: Operands) -> DType:
 PROMOTE = DTypeRule(_promoted, _in_result)
 """The promoted type, bool included."""
 NUMBER = DTypeRule(_number, _in_result)
-"""The promoted type; bool is refused."""
+"""The promoted type; bool is rejected."""
 FLOAT = DTypeRule(_floating, _in_result)
 """The promoted type; integers and bools become floats."""
 FULL_WIDTH = DTypeRule(_full_width, _in_result)
-"""As FLOAT; half types are refused."""
+"""As FLOAT; 16-bit floats are rejected."""
 SINGLE = DTypeRule(_single, _in_result)
-"""As FLOAT; what is not computed in f32 is refused."""
+"""As FLOAT; types not computed in f32 are rejected."""
 WHOLE = DTypeRule(_whole, _in_result)
-"""The promoted type; floats are refused."""
+"""The promoted type; floats are rejected."""
 INTEGER = DTypeRule(_integer, _in_result)
-"""The promoted type; floats and bool are refused."""
+"""The promoted type; floats and bool are rejected."""
 COMPARE = DTypeRule(_boolean, _in_common)
 """Bool, computed in the promoted type."""
 CLASSIFY = DTypeRule(_boolean, _in_float)
 """Bool, computed in the promoted type as a float."""
 MAGNITUDE = DTypeRule(_real, lambda operands, result: common_type("", operands).compute)
-"""The promoted type, of complex numbers that of their parts; bool is refused."""
+"""The promoted type, for complex numbers that of their parts; bool is rejected."""
 PART = DTypeRule(_part, lambda operands, result: dtype_of(operands[0]))
 """The type of a part; only complex numbers have parts."""
 JOIN = DTypeRule(_joined, lambda operands, result: result.part)
@@ -246,7 +246,7 @@ def _selected(name: str, operands: Operands) -> DType:
 
 
 def _with_condition(operands: Operands) -> Instead | None:
-    """Return a `where` whose condition is a bool: the operand that is one, or a comparison."""
+    """Return a `where` with a bool condition: the operand that is one, or a comparison."""
     places = [k for k in (1, 2) if dtype_of(operands[k]) == BOOL]
     if len(places) == 1:
         names = ["condition", "x", "y"]

@@ -1,6 +1,6 @@
 """An example of each operation: inputs, and the op line that uses them.
 
-`x: f32[B, H]; y = softmax(x, 1)`. What is not written here follows from the parameters.
+`x: f32[B, H]; y = softmax(x, 1)`. Examples not written here are derived from the parameters.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _ATTRIBUTES = {"dims": "dims=[1]", "axis": "dim=1", "size": "4"}
 
 
 def examples(op: OpDef) -> Iterator[str]:
-    """Yield an operation's example, or those of which the first one that is valid is its example.
+    """Yield an operation's example, or candidates; the first valid one is its example.
 
     Operands are matrices, the second one of two a row that is broadcast.
     """

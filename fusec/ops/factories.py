@@ -1,4 +1,4 @@
-"""Tensors made from scalars, and scalars made from sizes."""
+"""Tensors created from scalars, and scalars created from sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one value is divided, as files and scripts say it: the factors of its dims, one by one."""
+"""The sharding of one value, as files and scripts state it: the factors of its dims, one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
 
 
 class Factors:
-    """The factors that are said of each dim of a value, outermost first."""
+    """The declared factors of each dim of a value, outermost first."""
 
     def __init__(self, name: str, shape: tuple[Dim, ...], mesh: Mesh | None) -> None:
         """Begin with a value that is whole."""
@@ -32,7 +32,7 @@ class Factors:
         return at % rank
 
     def shard(self, at: int, axis: str, span: Span | None) -> None:
-        """Divide what is left of a dim over a mesh axis."""
+        """Divide the remaining extent of a dim over a mesh axis."""
         assert self._mesh is not None
         known = [name for name, _ in self._mesh.axes]
         if axis == STREAM:
@@ -50,7 +50,7 @@ class Factors:
         self._divide(at, axis, dim(self._mesh.extent(axis)), span)
 
     def stream(self, at: int, slices: Dim | None, span: Span | None) -> None:
-        """Divide what is left of a dim into slices of a loop; None: into its elements."""
+        """Divide the remaining extent of a dim into slices of a loop; None: into its elements."""
         parts = self._left[at] if slices is None else slices
         if slices is None and parts == 0:
             raise FusecError(f"dim {at} of `{self._name}` has no elements", span=span)
@@ -58,12 +58,12 @@ class Factors:
         self._divide(at, STREAM, parts, span)
 
     def keep(self, at: int, parts: Dim, span: Span | None) -> None:
-        """Take a factor of what is left of a dim, and leave it whole."""
+        """Split a factor off the remaining extent of a dim, and leave it whole."""
         _check_parts(parts, "a factor of a dim", span)
         self._divide(at, None, parts, span)
 
     def sharding(self, span: Span | None) -> Sharding:
-        """Return what has been said."""
+        """Return the declared sharding."""
         return Sharding(tuple(map(tuple, self._parts)), span).stated
 
     def _divide(self, at: int, axis: str | None, parts: Dim, span: Span | None) -> None:

@@ -1,4 +1,4 @@
-"""Look up operations by name; what is wrong with a name that none has."""
+"""Look up operations by name, with errors for unknown names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from fusec.spelling import edits
 
 
 def find_op(name: str, span: Span | None = None, *, count: int | None = None) -> OpDef:
-    """Return the operation called `name`; the error says what to write for a name that is none.
+    """Return the operation called `name`; the error suggests a replacement for an unknown name.
 
-    count: the number of arguments of the call, so that no operation of others is suggested.
+    count: the number of arguments of the call, so that only operations that accept it are
+    suggested.
     """
     found = TABLE.get(name)
     if found is not None:
@@ -35,7 +36,7 @@ def find_op(name: str, span: Span | None = None, *, count: int | None = None) ->
 def not_ours(
     name: str, entry: Entry, written: str | None = None, *, span: Span | None = None
 ) -> FusecError:
-    """Return the error for a name of another framework; `written` is what the line should say."""
+    """Return the error for a name of another framework; `written` is the suggested line."""
     if entry.kind == "unsupported":
         help = None if written is None else f"write {written}"
         return Unsupported(
@@ -60,7 +61,7 @@ def not_ours(
 
 
 def without_place(entry: Entry, arguments: str) -> FusecError:
-    """Return the error for arguments that nothing here takes."""
+    """Return the error for arguments that fusec does not support."""
     what = f"`{entry.name}` of {entry.framework} with {arguments} has no equivalent"
     only = (
         entry.note.removeprefix("results: ") if entry.conditions and any(entry.conditions) else ""
@@ -71,12 +72,12 @@ def without_place(entry: Entry, arguments: str) -> FusecError:
 
 
 def near_operation(name: str, count: int | None = None) -> str | None:
-    """Return the operation that `name` is a slip of, of those that take `count` arguments."""
+    """Return the operation that `name` is a typo of, among those that take `count` arguments."""
     return nearest(name, (n for n, op in TABLE.items() if count is None or _takes(op, count)))
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the word that `name` is a slip of: one letter off, of long names two; else None."""
+    """Return the word that `name` is a typo of: one letter off, two for long names; else None."""
     most = 1 if len(name) < 5 else 2
     near = [
         (edits(name.lower(), word.lower()), word)

@@ -1,4 +1,4 @@
-"""Sizes and strides: none is negative or beyond 64 bits, and what is read is there."""
+"""Limits of sizes and strides: none is negative or exceeds 64 bits, and reads are in bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTREMA = (Combine.MAXIMUM, Combine.MINIMUM, Combine.FIRST_MAXIMUM, Combine.FIRS
 
 
 def check_sizes(fusion: Fusion) -> None:
-    """Raise FusecError for the first value that no memory can hold at the default sizes."""
+    """Raise FusecError for the first value that exceeds any memory at the default sizes."""
     for value, span in _values(fusion):
         total = value.dtype.size
         for axis, extent in enumerate(value.shape):
@@ -36,7 +36,7 @@ def check_sizes(fusion: Fusion) -> None:
 
 
 def check_layouts(fusion: Fusion, sizes: Mapping[str, int]) -> None:
-    """Raise FusecError for the first input whose strides cannot be, at some sizes."""
+    """Raise FusecError for the first input whose strides are invalid at some sizes."""
     for entry in fusion.inputs:
         try:
             check_layout(entry, sizes)
@@ -45,7 +45,7 @@ def check_layouts(fusion: Fusion, sizes: Mapping[str, int]) -> None:
 
 
 def check_layout(entry: Input, sizes: Mapping[str, int]) -> None:
-    """Raise FusecError where an input reaches backwards, or further than 64 bits, at some sizes."""
+    """Raise FusecError if an input has negative strides or exceeds 64 bits, at some sizes."""
     name, reach = entry.value.name, 1
     for axis, (extent, stride) in enumerate(zip(entry.value.shape, entry.strides, strict=True)):
         step = stride.evaluate(sizes)
@@ -65,7 +65,7 @@ def check_layout(entry: Input, sizes: Mapping[str, int]) -> None:
 
 
 def check_fits(fusion: Fusion) -> None:
-    """Raise FusecError where a row or an index is too small or too large at the default sizes."""
+    """Raise FusecError if a row or an index is too small or too large at the default sizes."""
     for node in fusion.nodes:
         try:
             _check_fit(node, fusion.hints)
@@ -76,7 +76,7 @@ def check_fits(fusion: Fusion) -> None:
 
 
 def needed_sizes(fusion: Fusion) -> Iterator[tuple[Dim, str, str]]:
-    """Yield what must be so at any sizes, lest elements are read that are not there.
+    """Yield conditions on sizes that prevent out-of-bounds reads.
 
     A difference of sizes, how it must be related to 0 (`==` or `<=`), and why; without those that
     hold for all sizes that the facts of dims allow.
@@ -93,7 +93,7 @@ def needed_sizes(fusion: Fusion) -> Iterator[tuple[Dim, str, str]]:
 
 
 def _needs(node: Node) -> Iterator[tuple[Dim, str, Dim, str]]:
-    """Yield pairs of sizes with how they must be related, and why."""
+    """Yield pairs of sizes with their required relation, and why."""
     name = node.op.name
     if name == "reshape":
         before, after = _counts(node)
@@ -112,7 +112,7 @@ def _counts(reshape: Node) -> tuple[Dim, Dim]:
 
 
 def _index_extents(node: Node) -> Iterator[tuple[Value, str, int, Dim]]:
-    """Yield the extents of an index that a tensor must have, too; nothing of other operations.
+    """Yield the extents of an index that must match a tensor's; nothing for other operations.
 
     Each with the tensor, its role in a message, and the dim.
     """
@@ -127,10 +127,10 @@ def _index_extents(node: Node) -> Iterator[tuple[Value, str, int, Dim]]:
 
 
 def check_extrema(fusion: Fusion, sizes: Mapping[str, int]) -> None:
-    """Raise FusecError for a maximum or minimum of no elements on which an output depends.
+    """Raise FusecError for a maximum or minimum of no elements that an output depends on.
 
-    As in PyTorch and NumPy there is none. A softmax of no elements has no output that depends on
-    its maximum.
+    As in PyTorch and NumPy it is undefined. No output of a softmax of no elements depends on its
+    maximum.
     """
     for node in fusion.nodes:
         if node.op.combine not in EXTREMA or node.op.family != "reduction":
@@ -151,7 +151,7 @@ def check_extrema(fusion: Fusion, sizes: Mapping[str, int]) -> None:
 
 
 def check_reshapes(fusion: Fusion, sizes: Mapping[str, int]) -> None:
-    """Raise FusecError for the first reshape to another number of elements at some sizes."""
+    """Raise FusecError for the first reshape that changes the number of elements at some sizes."""
     for node in fusion.nodes:
         if node.op.name != "reshape":
             continue

@@ -1,4 +1,4 @@
-"""Literals: each becomes a value of the type that its operation computes in, by PyTorch's rules."""
+"""Literals: each is converted to its operation's compute type, by PyTorch's rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.ops.dtypes import common_type
 
 
 def literal(value: Any) -> Const:
-    """Return a Python number as a Const; FusecError where it is an integer beyond 64 bits."""
+    """Return a Python number as a Const; FusecError for an integer that exceeds 64 bits."""
     if isinstance(value, bool):
         return Const(value, BOOL)
     if isinstance(value, int):
@@ -27,17 +27,17 @@ def literal(value: Any) -> Const:
 
 
 def typed_literals(op: OpDef, operands: Sequence[Operand], result: DType) -> tuple[Operand, ...]:
-    """Return a call's operands with each literal a value of the type that it is computed in.
+    """Return a call's operands with each literal converted to its compute type.
 
-    Integers wrap modulo 2**bits as PyTorch's do. A number that no such integer stands for (nan, an
-    infinity, a fraction), and a fill value that the type does not hold, are a FusecError.
+    Integers wrap modulo 2**bits as PyTorch's do. A number without an integer value (nan, an
+    infinity, a fraction), and a fill value that the type cannot represent, are a FusecError.
     """
     if not any(isinstance(o, Const) for o in operands):
         return tuple(operands)
     names = [p.name for p in op.operands]
     computed = op.compute(tuple(operands), result)
     if BOOL in computed and op.promoted is not None:
-        # Logic promotes its operands like any other operation before it asks which are zero.
+        # Logical operations promote their operands like any other before they test for zero.
         common = common_type(op.name, op.promoted(tuple(operands)))
         computed = tuple(common if d == BOOL else d for d in computed)
     return tuple(
@@ -72,6 +72,6 @@ def _typed(op: OpDef, name: str, given: Const, dtype: DType) -> Const:
 
 
 def _integer(value: int, preferred: DType) -> Const:
-    """Return an integer as a Const of the preferred type, or of a 64-bit one that holds it."""
+    """Return an integer as a Const of the preferred type, or of a 64-bit one that represents it."""
     fitting = (preferred, I64, U64)
     return Const(value, next(d for d in fitting if d.is_integer and value in d.integers))

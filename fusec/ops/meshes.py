@@ -1,4 +1,4 @@
-"""Meshes as files and scripts name them."""
+"""Meshes by their names in files and scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_RANKS = 65536
 
 
 def mesh_of_shape(shape: Sequence[int], span: Span | None = None) -> Mesh:
-    """Return the mesh of up to three axes without names of their own."""
+    """Return a mesh of up to three axes with default names."""
     names = next((n for n in DEFAULT_AXES if len(n) == len(shape)), None)
     if names is None:
         raise FusecError(
@@ -27,7 +27,7 @@ def mesh_of_shape(shape: Sequence[int], span: Span | None = None) -> Mesh:
 
 
 def mesh_of_axes(axes: Sequence[tuple[str, int]], span: Span | None = None) -> Mesh:
-    """Return the mesh of all ranks from 0 on, row-major."""
+    """Return the row-major mesh of all ranks, starting at 0."""
     if prod(size for _, size in axes) > MOST_RANKS:
         raise FusecError(f"a mesh of more than {MOST_RANKS} ranks", span=span)
     return Mesh(tuple(axes), tuple(range(prod(size for _, size in axes))), span)
@@ -51,7 +51,7 @@ def mesh_of_ranks(ranks: Sequence[int], span: Span | None = None) -> Mesh:
 
 
 def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
-    """Return a mesh with other sizes of the axes that are named."""
+    """Return a mesh with the sizes of some axes replaced."""
     named = {name: size for name, size in sizes.items() if name in dict(mesh.axes)}
     if not named:
         return mesh

@@ -1,4 +1,4 @@
-"""Names of values and dims: identifiers that are not words of C++ and CUDA."""
+"""Names of values and dims: identifiers that are not reserved in C++ and CUDA."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ blockIdx blockDim gridDim warpSize fusec defined
 """
 KEYWORDS = frozenset(_WORDS.split())
 _OF_COMPILERS = re.compile(r"__|_[A-Z]")
-"""How names begin that C++ keeps for compilers: `_Pragma`, `_Bool`, `__has_include`."""
+"""Prefixes of names that C++ reserves for compilers: `_Pragma`, `_Bool`, `__has_include`."""
 RESERVED = frozenset(
     {"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES}
 )
-"""Words of the fusion language."""
+"""Reserved words of the fusion language."""
 MOST_LETTERS = 100
-"""Of the names that files are called after; they may stand twice in the name of one."""
+"""Of names that file names are derived from; a file name may contain them twice."""
 MOST_LETTERS_INSIDE = 1000
-"""Of all others: YAML takes no keys of more than 1024."""
+"""Of all others: YAML does not accept keys of more than 1024."""
 UNUSED = "_"
-"""What stands in a file or a script for a result that is not wanted."""
+"""The name of an unused result in a file or a script."""
 _OF_FILES = frozenset({"fusion", "phase"})
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name may stand for a value or dim in generated code."""
+    """Return whether a name is valid for a value or dim in generated code."""
     taken = name in RESERVED or name in KEYWORDS or _OF_COMPILERS.match(name)
     return not taken and IDENTIFIER.match(name) is not None
 
 
 def label_of(name: str, position: int) -> str:
-    """Return what a result is called of its own: by its name, or by its place if it has none."""
+    """Return the label of a result: its name, or its position if it has none."""
     return f"unused{position}" if name == UNUSED else name
 
 
 def _help_of(name: str, span: Span | None) -> str:
-    """Return what to write instead of a name that is none."""
+    """Return a replacement for an invalid name."""
     before = None if span is None else re.search(r"(\d+),\Z", span.text[: span.column - 1])
     if before is not None and re.fullmatch(r"\d{3}", name):
         return f"numbers have no separators: write `{before[1]}{name}`"
@@ -103,7 +103,7 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
 
 
 def fresh_name(taken: set[str], base: str) -> str:
-    """Return the first of `base`, `base_2`, `base_3`, ... that is not taken, and take it."""
+    """Return the first free of `base`, `base_2`, `base_3`, ..., and mark it as taken."""
     name, count = base, 1
     while name in taken:
         count += 1

@@ -1,8 +1,8 @@
 """Random tensors: every element is a function of seed, offset and its own position.
 
-A call without a seed draws from the program's generator: it reads seed and offset from two inputs
-that no caller gives, and adds its number among such calls to the offset. So every run draws anew;
-whatever is fused or computed twice in one run, the numbers are the same.
+A call without a seed uses the program's generator: it reads seed and offset from two inputs that no
+caller passes, and adds its number among such calls to the offset. So every run generates new
+numbers, and within one run they are the same however operations are fused or recomputed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Attributes = Mapping[str, Any]
 
 
 def generator_pair(builder: GraphBuilder) -> tuple[Operand, Operand]:
-    """Return the generator's seed, and an offset that no other draw of the fusion has."""
+    """Return the generator's seed, and an offset that no other random call of the fusion uses."""
     seed, offset, number = builder.next_draw()
     return seed, builder.apply("add", offset, number) if number else offset
 
 
 def _seeded(builder: Any, slots: list[list[Operand] | None], given: Attributes) -> None:
-    """Let a call without a seed draw from the generator."""
+    """Make a call without a seed use the generator."""
     if (slots[2] is None) != (slots[3] is None):
         raise FusecError("rng_seed without rng_offset, or the reverse", help="pass both or neither")
     if slots[2] is None:
@@ -79,7 +79,7 @@ def _inferred(name: str) -> Infer:
 
 
 def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType | None) -> Array:
-    """Return the numbers of a tensor or of a Block of it, whose elements lie in runs."""
+    """Return the numbers of a tensor, or of a Block of it, whose elements are in runs."""
     first, count, step, runs = 0, math.prod(shape), 0, 1
     if isinstance(shape, Block):
         inner, runs = math.prod(shape[shape.axis + 1 :]), math.prod(shape[: shape.axis])
@@ -95,7 +95,7 @@ def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType |
 _GENERATOR = ("rng_seed", "rng_offset")
 _CALL = "({0}, {1}, {{rng_seed}}, {{rng_offset}}, {{index}})"
 _VECTOR = "({0}, {1}, {{words}}, {{lane}})"
-"""Of the words of a vector's elements."""
+"""The words of a vector's elements."""
 _UNIFORM = _CALL.format("{minval}", "{maxval}")
 _NORMAL = _CALL.format("{mean}", "{std}")
 
@@ -133,7 +133,7 @@ def uniform(
 
 
 def _below(numbers: Array, low: Array, high: Array, dtype: DType) -> Array:
-    """Return numbers of which none rounds to `high` or beyond, if `low` is below it."""
+    """Return numbers that all round to less than `high`, if `low` is below it."""
     from fusec.ir.arrays import on_host
     from fusec.ir.evaluate import round_to
 
@@ -211,7 +211,7 @@ def randn_like(arg: Array, rng_seed: Array | None = None, rng_offset: Array | No
 
 
 def _keep(builder: GraphBuilder, p: Operand) -> Operand | float:
-    """Return the probability that an element stays."""
+    """Return the probability that an element is kept."""
     if not isinstance(p, Const):
         return builder.apply("sub", 1.0, p)
     if not 0 <= p.value.real <= 1:
@@ -222,7 +222,7 @@ def _keep(builder: GraphBuilder, p: Operand) -> Operand | float:
 def kept_elements(
     builder: GraphBuilder, x: Operand, p: Operand, seed: Operand | None, offset: Operand | None
 ) -> tuple[Operand, Operand | float]:
-    """Return (which elements a dropout keeps, 1 / the probability that one stays)."""
+    """Return (which elements a dropout keeps, 1 / the probability that it keeps one)."""
     keep = _keep(builder, p)
     shape = tensor_shape("dropout", x)
     random_text = builder.apply("uniform", 0.0, 1.0, shape, seed, offset, dtype=F32)

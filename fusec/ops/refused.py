@@ -1,4 +1,4 @@
-"""Operations of nvFuser that are known by name and refused, with the reason."""
+"""Known but unsupported operations of nvFuser, with the reason."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ REFUSED: Mapping[str, str] = {
     "nv_grouped_block_quantize": _BLOCKS,
     "preprocess_grouped_matmul_input_sf": _FP4,
 }
-"""Why each is refused, by name."""
+"""The reason for each, by name."""

@@ -11,7 +11,7 @@ from fusec.ir.graph import Operand, Value
 
 
 class Unequal(FusecError):
-    """Operands whose extents differ where they ought to be equal or 1."""
+    """Operands whose extents differ but must be equal or 1."""
 
 
 def described(operands: Sequence[Operand]) -> str:
@@ -94,7 +94,7 @@ def normal_axis(name: str, axis: int, rank: int, what: str = "dim") -> int:
 
 
 def normal_axes(name: str, axes: Sequence[int], rank: int, what: str = "dim") -> tuple[int, ...]:
-    """Return axes counted from the front, in the order given; FusecError for one named twice."""
+    """Return axes counted from the front, in the given order; FusecError for duplicates."""
     once = f"`{name}` of {rank} dim{'s' * (rank > 1)} takes each of 0 to {rank - 1} once"
     try:
         normal = tuple(normal_axis(name, axis, rank, what) for axis in axes)
@@ -136,7 +136,7 @@ def mismatch(
     help: str | None = None,
     instead: Instead | None = None,
 ) -> FusecError:
-    """Return the error of two extents that ought to agree."""
+    """Return the error of two extents that must be equal."""
     message, notes = f"`{name}`: {why}: {left} and {right} differ", [described(operands)]
     return FusecError(message, notes=notes, help=help, code=EXTENTS_DIFFER, instead=instead)
 

@@ -1,4 +1,4 @@
-"""How nvFuser's dumps print operations whose text is more than a name and operands."""
+"""Text of operations in nvFuser's dumps if it is more than a name and operands."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fusec.ir.roles import Line, Text
 
 
 def function(name: str) -> Text:
-    """Return the text of a function whose name takes an `f` where the result is in f32."""
+    """Return the text of a function whose name gets an `f` if the result is in f32."""
     return Text(function=name + "{single}")
 
 
 def expression(body: str) -> Text:
-    """Return the text of an expression that begins a line after its results."""
+    """Return the text of an expression that starts the line after its results."""
     return Text(layout="{out}\n   = " + body + "\n")
 
 
@@ -40,7 +40,7 @@ def _broadcast_to_places(line: Line) -> str:
 
 
 def _steps_in_dim(node: Node) -> tuple[Callable[[Line], str], ...]:
-    """Return what nvFuser would make of a broadcast_in_dim: a broadcast, an expand, or both."""
+    """Return nvFuser's equivalent of a broadcast_in_dim: a broadcast, an expand, or both."""
     source, target = node.operands[0].shape, node.output.shape
     places: tuple[int, ...] = node.attributes["broadcast_dims"]
     inserts = len(places) < len(target)

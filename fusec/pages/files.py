@@ -19,9 +19,9 @@ CONTENTS: Mapping[str, Sequence[str]] = {
     "Reference": ("errors", "json", "query", "manifest", "trust", "stability"),
     "Development": ("changelog", "contributing"),
 }  # fmt: skip
-"""The pages besides decisions by section, in the order in which they are listed."""
+"""The pages other than decisions by section, in the order in which they are listed."""
 _TOP = ("readme", "changelog", "contributing")
-"""Pages that lie beside the folder `docs`, in files with names in capitals."""
+"""Pages next to the folder `docs`, in files with names in capitals."""
 _PACKAGE = Path(__file__).parents[1]
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _PARAGRAPHS = re.compile(r"\n(?:\s*\n|(?=[-|#]))")
@@ -39,7 +39,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {"schedules": _schedules}
 
 @dataclass(frozen=True)
 class Page:
-    """A page by the name that `fusec docs NAME` takes; path: None of a generated page."""
+    """A page by the name in `fusec docs NAME`; path: None for a generated page."""
 
     name: str
     path: Path | None
@@ -60,7 +60,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Match:
-    """A paragraph that has the words searched for; line: counted from 1."""
+    """A paragraph with the words of a search; line: counted from 1."""
 
     page: Page
     line: int
@@ -68,7 +68,7 @@ class Match:
 
 
 def root() -> Path:
-    """Return the folder with `docs` and `examples`: the checkout, or where the wheel put them."""
+    """Return the folder with `docs` and `examples`: the checkout, or the wheel's data folder."""
     installed = _PACKAGE / "share"
     return installed if installed.is_dir() else _PACKAGE.parent
 
@@ -106,9 +106,9 @@ _FILLERS = frozenset({
 
 
 def search(words: str) -> Iterator[Match]:
-    """Yield the paragraphs with every word, in any case; headings, then the how-to index first.
+    """Yield the paragraphs with every word, in any case: headings, then the how-to index first.
 
-    The small words of a question count only where there are no others.
+    The small words of a question count only if there are no others.
     """
     given = [word.strip("?,.") for word in words.lower().split()]
     wanted = [word for word in given if word not in _FILLERS] or given

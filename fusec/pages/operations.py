@@ -87,7 +87,7 @@ def _read(text: str) -> Fusion | None:
 def types_taken(text: str) -> Iterator[str]:
     """Yield, for the inputs of an example that are of one type, which types they may have.
 
-    The types of the results stand behind an arrow where they follow from that.
+    The types of the results follow an arrow if they are determined by that.
     """
     inputs = [entry.value for entry in read_text(text).given]
     for dtype in dict.fromkeys(value.dtype for value in inputs):

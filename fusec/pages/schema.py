@@ -19,7 +19,7 @@ from fusec.parse.sizes import FUNCTIONS as SIZE_FUNCTIONS
 from fusec.schedule.space import Field
 
 _LISTED = 16
-"""Values of a parameter that an editor lists; of more it is told the limits."""
+"""Maximum number of values that an editor lists for a parameter; beyond it gets the limits."""
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _PARTS = {"type": "integer", "minimum": 1}
@@ -224,13 +224,13 @@ def _input() -> dict[str, Any]:
 
 
 def _op() -> dict[str, Any]:
-    """Return the form of an op line, the names that may stand in it, and a hover for each."""
+    """Return the form of an op line, the names that may be in it, and a hover for each."""
     known = "|".join((*ops.TABLE, *aliases(), *SIZE_FUNCTIONS))
     return {
         "type": "string",
         "allOf": [
             {"pattern": _line(_NAME), "patternErrorMessage": _FORM},
-            # Of a line of the right form, whether its operation exists.
+            # For a line of the right form, whether its operation exists.
             {
                 "if": {"pattern": _line(_NAME)},
                 "then": {"pattern": _line(known), "patternErrorMessage": _UNKNOWN},
@@ -253,7 +253,7 @@ def _line(names: str) -> str:
     grouped = r"\([\s\S]*\)\s*[.\[][\s\S]*"
     part = rf"{_NAME}\s*\[[\s\S]*\]{rest}"
     call = rf"{results}\s*(({names})\s*\([\s\S]*\){rest}|{dotted}|{part}|{grouped})"
-    # What is one call alone, or a name alone, is no expression: operations are checked by name.
+    # A single call or a single name is not an expression: operations are checked by name.
     signs = r"(//|\*\*|<<|>>|[<>=!]=|[-+*/%@&|^~<>])"
     alone = r"(?!\s*[\w.]+\s*(\([^()]*\)\s*)?$)"
     expression = rf"{_NAME}\s*=(?!=){alone}[\s\S]*{signs}[\s\S]*"
@@ -262,7 +262,7 @@ def _line(names: str) -> str:
 
 
 def _hover(op: OpDef) -> dict[str, Any]:
-    """Return what an editor shows for a line whose outermost operation is `op`."""
+    """Return the hover text of a line whose outermost operation is `op`."""
     return {
         "if": {"pattern": rf"^[^=]*=\s*{op.name}\s*\("},
         "then": {"markdownDescription": f"```\n{signature(op)}\n```\n\n{op.doc}"},

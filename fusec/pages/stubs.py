@@ -26,7 +26,7 @@ _TYPES = {
 }  # fmt: skip
 """The annotation of each kind of parameter."""
 _LISTS = ("dims", "shape", "ints", "operands")
-"""Kinds whose elements a method also takes one by one: `x.permute(0, 2, 1)`."""
+"""Kinds whose elements a method also accepts as separate arguments: `x.permute(0, 2, 1)`."""
 _HEAD = '''\
 # Generated from the operations by `python -m fusec.pages.stubs`.
 """What operations add to `fd.ops` and to values, for type checkers and editors."""
@@ -86,7 +86,7 @@ def _methods() -> Iterator[str]:
 
 
 def _calls(op: OpDef, params: tuple[Param, ...], *, is_method: bool = False) -> Iterator[str]:
-    """Yield an operation as a method; where other orders of arguments are taken, as overloads."""
+    """Yield an operation as a method; with overloads for other accepted orders of arguments."""
     forms = [_parameters(params)]
     if is_method and params and params[0].kind in _LISTS:
         element = "_int" if params[0].kind == "dims" else "Size"
@@ -134,7 +134,7 @@ def _returned(op: OpDef) -> str:
 def _alias(entry: Entry) -> str:
     written = " or ".join(entry.expressions)
     parameters = ["*args: Any", "**options: Any"]
-    # One call of an operation returns what that returns; an expression may return anything.
+    # A single call of an operation returns its type; an expression may return anything.
     called = re.fullmatch(r"(\w+)\(.*\)", written)
     op = TABLE.get(called[1]) if called and len(entry.expressions) == 1 else None
     returned = "Any" if op is None else _returned(op)

@@ -76,12 +76,12 @@ def _writes_inputs(fusion: Fusion) -> bool:
 
 
 PIPELINE: tuple[Pass[Fusion], ...] = (
-    _rare("complex_as_pairs", _has_complex),  # first: nothing else knows complex numbers
+    _rare("complex_as_pairs", _has_complex),  # first: no other pass supports complex numbers
     _pass(fold_constants),  # first among reals: the other rules look for literals
-    _pass(remove_copies),  # a `set` hides from the rules below what stands behind it
+    _pass(remove_copies),  # a `set` hides its operand from the rules below
     _rare("multiply_outer_products", _has_product),  # before its broadcasts are merged
     _pass(specialize_units),  # before reductions of these extents are squeezed
-    _rare("scatters_as_selects", _has_scatter),  # before what it writes is merged and shared
+    _rare("scatters_as_selects", _has_scatter),  # before the nodes that it writes are merged and shared
     _pass(squeeze_unit_reductions),  # before squeezes and casts are merged
     _rare("hoist_scales", _has_product),  # before the movements that it copies are merged
     _pass(merge_casts),
@@ -94,19 +94,19 @@ PIPELINE: tuple[Pass[Fusion], ...] = (
     _pass(expand_repeats),  # the same
     _pass(merge_pads),
     _rare("hoist_selections", _selects),  # after slices of slices are one
-    _pass(tanh_to_sigmoid),  # after chains are short, before what it leaves is approximated
+    _pass(tanh_to_sigmoid),  # after chains are short, before other operations are approximated
     _pass(hoist_reciprocals),
     _pass(approximate),
-    _rare("update_slices", _writes_inputs),  # where slices were joined: leaves them without use
-    _pass(remove_dead),  # last of the rewrites: all of them leave nodes without use
-    _rare("protect_inputs", _writes_inputs),  # at the end: it looks at the reads that are left
+    _rare("update_slices", _writes_inputs),  # leaves joined slices without uses
+    _pass(remove_dead),  # last of the rewrites: all of them leave nodes without uses
+    _rare("protect_inputs", _writes_inputs),  # at the end: it looks at the remaining reads
 )
 
 
 NEEDED = ("complex_as_pairs", "protect_inputs")
-"""The passes without which some fusions do not compile: the option `as_written` keeps them."""
+"""The passes that some fusions need to compile: the option `as_written` keeps them."""
 APPROXIMATIONS = ("hoist_scales", "tanh_to_sigmoid", "hoist_reciprocals", "approximate")
-"""The passes that take cheaper arithmetic: the option `precise` leaves them out."""
+"""The passes that use cheaper arithmetic: the option `precise` disables them."""
 
 
 def run_pipeline(
@@ -116,9 +116,9 @@ def run_pipeline(
     stop_after: str | None = None,
     observer: Observer[Fusion] | None = None,
 ) -> Fusion:
-    """Return the fusion after all passes but those in `without`, up to `stop_after`.
+    """Return the fusion after all passes except those in `without`, up to `stop_after`.
 
-    `observer` is called after each pass with the fusions before and after (the same object where
+    `observer` is called after each pass with the fusions before and after (the same object if
     nothing changed) and the seconds that it took.
     """
     return run_passes(PIPELINE, fusion, without=without, stop_after=stop_after, observer=observer)

@@ -1,4 +1,4 @@
-"""Give operations whose results end in half types the form in fewer instructions."""
+"""Approximate operations with fewer instructions if their results end in 16-bit floats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def approximate(fusion: Fusion) -> Fusion:
-    """Turn operations into forms in fewer instructions where roundings to half types hide it."""
+    """Approximate operations with fewer instructions if a rounding to 16-bit floats hides it."""
     if not any(n.op.approx is not None for n in fusion.nodes):
         return fusion
     allowed = tolerances(fusion)

@@ -1,4 +1,4 @@
-"""Cancel slices against the concatenation of what they cut, and the other way round."""
+"""Cancel slices of concatenations, and concatenations of slices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rewritten = Sequence[Operand] | None
 
 @dataclass(frozen=True)
 class Cut:
-    """A slice: the tensor and, for each dim, where it starts, ends and how far it steps."""
+    """A slice: the tensor and, for each dim, its start, end and step."""
 
     tensor: Operand
     starts: tuple[Dim, ...]
@@ -22,12 +22,12 @@ class Cut:
     steps: tuple[int, ...]
 
     def is_whole(self, axis: int) -> bool:
-        """Return whether the dim is not cut."""
+        """Return whether the slice keeps the whole dim."""
         extent = self.tensor.shape[axis]
         return self.starts[axis] == 0 and self.ends[axis] == extent and self.steps[axis] == 1
 
     def is_empty_cut(self) -> bool:
-        """Return whether nothing is cut off."""
+        """Return whether the slice keeps the whole tensor."""
         return all(self.is_whole(axis) for axis in range(len(self.starts)))
 
     def attributes(self) -> dict[str, object]:
@@ -36,7 +36,7 @@ class Cut:
 
 
 def cancel_slices(fusion: Fusion) -> Fusion:
-    """Read through slices of slices and of cats, and join slices that a cat puts side by side."""
+    """Read through slices of slices and of cats, and merge slices that a cat makes adjacent."""
     return rewrite(fusion, _rule)
 
 
@@ -67,7 +67,7 @@ def _cut(node: Node) -> Cut:
 
 
 def _placed(node: Node, cut: Cut, work: Rewriter) -> Rewritten:
-    """Put a slice in the place of `node`, or the tensor itself if nothing is cut off."""
+    """Replace `node` by a slice, or by the tensor itself if the slice keeps all of it."""
     if cut.is_empty_cut():
         return (cut.tensor,)
     if not fits(node, "slice", [cut.tensor], cut.attributes()):
@@ -76,7 +76,7 @@ def _placed(node: Node, cut: Cut, work: Rewriter) -> Rewritten:
 
 
 def _merged(first: Cut, second: Cut) -> Cut | None:
-    """Return a slice of a slice as one; None if a stepped dim is cut again."""
+    """Return a slice of a slice as one; None if a stepped dim is sliced again."""
     starts, ends, steps = list(first.starts), list(first.ends), list(first.steps)
     for axis in range(len(starts)):
         if second.is_whole(axis):
@@ -90,7 +90,7 @@ def _merged(first: Cut, second: Cut) -> Cut | None:
 
 
 def _of_cat(node: Node, cut: Cut, cat: Node, work: Rewriter) -> Rewritten:
-    """Read the pieces that the range covers: whole ones, or a part of one."""
+    """Read the concatenated tensors that the range covers: whole ones, or a part of one."""
     axis: int = cat.attributes["dim"]
     offsets = [dim(0)]
     for piece in cat.operands:
@@ -114,7 +114,7 @@ def _with(sizes: tuple[Dim, ...], axis: int, size: Dim) -> tuple[Dim, ...]:
 
 
 def _covering(offsets: Sequence[Dim], start: Dim, end: Dim) -> tuple[int, int]:
-    """Return the narrowest run of pieces that contains the range, as far as that is proven."""
+    """Return the narrowest run of tensors that provably contains the range."""
     first = max((k for k in range(len(offsets) - 1) if start.at_least(offsets[k])), default=0)
     last = min(
         (k for k in range(first + 1, len(offsets)) if offsets[k].at_least(end)),
@@ -124,7 +124,7 @@ def _covering(offsets: Sequence[Dim], start: Dim, end: Dim) -> tuple[int, int]:
 
 
 def _joined(node: Node, work: Rewriter) -> Rewritten:
-    """Join neighbours that are neighbouring slices of one tensor."""
+    """Merge adjacent operands that are adjacent slices of one tensor."""
     axis: int = node.attributes["dim"]
     if len(node.operands) == 1:
         return node.operands
@@ -143,7 +143,7 @@ def _joined(node: Node, work: Rewriter) -> Rewritten:
 
 
 def _touch(left: Cut, right: Cut, axis: int) -> bool:
-    """Return whether two slices differ along `axis` alone, one beginning at the other's end."""
+    """Return whether two slices differ only along `axis`, one beginning at the other's end."""
     zero = dim(0)
     return (
         left.tensor is right.tensor

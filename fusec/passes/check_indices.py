@@ -1,4 +1,4 @@
-"""Check indices that are data, for `--check-bounds`."""
+"""Check data-dependent indices, for `--check-bounds`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fusec.ops.names import fresh_name
 
 
 def indexed(node: Node) -> tuple[int, Dim] | None:
-    """Return the number of the operand that is an index, and what it must stay below."""
+    """Return the number of the operand that is an index, and its exclusive upper bound."""
     lookup = node.op.lookup
     return None if lookup is None else (lookup.index, lookup.extent(node))
 
 
 def check_indices(fusion: Fusion) -> Fusion:
-    """Put a check before every use of an index that is data; equal checks are one."""
+    """Insert a check before every use of a data-dependent index; equal checks are shared."""
     nodes: list[Node] = []
     made: dict[tuple[Value, Dim, str | None], Value] = {}
     pins: dict[str, list[str]] = {}

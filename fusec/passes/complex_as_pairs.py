@@ -1,4 +1,4 @@
-"""Replace complex numbers by pairs of reals, so that no later stage knows them."""
+"""Replace complex numbers by pairs of reals, so that later stages see only reals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, typed
 
 SUFFIXES = ("re", "im")
 SUMS = (None, "sum")
-"""How exchanges reduce that do the same to both parts; None: not at all."""
+"""Reductions of collectives that treat both parts alike; None: no reduction."""
 
 
 def complex_as_pairs(fusion: Fusion) -> Fusion:
@@ -40,7 +40,7 @@ def _has_literals(fusion: Fusion) -> bool:
 
 
 class _Pairing:
-    """The fusion half rewritten; real values stay the objects that they are."""
+    """The partially rewritten fusion; real values stay the same objects."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
@@ -101,7 +101,7 @@ class _Pairing:
     # -- operands
 
     def _pair(self, operand: Operand, dtype: DType) -> Pair:
-        """Return an operand as the parts of a complex type; a real one has the literal 0."""
+        """Return an operand as the parts of a complex type; the imaginary part of a real is 0."""
         part = dtype.part
         if isinstance(operand, Const):
             number = complex(operand.value)
@@ -115,7 +115,7 @@ class _Pairing:
         return operand if operand.type.dtype == dtype else self.op("cast", operand, dtype=dtype)
 
     def _spread(self, operand: Operand, type: Type) -> Operand:
-        """Return a part of the shape of the complex value; a literal is filled in."""
+        """Return a part broadcast to the shape of the complex value; a literal becomes a fill."""
         if operand.type.shape == type.shape:
             return operand
         if not operand.is_scalar:
@@ -168,7 +168,7 @@ class _Pairing:
         if node.op.parts is not None:
             pairs = [self._pair(o, d) for o, d in zip(node.operands, computed, strict=True)]
             return [node.op.parts(self, *pairs)]
-        # Products and extremes of complex numbers are none of their parts.
+        # Products and extrema of complex numbers are not those of their parts.
         if name in MOVED or (stands_alone(node) and node.attributes.get("reduction") in SUMS):
             return [self._moved(node)]
         if node.op.combine is Combine.MOMENTS and "correction" in node.attributes:
@@ -192,7 +192,7 @@ class _Pairing:
         return self._cast(self._pair(operand, operand.type.dtype).re, target)
 
     def _moved(self, node: Node) -> Pair:
-        """Do the same to both parts."""
+        """Apply the same operation to both parts."""
         sides: list[list[Operand]] = [[], []]
         for operand, dtype in zip(node.operands, node.compute_dtypes, strict=True):
             pair = Pair(operand, operand)
@@ -206,7 +206,7 @@ class _Pairing:
         return Pair(*(self.op(node.op.name, *side, **attributes) for side in sides))
 
     def _spreads(self, node: Node) -> list[Pair | Operand]:
-        """Write the variance, the sum of those of the parts, and the mean."""
+        """Write the variance, which is the sum of the parts' variances, and the mean."""
         pair = self._tensors(node.operands[0], node.compute_dtypes[0])
         variances: list[Operand] = []
         means: list[Operand] = []
@@ -217,7 +217,7 @@ class _Pairing:
         return [total] if len(node.outputs) == 1 else [total, Pair(*means)]
 
     def _product(self, node: Node) -> Pair:
-        """Write a matrix product as four of the parts; the bias is added to the result."""
+        """Write a GEMM as four GEMMs of the parts; the bias is added to the result."""
         a, b = (self._tensors(o, node.output.dtype) for o in node.operands[:2])
         name = node.op.name
         re = self.op("sub", self.op(name, a.re, b.re), self.op(name, a.im, b.im))

@@ -1,4 +1,4 @@
-"""Copies of what does not lie in memory as exchanges and placement need it."""
+"""Insert copies of tensors that lack the memory layout required by collectives and placement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fusec.passes.rewrite import NO_ATTRIBUTES
 
 
 class Unaligned(NamedTuple):
-    """The name of a copy, of what it is a copy of, and why it is made."""
+    """The name of a copy, the name of its source, and the reason for it."""
 
     copy: str
     value: str
@@ -25,12 +25,12 @@ class Unaligned(NamedTuple):
 
 
 def copy_unaligned(fusion: Fusion) -> tuple[Fusion, list[Unaligned]]:
-    """Return the fusion with copies in front of the nodes whose operands lie elsewhere.
+    """Return the fusion with copies before nodes whose operands have another layout or buffer.
 
-    An exchange takes dense tensors, and what ranks read of one another has memory of its own.
-    What is stacked is computed in its place: by a kernel, for the stack alone. A slice of what an
-    output overwrites would see that. Behind a node stand copies into outputs that lie otherwise
-    than what it gives.
+    A collective requires dense tensors, and tensors that ranks read from each other need a buffer
+    of their own. A kernel computes a stacked tensor in place, for the stack only. A slice of a
+    tensor that an output overwrites would see the overwrite. Copies after a node write to outputs
+    whose layout differs from the node's result.
     """
     if not any(stands_alone(n) for n in fusion.nodes):
         return fusion, []
@@ -62,7 +62,7 @@ def copy_unaligned(fusion: Fusion) -> tuple[Fusion, list[Unaligned]]:
 
 
 def _unaligned(fusion: Fusion, node: Node) -> str | None:
-    """Return why a node cannot take its operand where that lies, or None."""
+    """Return why a node cannot use its operand in place, or None."""
     (value,) = node.inputs
     entry, producer = fusion.input_of.get(value), fusion.producer.get(value)
     if node.op.lies == "inside":
@@ -82,7 +82,7 @@ def _unaligned(fusion: Fusion, node: Node) -> str | None:
 
 
 def _lies_otherwise(fusion: Fusion, node: Node) -> str | None:
-    """Return why an output cannot be what a node gives, or None."""
+    """Return why an output cannot be a node's result directly, or None."""
     output = fusion.output_of.get(node.output)
     if output is None:
         return None
@@ -106,9 +106,9 @@ def _is_dense(value: Value, strides: Sequence[Dim]) -> bool:
 
 
 def _lies_inside(fusion: Fusion, value: Value) -> bool:
-    """Return whether a value may lie in an input's memory, or anywhere in another tensor's.
+    """Return whether a value may share an input's memory, or start anywhere in another tensor's.
 
-    Other ranks reach no memory of whoever calls, and kernels take what they read to be aligned.
+    Other ranks cannot access the caller's memory, and kernels assume that their inputs are aligned.
     """
     producer = fusion.producer.get(value)
     while producer is not None and _is_view(producer):

@@ -1,4 +1,4 @@
-"""Turn a tensor concatenated with itself into an expansion."""
+"""Replace a tensor concatenated with itself by an expansion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def expand_repeats(fusion: Fusion) -> Fusion:
-    """Turn cat([x, x, ...]) into a reshape of x expanded along a new dim: one read, no choice."""
+    """Replace cat([x, x, ...]) by a reshape of x expanded along a new dim: a single read."""
     return rewrite(fusion, _rule)
 
 

@@ -1,4 +1,4 @@
-"""Compute scalars of literals, and drop operations with a neutral literal."""
+"""Evaluate scalars of literals, and drop operations with a neutral literal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def fold_constants(fusion: Fusion) -> Fusion:
-    """Turn scalars that follow from literals into literals, and drop neutral operations."""
+    """Replace scalars computed from literals by literals, and drop neutral operations."""
     return rewrite(fusion, _rule)
 
 
@@ -25,7 +25,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
         if literal is not None and _is_welcome(literal, node.output, work):
             return (literal,)
     chosen = _neutral(node) if not node.op.chooses else _selected(node)
-    # What was computed in a wider type came back rounded to this one, so the value is the same.
+    # A value computed in a wider type was rounded to this one at the end, so it is the same.
     if isinstance(chosen, Value) and chosen.type == node.output.type:
         return (chosen,)
     return None
@@ -68,7 +68,8 @@ def _reference_literal(node: Node) -> Const | None:
 def _is_welcome(literal: Const, value: Value, work: Rewriter) -> bool:
     """Return whether every user computes the same types with the literal: literals are weak.
 
-    A computed scalar converts to a type that does not hold it, and a literal is rejected there.
+    A computed scalar is converted to a type that cannot represent it, but a literal is rejected
+    there.
     """
     for user in work.fusion.users.get(value, ()):
         operands = tuple(literal if o is value else work.current(o) for o in user.operands)

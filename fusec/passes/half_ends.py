@@ -1,4 +1,4 @@
-"""How much each value may be off where all that is made of it is rounded to half types."""
+"""Find the tolerance of each value whose uses are all finally rounded to 16-bit floats."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.roles import Combine
 
 SHARE = 1 / 8
-"""Part of the rounding to a half type that cheaper arithmetic before it may be off: less than what
-the rounding of an input in that type is off, and 1/64 of its variance."""
+"""Fraction of a rounding to a 16-bit float that the error of cheaper arithmetic before it may
+reach: less than the rounding error of an input in that type, and 1/64 of its variance."""
 UNIT = 2.0**-23
-"""A unit in the last place of f32, relative to the smallest value that has it."""
+"""A unit in the last place of f32, relative to the smallest value with that unit."""
 
 _STRAIGHT = ("movement", "indexing", "contraction")
 _SUMS = (Combine.SUM, Combine.MAXIMUM, Combine.MINIMUM)
@@ -21,8 +21,8 @@ _SUMS = (Combine.SUM, Combine.MAXIMUM, Combine.MINIMUM)
 def tolerances(fusion: Fusion) -> Mapping[str, float]:
     """Return by name the largest relative error that the computation of each value may have.
 
-    That of a value in a half type is a share of its rounding; any other one has what its uses leave
-    it, and none where it is an output or decides something.
+    A 16-bit value may be off by a fraction of its rounding; any other value by what its uses allow,
+    and by nothing if it is an output or decides something.
     """
     kept = {o.value for o in fusion.outputs if not o.value.dtype.is_half}
     left: dict[Value, float] = {v: 0.0 if v in kept else inf for v in fusion.values}

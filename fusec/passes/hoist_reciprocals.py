@@ -1,4 +1,4 @@
-"""Divide by what many elements share by multiplying with its reciprocal, computed once."""
+"""Replace division by a shared divisor by multiplication with its reciprocal, computed once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fusec.passes.half_ends import UNIT, tolerances
 from fusec.passes.rewrite import Rewriter, rewrite
 
 LEAST_SHARED = 8
-"""Elements that a divisor is shared by, from which the reciprocal is worth it."""
+"""Minimum number of elements that share a divisor for the reciprocal to pay off."""
 LARGEST = 4.0
-"""Units in the last place that a product with a reciprocal may be off; 1 unless that is below the
-normal floats."""
+"""Units in the last place that a product with a reciprocal may be off; 1 unless the reciprocal is
+below the normal floats."""
 
 
 def hoist_reciprocals(fusion: Fusion) -> Fusion:
-    """Turn divisions by a broadcast value or a literal into products where results end in halves.
+    """Replace division by a broadcast or literal by multiplication if results end in fp16 or bf16.
 
-    What is only an input stays a divisor: a float below 2**-128 has no reciprocal.
+    A plain input stays a divisor: a float below 2**-128 has no reciprocal.
     """
     if not any(_divides(n) for n in fusion.nodes):
         return fusion
@@ -53,7 +53,7 @@ def _inverse(divisor: Const) -> Const | None:
 
 
 def _hoisted(node: Node, divisor: Value, work: Rewriter) -> Operand | None:
-    """Return the reciprocal of a divisor, taken before it was broadcast."""
+    """Return the reciprocal of a divisor, computed before the broadcast."""
     moved: list[Node] = []
     source: Value = divisor
     while (maker := work.producer.get(source)) is not None and maker.op.family == "movement":

@@ -1,4 +1,4 @@
-"""Multiply the result of a GEMM by the literals that its operands are multiplied by."""
+"""Scale the result of a GEMM instead of its operands, for literal factors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fusec.ops.acts import Act, act_of
 from fusec.passes.rewrite import Rewriter, rewrite
 
 EXACT = (BF16, F32)
-"""Types of 8 bits of exponent: a power of two scales them without rounding, and casts between them
-keep it so."""
+"""Types with 8 exponent bits: a power of two scales them without rounding, also across casts
+between them."""
 Found = tuple[Value, list[Node], float]
-"""What is multiplied by a literal, the nodes from the product with it to the GEMM, the literal."""
+"""A value multiplied by a literal, the nodes from this multiplication to the GEMM, the literal."""
 
 
 def hoist_scales(fusion: Fusion) -> Fusion:
-    """Turn `(x * c) @ y` into `(x @ y) * c` where c is a power of two, or x is f32.
+    """Rewrite `(x * c) @ y` as `(x @ y) * c` if c is a power of two, or x is f32.
 
-    Powers of two round nothing in either place; other literals round the sums in f32 instead of
-    each element of x. An operand that is only moved is read from memory, as attention needs it.
+    Powers of two cause no rounding in either place; other literals round the sums in f32 instead of
+    each element of x. An operand that is only moved is read from memory, as attention requires it.
     The product of x and c must have no other reader.
     """
     return rewrite(fusion, _rule)
@@ -45,12 +45,12 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 
 def _scaled(operand: Operand, work: Rewriter) -> Found | None:
-    """Return an operand of a GEMM before it is multiplied by a literal, None where it is not."""
+    """Return an operand of a GEMM before its multiplication by a literal, None if there is none."""
     way: list[Node] = []
     while isinstance(operand, Value) and operand.dtype in EXACT:
         node = work.producer.get(operand)
         if node is None or not work.used_once(operand):
-            return None  # what others read, too, is computed anyway
+            return None  # a product with other readers is computed anyway
         if act_of(node.op) is Act.MULTIPLY:
             scale = _literal(node)
             if scale is None or (not _is_power_of_two(scale[1]) and not _stays_f32(node, way)):

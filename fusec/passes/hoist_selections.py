@@ -1,4 +1,4 @@
-"""Take slices and gathers of rows before the operations that compute the other rows, too."""
+"""Move slices and gathers of rows before the operations that would compute the other rows."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from fusec.ops.movement.windows import slice as slice_
 from fusec.passes.rewrite import Rewriter, rewrite
 
 _REACH = 64
-"""Operations that a selection moves past, at most."""
+"""Maximum number of operations that a selection moves past."""
 _FAMILIES = frozenset({"pointwise", "reduction", "scan"})
 _OPS = (broadcast, permute, squeeze)
 _GEMMS = (matmul, linear)
-"""What a selection moves past: no attribute depends on the rows."""
+"""GEMMs that a selection moves past: their attributes do not depend on the rows."""
 _KEPT, _KEPT_OF_GEMM = 2, 8
-"""A selection moves where one of so many elements is kept at most."""
+"""A selection moves only if it keeps at most one of this many elements."""
 _FREE = frozenset({"pointwise", "movement"})
-"""Families that a kernel computes for the selected elements alone in any case."""
+"""Families that a kernel computes only for the selected elements in any case."""
 
 _SLICE = ("start_indices", "end_indices", "strides")
 
 Axes = Mapping[int, int]
-"""The selected axes of a value: for each, the axis of the selected tensor that it runs along."""
+"""The selected axes of a value: for each, the aligned axis of the selected tensor."""
 
 
 def hoist_selections(fusion: Fusion) -> Fusion:
-    """Select rows before reductions, scans and GEMMs whose other rows nobody needs.
+    """Select rows before reductions, scans and GEMMs whose other rows are unused.
 
     A selection (`slice`, `select`, `index_select`, `embedding_fwd`) that keeps at most half of a
     tensor moves before everything that computes this tensor row by row and for no other use. It
-    moves before a GEMM only where it keeps an eighth: its operands may have to be copied.
+    moves before a GEMM only if it keeps at most an eighth: its operands may have to be copied.
     """
     return rewrite(fusion, _rule)
 
 
 @dataclass(frozen=True)
 class _Selection:
-    """A node that reads some places of a tensor along some axes."""
+    """A node that reads some positions of a tensor along some axes."""
 
     node: Node
     tensor: Value
     axes: frozenset[int]
 
     def keeps(self, one_of: int, hints: Mapping[str, int]) -> bool:
-        """Return whether it keeps at most one of so many elements, at hint sizes."""
+        """Return whether it keeps at most one of `one_of` elements, at hint sizes."""
         kept, whole = (
             prod(e.evaluate(hints) for e in v.shape) for v in (self.node.output, self.tensor)
         )
         return one_of * kept <= whole
 
     def of(self, value: Value, axes: Axes, work: Rewriter) -> Value:
-        """Return the same places of another value; the axes stay, with another extent."""
+        """Apply the selection to another value along aligned axes, which keep their number."""
         node = self.node
         if node.op is slice_:
             ranges = zip(*(node.attributes[name] for name in _SLICE), strict=True)
@@ -94,7 +94,7 @@ def _index_place(node: Node) -> int:
 
 
 def _selection(node: Node) -> _Selection | None:
-    """Return what a node selects; None where it is no selection."""
+    """Return what a node selects; None if it is not a selection."""
     if node.op is slice_:
         tensor = node.operands[0]
         axes = [k for k, e in enumerate(tensor.shape) if node.output.shape[k] != e]
@@ -144,14 +144,14 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 
 def _as_selected(node: Node, value: Value, work: Rewriter) -> Sequence[Operand]:
-    """Give a selected tensor the shape that the selection gives it."""
+    """Reshape a selected tensor to the shape of the selection's result."""
     if node.op is select:
         return work.become(node, "squeeze", [value], {"dims": (node.attributes["dim"],)})
     return work.become(node, "reshape", [value], {"new_shape": node.output.shape})
 
 
 def _passed(selection: _Selection, work: Rewriter) -> dict[Value, Axes]:
-    """Return the values that are needed at the selected places alone, producers first."""
+    """Return the values that are needed only at the selected positions, producers first."""
     found: dict[Value, Axes] = {}
     waiting = {selection.tensor: [{axis: axis for axis in selection.axes}]}
     users = work.fusion.users
@@ -160,7 +160,7 @@ def _passed(selection: _Selection, work: Rewriter) -> dict[Value, Axes]:
     while grows and len(found) < _REACH:
         grows = False
         for value, axes in list(waiting.items()):
-            # What asks for sizes reads no element.
+            # Nodes that only use sizes read no element.
             reading = [n for n in users.get(value, ()) if n.op.family != "scalar"]
             count = sum(user.outputs[0] in found for user in reading)
             if value in found or not reading or count + (value is selection.tensor) < len(reading):
@@ -181,7 +181,7 @@ def _passed(selection: _Selection, work: Rewriter) -> dict[Value, Axes]:
 
 
 def _may_pass(maker: Node, value: Value, axes: Axes, work: Rewriter) -> bool:
-    """Return whether a node computes its result's places along the axes one by one."""
+    """Return whether a node computes each position of its result along the axes independently."""
     op = maker.op
     if len(maker.outputs) != 1 or op.copies or op.ends_segment:
         return False
@@ -192,8 +192,8 @@ def _may_pass(maker: Node, value: Value, axes: Axes, work: Rewriter) -> bool:
 
 
 def _linked(maker: Node, place: int) -> dict[int, int]:
-    """Return the axes of an operand that run along axes of the result: operand's to result's."""
-    # Extents as expressions: some may be equal at hint sizes alone.
+    """Return the axes of an operand that are aligned with axes of the result, with these."""
+    # Extents as expressions: some may be equal only at hint sizes.
     shapes: Any = [o.shape if isinstance(o, Value) else () for o in maker.operands]
     out: Any = maker.output.shape
     links = links_of(maker, maker.attributes, shapes, out)
@@ -201,5 +201,5 @@ def _linked(maker: Node, place: int) -> dict[int, int]:
 
 
 def _operand_axes(maker: Node, place: int, axes: Axes) -> dict[int, int]:
-    """Return the axes of an operand that are selected where those of the result are."""
+    """Return the axes of an operand that are selected if those of the result are."""
     return {a: axes[r] for a, r in _linked(maker, place).items() if r in axes}

@@ -11,7 +11,7 @@ Rewritten = Sequence[Operand] | None
 
 
 def merge_broadcasts(fusion: Fusion) -> Fusion:
-    """Cancel dims of extent 1 that come and go, and repeat along a dim once instead of twice."""
+    """Cancel inserted and removed dims of extent 1, and merge consecutive expansions."""
     return rewrite(fusion, _rule)
 
 
@@ -29,7 +29,7 @@ def _rule(node: Node, work: Rewriter) -> Rewritten:
 
 
 def _moves_nothing(node: Node) -> bool:
-    """Return whether dims keep their places: with equal types that makes the identity."""
+    """Return whether dims keep their positions: with equal types this is the identity."""
     places = node.attributes.get("broadcast_dims")
     return places is None or tuple(places) == tuple(range(node.output.rank))
 
@@ -158,4 +158,4 @@ _RULES: dict[str, tuple[tuple[str, Callable[[Node, Node, Rewriter], Rewritten]],
         ("expand", _in_dim_of_expand),
     ),
 }
-"""By operation: what to do where the operand comes from another of them."""
+"""By operation: the rule for an operand that is the result of another of them."""

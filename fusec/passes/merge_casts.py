@@ -1,4 +1,4 @@
-"""Merge chains of casts whose inner step loses nothing."""
+"""Merge chains of casts whose intermediate type is lossless."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLOATS = {
 def merge_casts(fusion: Fusion) -> Fusion:
     """Read through a widening cast: the next cast starts from the narrow value.
 
-    A narrowing cast is never read through: its rounding is part of the meaning.
+    A narrowing cast is never read through: its rounding is part of the semantics.
     """
     return rewrite(fusion, _rule)
 
@@ -44,7 +44,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Return whether every value of `narrow` is a value of `wide`."""
+    """Return whether `wide` represents every value of `narrow`."""
     if wide == narrow or narrow.kind == "bool":
         return wide == narrow or wide.kind != "complex"
     if narrow.is_integer and wide.is_integer:
@@ -55,7 +55,7 @@ def holds(wide: DType, narrow: DType) -> bool:
         return False
     digits, least, end = _FLOATS[wide.name]
     if narrow.is_integer:
-        # The most negative integer is a power of two: one bit of the significand is enough for it.
+        # The most negative integer is a power of two: one significand bit suffices for it.
         return narrow.bits - (narrow.kind == "int") <= digits and narrow.bits <= end
     if narrow.name not in _FLOATS:
         return False
@@ -64,9 +64,9 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 
 def _direct(source: DType, middle: DType, target: DType) -> bool:
-    """Return whether casting without the exact middle step gives the same values."""
+    """Return whether casting without the exact intermediate type gives the same values."""
     if source.is_integer and middle.is_float and target.is_integer:
         # Out of range, an integer wraps and a float does not.
         return holds(target, source)
-    # Half types are reached through f32: a wider integer would be rounded twice.
+    # 16-bit floats are converted through f32: a wider integer would be rounded twice.
     return not target.is_half or source.is_float or holds(F32, source)

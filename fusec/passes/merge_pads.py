@@ -1,4 +1,4 @@
-"""Merge pads of pads, also through elementwise operations that keep the fill."""
+"""Merge nested pads, also through elementwise operations that preserve the fill."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.rewrite import Rewriter, rewrite
 
 _EXACT = (0.0, 1.0, -1.0)
-"""Fills that every implementation of an operation that maps one to another maps exactly."""
+"""Fills that every implementation maps exactly, if an operation maps one of them to another."""
 
 
 def merge_pads(fusion: Fusion) -> Fusion:
-    """Move a pad before the unary operations behind another pad, and merge the two.
+    """Move a pad before the unary operations that follow another pad, and merge the two.
 
-    A pad moves only where it meets another: padding earlier makes the operations in between work on
+    A pad moves only if it meets another: padding earlier makes the operations in between work on
     more elements. It passes an operation only if that maps the inner fill to the outer one exactly.
     """
     return rewrite(fusion, _rule)
@@ -65,7 +65,7 @@ def _chain(node: Node, work: Rewriter) -> tuple[list[Node], Node | None]:
 
 
 def _is_unary(node: Node) -> bool:
-    """Return whether a node works on the elements of one tensor."""
+    """Return whether a node is elementwise on one tensor."""
     alone = node.op.family == "pointwise" and len(node.outputs) == 1 and len(node.inputs) == 1
     return alone and node.inputs[0].type.shape == node.output.type.shape is not None
 
@@ -75,7 +75,7 @@ def _operands(node: Node, value: Value) -> list[Operand]:
 
 
 def _same_fill(inner: Node, between: Sequence[Node], outer: Node) -> bool:
-    """Return whether the inner fill, carried through the operations, is the outer fill."""
+    """Return whether the operations map the inner fill to the outer fill."""
     first, last = inner.operands[1], outer.operands[1]
     if not between and first == last:
         return True
@@ -88,12 +88,12 @@ def _same_fill(inner: Node, between: Sequence[Node], outer: Node) -> bool:
         fill = _mapped(node, fill)
         if fill is None:
             return False
-    # repr tells 0.0 from -0.0.
+    # repr distinguishes 0.0 from -0.0.
     return repr(fill.item()) == repr(_stored(last.value, outer.output).item())
 
 
 def _stored(number: Any, value: Value) -> Any:
-    """Return a fill as an element of `value`; None if it is not exactly one."""
+    """Return a fill as an element of `value`; None if it is not exactly representable."""
     import numpy as np
 
     from fusec.ir.evaluate import round_to, storage
@@ -105,7 +105,7 @@ def _stored(number: Any, value: Value) -> Any:
 
 
 def _mapped(node: Node, fill: Any) -> Any:
-    """Return what an operation makes of a fill; None if a kernel might compute another value."""
+    """Return an operation's result for a fill; None if a kernel might compute another value."""
     from fusec.ir.evaluate import (
         apply_reference,
         constant,

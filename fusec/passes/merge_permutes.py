@@ -9,7 +9,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def merge_permutes(fusion: Fusion) -> Fusion:
-    """Turn a permute of a permute into one, and a permute that moves nothing into its operand."""
+    """Merge a permute of a permute, and replace an identity permute by its operand."""
     return rewrite(fusion, _rule)
 
 

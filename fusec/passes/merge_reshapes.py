@@ -9,7 +9,7 @@ from fusec.passes.rewrite import Rewriter, fits, rewrite
 
 
 def merge_reshapes(fusion: Fusion) -> Fusion:
-    """Turn a reshape of a reshape into one, and a reshape to the same shape into its operand.
+    """Merge a reshape of a reshape, and replace a reshape to the same shape by its operand.
 
     An output that reshapes another output stays: it is a view of that.
     """

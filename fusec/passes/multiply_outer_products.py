@@ -1,4 +1,4 @@
-"""Turn matrix products over one element into multiplications."""
+"""Replace GEMMs with K = 1 by multiplications."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def multiply_outer_products(fusion: Fusion) -> Fusion:
-    """Turn a matmul or linear whose summed extent is 1 into a broadcast multiplication."""
+    """Replace a matmul or linear with summed extent 1 by a broadcast multiplication."""
     return rewrite(fusion, _rule)
 
 
@@ -21,7 +21,8 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
         return _linear(node, work)
     left, right = node.operands
     left_rank, right_rank = len(left.shape), len(right.shape)
-    # The summed dim of one operand stands where the other has its rows or columns, if it has any.
+    # The summed dim of one operand is at the position of the other's rows or columns, if it has
+    # any.
     if right_rank == 1:
         left = work.add(node, "squeeze", [left], {"dims": [left_rank - 1]})
     if left_rank == 1:

@@ -1,4 +1,4 @@
-"""Schedules set for values that a pass takes away: they are of the values next to these."""
+"""Schedule overrides of values that a pass removes: they are moved to nearby values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fusec.ir.graph import Fusion, Value
 
 
 def carry_overrides(before: Fusion, after: Fusion) -> Fusion:
-    """Return a fusion of which each override names a value that it computes, if one is near.
+    """Return a fusion whose overrides name computed values, if one is near.
 
-    What a pass computes otherwise, or not at all, is found by the graph before it: the nearest
-    value that is made of it, else the nearest that it is made of. The name of a complex output
-    means both of its parts.
+    A value that a pass computes differently or removes is looked up in the graph before the pass:
+    the nearest value computed from it, else the nearest that it is computed from. The name of a
+    complex output means both of its parts.
     """
     if not after.schedules or after is before:
         return after

@@ -1,4 +1,4 @@
-"""Run passes in order, with some left out, stopped early, observed."""
+"""Run passes in order, with some disabled, stopped early, observed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fusec.diagnostics import FusecError
 T = TypeVar("T")
 
 ROUNDS = 4
-"""A round that changed something is followed by another, since what one pass leaves may be what an
-earlier one looks for; real graphs settle in two."""
+"""A round with changes is followed by another one, since a pass may create patterns that an earlier
+one matches; real graphs converge in two."""
 
 
 @dataclass(frozen=True)
 class Pass(Generic[T]):
-    """A named function, as from fusion to fusion: it returns its argument where nothing changes."""
+    """A named function, as from fusion to fusion: it returns its argument if nothing changes."""
 
     name: str
     run: Callable[[T], T]
 
 
 Observer = Callable[[Pass[T], T, T, float], None]
-"""Called after each pass with (pass, what was before, what is after, seconds)."""
+"""Called after each pass with (pass, value before, value after, seconds)."""
 
 
 def run_passes(
@@ -39,7 +39,7 @@ def run_passes(
 ) -> T:
     """Return the value after `pipeline`, repeated until nothing changes.
 
-    `without` names passes to leave out; `stop_after` ends the first round after that pass.
+    `without` names passes to disable; `stop_after` ends the first round after that pass.
     """
     left_out = {known_name(pipeline, name) for name in without}
     last = None if stop_after is None else known_name(pipeline, stop_after)
@@ -69,7 +69,7 @@ def known_name(pipeline: Iterable[Pass[Any]], name: str) -> str:
 
 
 def one_of(names: Collection[str], name: str) -> str:
-    """Return the one of some passes' names that is meant; FusecError where there is none."""
+    """Return the pass name that `name` refers to; FusecError if there is none."""
     plain = name.replace("-", "_")
     if plain in names:
         return plain

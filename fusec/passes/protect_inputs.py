@@ -1,4 +1,4 @@
-"""The one rewriting for in-place outputs: computed aside, and copied when all is read."""
+"""The rewriting for in-place outputs: computed separately, and copied after all reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins
 
 
 class Copied(NamedTuple):
-    """The name of an output that is copied last, of what it is a copy of, and of the input."""
+    """The name of an output that is copied last, of its source, and of the input it overwrites."""
 
     output: str
     temporary: str
@@ -21,10 +21,10 @@ class Copied(NamedTuple):
 
 
 def protect_inputs(fusion: Fusion) -> Fusion:
-    """Compute an aliased output apart where need be, and copy it behind a kernel boundary.
+    """Compute an aliased output separately if needed, and copy it after a kernel boundary.
 
-    It is needed where an element of the input is read for another element than the one that
-    overwrites it, or by an operation that comes after the write.
+    It is needed if an element of the input is read for another element than the one that overwrites
+    it, or by an operation that comes after the write.
     """
     effects, before = fusion.effects, dict[Node, list[Node]]()
     for output in effects.in_place:
@@ -38,9 +38,9 @@ def protect_inputs(fusion: Fusion) -> Fusion:
 
 
 def copy_unsafe(fusion: Fusion) -> tuple[Fusion, list[Copied]]:
-    """Return the fusion with copies of the outputs that overwrite what is read elsewhere.
+    """Return the fusion with copies of the outputs that overwrite elements read elsewhere.
 
-    As the pass does, for fusions that it has not seen; a kernel boundary comes of itself.
+    Like the pass, for fusions that it has not processed; a kernel boundary arises automatically.
     """
     effects = fusion.effects
     return copy_last(fusion, [o for o in effects.in_place if not effects.can_be_last(o.value)])
@@ -49,10 +49,10 @@ def copy_unsafe(fusion: Fusion) -> tuple[Fusion, list[Copied]]:
 def copy_last(
     fusion: Fusion, outputs: Iterable[Output] | None = None
 ) -> tuple[Fusion, list[Copied]]:
-    """Return the fusion with `set` nodes that alone write into the inputs of some outputs.
+    """Return the fusion with `set` nodes as the only writers of the inputs of some outputs.
 
-    Of all by default; those that are such copies stay. The copies have the outputs' names; what
-    they copy gets another.
+    Of all by default; those that are such copies stay. The copies have the outputs' names; their
+    sources are renamed.
     """
     effects, copies = fusion.effects, list[Copied]()
     for output in tuple(effects.in_place if outputs is None else outputs):
@@ -64,7 +64,7 @@ def copy_last(
 
 
 def _is_copied(fusion: Fusion, value: Value) -> bool:
-    """Return whether the value is a copy behind a boundary that nothing reads."""
+    """Return whether the value is a copy after a boundary that nothing reads."""
     node = fusion.producer[value]
     if not node.op.copies or node.op.ends_segment or value in fusion.users:
         return False
@@ -73,10 +73,10 @@ def _is_copied(fusion: Fusion, value: Value) -> bool:
 
 
 def _copied(fusion: Fusion, output: Output, *, boundary: bool) -> tuple[Fusion, Value]:
-    """Return the fusion with an output computed as another value, and copied last; and that value.
+    """Return the fusion with an output computed as another value and copied last, and that value.
 
-    boundary: whether a kernel boundary comes before: two copies, so that wherever it falls, the
-    last one runs in a later kernel.
+    boundary: whether a kernel boundary comes before: two copies, so that for any position of it,
+    the last one runs in a later kernel.
     """
     old, span = output.value, fusion.producer[output.value].span
     taken = fusion.names

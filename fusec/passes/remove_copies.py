@@ -1,4 +1,4 @@
-"""Remove `set` of values where no copy is asked for."""
+"""Remove `set` of values where no copy is required."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fusec.passes.rewrite import Rewriter, edit_pins, rewrite
 def remove_copies(fusion: Fusion) -> Fusion:
     """Read through every `set`; an output that copies a result becomes that result.
 
-    Copies of inputs and of other outputs stay, and so do those behind a `segment_set`: they are
-    there to make a buffer of their own.
+    Copies of inputs and of other outputs stay, and so do those after a `segment_set`: they exist to
+    create a buffer of their own.
     """
     return _give_names(rewrite(fusion, _rule))
 
@@ -30,7 +30,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 
 def _give_names(fusion: Fusion) -> Fusion:
-    """Remove outputs' copies: the copied result takes the output's name."""
+    """Remove copies that are outputs: the copied result takes the output's name."""
     renamed, copies = _renamings(fusion)
     if not renamed:
         return fusion
@@ -59,7 +59,7 @@ def _give_names(fusion: Fusion) -> Fusion:
 
 
 def _renamings(fusion: Fusion) -> tuple[dict[Value, Value], set[Node]]:
-    """Return results with the output that takes their place, and the copies that go."""
+    """Return results with the output that replaces each, and the copies to remove."""
     finals = {o.value for o in fusion.outputs}
     owner = {name: pin.name for pin in fusion.pins for name in pin.values}
     renamed: dict[Value, Value] = {}

@@ -8,7 +8,7 @@ from fusec.passes.rewrite import edit_pins
 
 
 def remove_dead(fusion: Fusion) -> Fusion:
-    """Remove nodes that no output depends on; pins lose the names of what is gone."""
+    """Remove nodes that no output depends on; pins lose the removed names."""
     live = {o.value for o in fusion.outputs}
     kept: list[Node] = []
     gone: list[str] = []

@@ -1,4 +1,4 @@
-"""Rebuild a fusion node by node: what every rewriting pass shares."""
+"""Rebuild a fusion node by node: the basis of every rewriting pass."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
 class Rewriter:
-    """A fusion half rebuilt: the nodes before the current one are new, those after it are old.
+    """A partially rebuilt fusion: nodes before the current one are new, those after it are old.
 
-    A value whose type stays the same is kept as an object, so that its users need no rebuilding.
-    The names of outputs and pinned values survive: where a rule puts another value in their place,
+    A value whose type does not change is kept as an object, so that its users need no rebuilding.
+    The names of outputs and pinned values survive: if a rule replaces such a value by another one,
     a `set` of that value takes the name.
     """
 
     def __init__(self, fusion: Fusion) -> None:
-        """Start with no node."""
+        """Start without nodes."""
         self.fusion = fusion
         self.producer: dict[Value, Node] = {}
         self._nodes: list[Node] = []
@@ -52,16 +52,16 @@ class Rewriter:
         return self.fusion.names
 
     def current(self, operand: Operand) -> Operand:
-        """Return what an operand of the old fusion has become."""
+        """Return the replacement of an operand of the old fusion."""
         return self._now.get(operand, operand) if isinstance(operand, Value) else operand
 
     def source(self, operand: Operand, op: str) -> Node | None:
-        """Return the node that makes `operand` if it is an application of `op`."""
+        """Return the node that computes `operand` if it is an application of `op`."""
         node = self.producer.get(operand) if isinstance(operand, Value) else None
         return node if node is not None and node.op.name == op else None
 
     def used_once(self, value: Value) -> bool:
-        """Return whether one node reads the value and it is neither an output nor pinned."""
+        """Return whether exactly one node reads the value, not an output and not pinned."""
         alone = len(self.fusion.users.get(value, ())) == 1
         return alone and value not in self.finals and value.name not in self.pin_of
 
@@ -74,7 +74,7 @@ class Rewriter:
         operands: Sequence[Operand],
         attributes: Mapping[str, Any] = NO_ATTRIBUTES,
     ) -> Value:
-        """Append a helper of `near`: named after it, at its place in the file, in its segment."""
+        """Append a helper of `near`: named after it, with its source location, in its segment."""
         return self.add_all(near, op, operands, attributes)[0]
 
     def add_all(
@@ -105,7 +105,7 @@ class Rewriter:
         operands: Sequence[Operand],
         attributes: Mapping[str, Any] = NO_ATTRIBUTES,
     ) -> tuple[Operand, ...]:
-        """Append the node that takes the place, name and type of `node`."""
+        """Append a node that takes the position, name and type of `node`."""
         definition = find_op(op)
         complete, types = typed(definition, operands, attributes)
         outputs, given = _retyped(node, types), tuple(operands)
@@ -115,7 +115,7 @@ class Rewriter:
         return self._nodes[-1].outputs
 
     def put(self, near: Node, nodes: Iterable[Node]) -> tuple[Value, ...]:
-        """Append nodes that together make the results of `near`, and return these."""
+        """Append nodes that together compute the results of `near`, and return these."""
         pin = self.pin_of.get(near.output.name)
         for node in nodes:
             for value in node.outputs:
@@ -125,13 +125,13 @@ class Rewriter:
         return near.outputs
 
     def fresh(self, name: str) -> str:
-        """Return a name that no value has yet, like `name`."""
+        """Return an unused name similar to `name`."""
         return fresh_name(self._names, name)
 
     # -- the walk
 
     def visit(self, node: Node, rule: Rule) -> None:
-        """Rebuild one node, or put in its place what `rule` makes of it."""
+        """Rebuild one node, or replace it by the result of `rule`."""
         current = self._rebuilt(node) if self._now else node
         results = rule(current, self)
         if results is None:
@@ -170,7 +170,7 @@ class Rewriter:
             self._now[old] = kept
 
     def _keeps(self, old: Value, new: Value) -> bool:
-        """Return whether the name of `old` must stay although `new` stands for it."""
+        """Return whether the name of `old` must be kept although `new` replaces it."""
         pin = self.pin_of.get(old.name)
         return old in self.finals or (pin is not None and pin != self.pin_of.get(new.name))
 
@@ -193,7 +193,7 @@ class Rewriter:
 
 
 Rule = Callable[[Node, Rewriter], "Sequence[Operand] | None"]
-"""What to put in the place of a node's results, or None to keep the node."""
+"""Returns the operands that replace a node's results, or None to keep the node."""
 
 
 def rewrite(fusion: Fusion, rule: Rule) -> Fusion:
@@ -209,7 +209,7 @@ def typed(
 ) -> tuple[dict[str, Any], tuple[Type, ...]]:
     """Return (the attributes with defaults filled, the types of the results) of an application.
 
-    The attributes given must be canonical: a call of pad, for one, takes its widths in another
+    The given attributes must be canonical: a call of pad, for example, takes its widths in another
     order.
     """
     complete = attributes_of(op, operands, attributes)
@@ -229,7 +229,7 @@ def fits(
 
 
 def _retyped(node: Node, types: Sequence[Type]) -> tuple[Value, ...]:
-    """Return the results of `node` with other types: only what is known of sizes may differ."""
+    """Return the results of `node` with other types, which may differ only in known sizes."""
     outputs: list[Value] = []
     for value, new in zip(node.outputs, types, strict=True):
         if new.dtype != value.dtype or new.shape != value.type.shape:
@@ -241,7 +241,7 @@ def _retyped(node: Node, types: Sequence[Type]) -> tuple[Value, ...]:
 def edit_pins(
     pins: tuple[Pin, ...], dropped: Iterable[str], joined: Mapping[str, str]
 ) -> tuple[Pin, ...]:
-    """Return pins without the names in `dropped`, and with those that `joined` gives to a pin."""
+    """Return pins without the names in `dropped`, and with those that `joined` adds to a pin."""
     gone = set(dropped)
     if not pins or not (gone or joined):
         return pins

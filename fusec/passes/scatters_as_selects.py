@@ -1,4 +1,4 @@
-"""Write a scatter of one element a row into a constant as a comparison with the index."""
+"""Replace a scatter of one element per row into a constant by a comparison with the index."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fusec.passes.rewrite import Rewriter, fits, rewrite
 
 
 def scatters_as_selects(fusion: Fusion) -> Fusion:
-    """Replace scatters of one element a row into a constant by `where(index == iota, src, fill)`.
+    """Replace scatters of one element per row into a constant by `where(index == iota, src, fill)`.
 
-    One-hot vectors and gradients of gathers are such scatters. The comparison fuses with what reads
-    them, as a scatter does not: it writes the whole tensor before.
+    One-hot vectors and gradients of gathers are such scatters. The comparison fuses with its
+    readers; a scatter does not, as it writes the whole tensor first.
     """
     return rewrite(fusion, _rule)
 

@@ -9,13 +9,13 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.merge_reshapes import is_output_of_output
 from fusec.passes.rewrite import Rewriter, rewrite
 
-"""Copies are asked for, as outputs or as boundaries."""
+"""Copies are explicit, as outputs or as boundaries."""
 
 
 def share_expressions(fusion: Fusion) -> Fusion:
     """Replace a node by an earlier one with the same operation, operands and attributes.
 
-    Nodes of different pinned segments stay apart: sharing could make them depend on each other.
+    Nodes of different pinned segments stay separate: sharing could make them depend on each other.
     """
     seen: dict[Hashable, Node] = {}
     number: dict[Value, int] = {}
@@ -44,5 +44,5 @@ def _operand(operand: Operand, number: dict[Value, int]) -> Hashable:
 def _frozen(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return tuple(_frozen(item) for item in cast("tuple[Any, ...]", value))
-    # repr tells 0.0 from -0.0.
+    # repr distinguishes 0.0 from -0.0.
     return repr(value) if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""Put 1 in the place of extents that each rank has but one of, where they are reduced."""
+"""Specialize reduced extents to 1 that are 1 on each rank."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from fusec.ir.substitute import substitute_dims
 
 
 def specialize_units(fusion: Fusion) -> Fusion:
-    """Return the fusion of a rank with 1 for symbols that are reduced and are 1 by default.
+    """Return a rank's fusion with 1 for symbols that are reduced and are 1 by default.
 
-    A tensor of a part from each rank is declared with an extent of as many as there are ranks. Its
-    kernels are built for this size in any case; known here, the reduction of a rank's own part is
-    none, and its memory needs no copy. The host program has a guard for each (`hostir/guards.py`).
+    A stack of one part per rank is declared with an extent equal to the number of ranks. Its
+    kernels are specialized to this size anyway; if it is a constant here, reducing a rank's own
+    part is a no-op, and its memory needs no copy. The host program has a guard for each
+    (`hostir/guards.py`).
     """
     if fusion.mesh is None or fusion.mesh.size == 1:
         return fusion

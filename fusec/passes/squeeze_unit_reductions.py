@@ -1,4 +1,4 @@
-"""Turn reductions over dims of extent 1 into squeezes."""
+"""Replace reductions over dims of extent 1 by squeezes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def squeeze_unit_reductions(fusion: Fusion) -> Fusion:
-    """Squeeze the dims of extent 1 out of a reduction, and cast where it changes the type."""
+    """Squeeze the dims of extent 1 out of a reduction, with a cast if it changes the type."""
     return rewrite(fusion, _rule)
 
 

@@ -1,4 +1,4 @@
-"""Compute half of 1 + tanh(u) as sigmoid(2 u), and z times half of 1 + erf(z / sqrt(2)) as one."""
+"""Replace half of 1 + tanh(u) by sigmoid(2 u), and z times half of 1 + erf(z / sqrt(2)) by GELU."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fusec.passes.half_ends import UNIT, tolerances
 from fusec.passes.rewrite import Rewriter, rewrite
 
 CLOSE = 1e-6
-"""Relative distance within which a literal stands for a constant: that of floats, and digits that
-people leave out."""
+"""Relative distance within which a literal matches a constant: covers f32 rounding and shortened
+decimals."""
 MOST_FACTORS = 8
 
 Made = tuple[str, Operand, list[Operand]]
-"""An operation, what it is of, and the factors of a product with it."""
+"""An operation, its operand, and the factors of a product with its result."""
 
 
 def tanh_to_sigmoid(fusion: Fusion) -> Fusion:
-    """Turn products with half of 1 + tanh or 1 + erf, as in GELU, into forms in fewer instructions.
+    """Rewrite products with half of 1 + tanh or 1 + erf, as in GELU, with fewer instructions.
 
-    1 + tanh and 1 + erf cancel for negative operands; what they become does not. It is for results
-    that end in half types.
+    1 + tanh and 1 + erf cancel for negative operands; the replacements do not. Applies only to
+    results that end in 16-bit floats.
     """
     mul, inner = find_op("mul"), TABLE.imported("tanh", "erf")
     if not any(n.op in inner for n in fusion.nodes):
@@ -58,7 +58,7 @@ def _largest_error() -> float:
 
 
 def _factors(node: Node, work: Rewriter) -> list[Operand]:
-    """Return what a product is made of, looking through products that nothing else reads."""
+    """Return the factors of a product, including those of products that nothing else reads."""
     found: list[Operand] = []
     for operand in node.operands:
         inner = work.source(operand, "mul")
@@ -76,7 +76,7 @@ def _is(operand: Operand, value: float) -> bool:
 
 
 def _one_plus(factor: Operand, op: str, work: Rewriter) -> Operand | None:
-    """Return x where a factor is 1 + op(x), in f32 and read by nothing else."""
+    """Return x if a factor is 1 + op(x), in f32 and read by nothing else."""
     total = work.source(factor, "add")
     if total is None or not _is_own(factor, work):
         return None
@@ -103,7 +103,7 @@ def _of_tanh(node: Node, factor: Operand, rest: list[Operand], work: Rewriter) -
 
 
 def _doubled(node: Node, product: Node, work: Rewriter) -> Operand | None:
-    """Return twice a product with a literal, by doubling that."""
+    """Return twice a product with a literal, by doubling the literal."""
     literals = [o for o in product.operands if isinstance(o, Const)]
     if len(literals) != 1 or isinstance(literals[0].value, (bool, complex)):
         return None
@@ -129,7 +129,7 @@ def _of_erf(node: Node, factor: Operand, rest: list[Operand], work: Rewriter) ->
 def _multiplied(
     node: Node, op: str, operand: Operand, rest: list[Operand], work: Rewriter
 ) -> Sequence[Operand]:
-    """Return the product of op(operand) and the other factors in the place of a node."""
+    """Replace a node by the product of op(operand) and the other factors."""
     if not rest:
         return work.become(node, op, [operand])
     product = rest[0]

@@ -1,4 +1,4 @@
-"""Write tensors that are an input but for a slice, in its place, as updates of that slice."""
+"""Rewrite tensors that equal an input except in a slice, in place, as updates of that slice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ops.find import find_op
 
 Slice = tuple[Value, tuple[Dim, ...]]
-"""What differs from the input, and where it lies in it."""
+"""The part that differs from the input, and its offset in it."""
 
 
 def update_slices(fusion: Fusion) -> Fusion:
-    """Say `update_slice` for a cat of a tensor with slices of the input that it is written into.
+    """Use `update_slice` for a cat of a tensor with slices of the input that it is written into.
 
-    Then only that tensor is moved. The slices must lie where they were.
+    Then only that tensor is moved. The slices must be at their positions in the input.
     """
     updated: dict[Node, Node] = {}
     for node, target in fusion.effects.writers.items():
@@ -35,7 +35,7 @@ def update_slices(fusion: Fusion) -> Fusion:
 
 
 def _changed(fusion: Fusion, value: Operand, target: Value, place: Sequence[Dim]) -> Slice | None:
-    """Return what of a tensor that lies at a place of the input is not the input; None if none."""
+    """Return the part of a tensor at `place` of the input that differs from it; None if none."""
     assert isinstance(value, Value)
     node = fusion.producer.get(value)
     if node is not None and _is_slice_at(node, target, place):
@@ -52,7 +52,7 @@ def _changed(fusion: Fusion, value: Operand, target: Value, place: Sequence[Dim]
 
 
 def _is_slice_at(node: Node, target: Value, place: Sequence[Dim]) -> bool:
-    """Return whether a node takes from the input what lies at a place."""
+    """Return whether a node is the slice of the input at the same offset."""
     access = node.op.access
     if access is None or access.window is None or node.inputs[0] is not target:
         return False

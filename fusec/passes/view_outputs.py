@@ -1,4 +1,4 @@
-"""Outputs that are reshapes of one tensor share memory, as those of PyTorch do."""
+"""Outputs that are reshapes of one tensor share memory, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 
 
 def view_outputs(fusion: Fusion) -> Fusion:
-    """Make outputs that reshape a tensor without memory of its own reshapes of the first of them.
+    """Make outputs that reshape the same temporary tensor reshapes of the first of them.
 
-    The first one is stored, and the others are views of it. What reads an output that is the same
-    as the one that it views reads that one.
+    The first one is stored, and the others are views of it. Readers of an output that is identical
+    to the one that it views read that one.
     """
     finals = {o.value for o in fusion.outputs}
     plain = {o.value for o in fusion.effects.fresh if not o.stride_order and o.part is None}

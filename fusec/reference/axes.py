@@ -1,4 +1,4 @@
-"""Which axes of which values run together: along them a fusion can be evaluated in blocks."""
+"""Find bands, aligned axes of different values along which a fusion can be evaluated in blocks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Axis = tuple[Value, int]
 
 
 RANDOM_RUNS = 256
-"""Runs of neighbouring elements up to which a block of random numbers is drawn run by run."""
+"""Runs of adjacent elements up to which a block of random numbers is generated run by run."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Axes that run together: at most one of each value, all of one extent."""
+    """Aligned axes: at most one of each value, all of the same extent."""
 
     axes: Mapping[Value, int]
     extent: int
     summing: frozenset[Node]
     """Reductions and contractions over the band."""
     unbound: frozenset[Node]
-    """Nodes that make the band anew (a broadcast), to be given the extent of a block."""
+    """Nodes that introduce the band (a broadcast); they take the extent of a block instead."""
 
 
 def find_bands(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> list[Band]:
@@ -100,7 +100,7 @@ def _band(
 
 
 def _makes_blocks(node: Node, before: tuple[int, ...]) -> bool:
-    """Return whether a node makes a block of a result axis that no operand has."""
+    """Return whether a node can compute a block of a result axis that no operand has."""
     if node.op.family == "random":
         return prod(before) <= RANDOM_RUNS
     return node.op.access.repeats if node.op.access is not None else bool(node.op.extents)

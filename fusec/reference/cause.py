@@ -1,4 +1,4 @@
-"""Why a verdict is inconclusive: where errors grow beyond what could be told from wrong results."""
+"""Why a verdict is inconclusive: where expected errors grow too large to detect a wrong result."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fusec.reference.part import Index
 from fusec.reference.stream import Stream
 
 CANCELS = 16.0
-"""Times that terms are larger than results which nearly cancel."""
+"""How many times larger than a result that nearly cancels its terms are."""
 
 
 @dataclass
 class _Seen:
-    """What blocks of a value show."""
+    """Detection limits of the blocks of a value."""
 
     value: Value
     powers: list[Power] = field(default_factory=list[Power])
@@ -34,19 +34,19 @@ class _Seen:
 
     def add(self, part: Estimate) -> None:
         self.powers.append(power(part, self.value.dtype))
-        # A bool that may turn may be anything.
+        # A bool that may flip may have either value.
         known = LARGEST["f64"] if self.value.dtype.kind != "bool" else 0.0
         self.open += int(np.count_nonzero(part.sigma > known))
         self.checked += part.value.size
 
     @property
     def is_open(self) -> bool:
-        """Return whether nothing is known of too many elements."""
+        """Return whether too many elements have an unknown expected value."""
         return self.open > max(self.checked * OPEN_SHARE, 2)
 
     @property
     def is_decided(self) -> bool:
-        """Return whether a wrong value would show."""
+        """Return whether a wrong value would be detected."""
         rounded = self.value.dtype.is_rounded
         return not self.is_open and joined(self.powers).scale_error(rounded=rounded) <= LEAST_POWER
 
@@ -60,9 +60,9 @@ def find_causes(
     fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, model: Model,
     outputs: Sequence[Value], limit: float, seed: int,
 ) -> dict[Value, str]:  # fmt: skip
-    """Return for outputs at which operation their errors grow too large, and what would decide.
+    """Return where each output's errors grow too large and how to avoid it, as text.
 
-    The fusion is evaluated once more; nothing is returned where its memory does not allow it.
+    The fusion is evaluated once more; nothing is returned if its memory does not allow it.
     """
     nodes = needed_nodes(fusion.nodes, outputs)
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v in fusion.input_position)
@@ -87,7 +87,7 @@ def find_causes(
 
 
 def _origin(fusion: Fusion, seen: Mapping[Value, _Seen], output: Value) -> Node | None:
-    """Return the operation on decided operands from which on errors are too large."""
+    """Return the first operation whose errors are too large although its operands' are not."""
     value, node = output, None
     while value in seen and not seen[value].is_decided:
         node = fusion.producer.get(value)
@@ -101,7 +101,7 @@ def _origin(fusion: Fusion, seen: Mapping[Value, _Seen], output: Value) -> Node 
 
 
 def _text(node: Node, seen: Mapping[Value, _Seen]) -> str:
-    """Return what is wrong at an operation, and what would decide."""
+    """Return what is wrong at an operation, and how to make its verdict conclusive."""
     value = node.output
     name = f"`{value.name} = {node.op.name}(...)`"
     largest = seen[value].largest

@@ -1,7 +1,7 @@
-"""How long an evaluation with expected errors takes, in seconds of one core.
+"""Evaluation time with expected errors, in seconds of one core.
 
-Measured on graphs of the corpus on one core of a Xeon (2.1 GHz, NumPy 2.3, 2026-11): costs of one
-element of the largest operand or result, and of judging one of an output.
+Measured on graphs of the corpus on one core of a Xeon (2.1 GHz, NumPy 2.3, 2026-11): the cost per
+element of the largest operand or result, and of judging one element of an output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.reference.sweeps import Sweep
 
 SECONDS = 1e-9
-"""Of the numbers below."""
+"""Unit of the numbers below."""
 FAMILIES: Mapping[str, float] = {
     "movement": 4,
     "factory": 4,
@@ -27,34 +27,34 @@ FAMILIES: Mapping[str, float] = {
     "scatter": 150,
 }
 POINTWISE = 30.0
-"""Of an operation whose slopes are declared, or whose operands are exact."""
+"""Of an operation with declared slopes, or with exact operands."""
 MOVED = 60.0
-"""Of one that is evaluated at the ends of its operands, too."""
+"""Of one that is also evaluated at the ends of its operands."""
 CONVERTED = 4.0
 ROWS = 150.0
-"""Of a sum along the last axis: terms that repeat are found by sorting."""
+"""Of a sum over the last axis: repeated terms are found by sorting."""
 HALF = 40.0
-"""Of rounding an operand of a half type that was computed."""
+"""Of rounding a computed operand to a 16-bit float."""
 MULTIPLIED = 0.25
-"""Of one product in a contraction: five matrix products with doubles."""
+"""Of one multiplication in a contraction, which is evaluated as five GEMMs in double precision."""
 JUDGED = 40.0
-"""Of an element of an output."""
+"""Of comparing one element of an output."""
 SERIAL = 0.15
-"""Share of an evaluation in which a thread holds the interpreter's lock, so that others wait."""
+"""Fraction of an evaluation in which a thread holds the GIL, so that other threads wait."""
 
 
 def useful_threads(processors: int) -> int:
-    """Return how many threads evaluate on some processors: as many as the lock leaves busy."""
+    """Return how many threads are useful on a number of processors, limited by the GIL."""
     return max(1, min(processors, round(1 / SERIAL)))
 
 
 def speedup(processors: int) -> float:
-    """Return how many times as fast some processors are as one, by Amdahl's law."""
+    """Return the speedup of a number of processors over one, by Amdahl's law."""
     return 1 / (SERIAL + (1 - SERIAL) / useful_threads(processors))
 
 
 class Costs:
-    """What the nodes of a fusion cost at given sizes, and its outputs; see the numbers above."""
+    """The costs of a fusion's nodes and outputs at given sizes; see the numbers above."""
 
     def __init__(self, fusion: Fusion, sizes: Sizes) -> None:
         """Find which values have errors."""
@@ -105,7 +105,7 @@ class Costs:
         return FAMILIES[op.family]
 
     def _of_rounding(self, value: Value) -> float:
-        """Return what it costs to round a value where it is read, once for all readers."""
+        """Return the cost of rounding a value where it is read, once for all readers."""
         if not value.dtype.is_half or value in self._exact:
             return 0.0
         readers = self._fusion.users.get(value, ())

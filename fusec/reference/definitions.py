@@ -1,7 +1,7 @@
-"""Other definitions of a fusion's results: those of programs that keep values of half types in f32.
+"""Alternative definitions of a fusion's results: programs that keep 16-bit values in f32.
 
 A framework's fused kernel does not round what it has no need to store: scores of attention stay in
-f32, and weights are rounded to the half type before they are divided by their sum.
+f32, and weights are rounded to the 16-bit type before they are divided by their sum.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from fusec.ops.pointwise.binary import div
 from fusec.reference.errors.nodes import Model
 
 LISTED = 3
-"""Values that a definition names, at most."""
+"""Maximum number of values that a definition names."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition that differs from the file's: what computes it, and how, in words."""
+    """A definition that differs from the file's: its model, and a description in words."""
 
     model: Model
     text: str
 
 
 def other_definitions(fusion: Fusion) -> Iterator[Definition]:
-    """Yield definitions that keep more and more values of half types in f32."""
+    """Yield definitions that keep more and more 16-bit floats in f32."""
     products = [n.output for n in fusion.nodes if _is_product(n) and _is_inside(fusion, n.output)]
     inside = [v for n in fusion.nodes for v in n.outputs if _is_inside(fusion, v)]
     weights = [v for v in inside if _is_quotient(fusion, v) and _is_factor(fusion, v)]
@@ -41,13 +41,13 @@ def other_definitions(fusion: Fusion) -> Iterator[Definition]:
         text = f"{_listed(values)} kept in f32"
         yield Definition(Model(wide=wide), text)
         if weights:
-            early = dict.fromkeys((v.name for v in weights), 0)  # of how many keys is not known
+            early = dict.fromkeys((v.name for v in weights), 0)  # number of keys unknown
             text += f", {_listed(weights)} rounded before the division"
             yield Definition(Model(wide=wide, early=early), text)
 
 
 def _is_inside(fusion: Fusion, value: Value) -> bool:
-    """Return whether a value is of a half type, and no result of the fusion."""
+    """Return whether a value is a 16-bit float tensor and not an output of the fusion."""
     return value.dtype.is_half and value not in fusion.output_of and not value.is_scalar
 
 
@@ -56,7 +56,7 @@ def _is_product(node: Node) -> bool:
 
 
 def _is_factor(fusion: Fusion, value: Value) -> bool:
-    """Return whether a product of matrices reads a value, moved at most: as tensor cores do."""
+    """Return whether a GEMM reads a value, directly or moved, as tensor cores do."""
     return any(
         _is_product(user)
         or (user.op.family == "movement" and any(_is_factor(fusion, v) for v in user.outputs))
@@ -65,7 +65,7 @@ def _is_factor(fusion: Fusion, value: Value) -> bool:
 
 
 def _is_quotient(fusion: Fusion, value: Value) -> bool:
-    """Return whether a value is a quotient, converted at most: as weights of a softmax are."""
+    """Return whether a value is a quotient, possibly converted, as softmax weights are."""
     node = fusion.producer.get(value)
     if node is not None and node.op.converts and node.inputs:
         node = fusion.producer.get(node.inputs[0])

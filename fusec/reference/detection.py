@@ -1,4 +1,4 @@
-"""What an output would show if it were wrong: its detection limit, taken from its main elements."""
+"""Detection limit of an output: the smallest error that its main elements would reveal."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from fusec.reference.errors.shared import fit
 from fusec.reference.judge import LOST, half_ulp, remaining
 
 LEAST_POWER = 0.02
-"""The scale error that an output must show to be decided."""
+"""The scale error that must be detectable in an output for its verdict to be conclusive."""
 OPEN_SHARE = 0.01
-"""Share of an output's elements of which nothing may be known."""
+"""Fraction of an output's elements that may have an unknown expected value."""
 VISIBLE_SHARE = 0.01
-"""Share of elements below which an output is judged by what was added up: of those beyond their
-limit, and of those that are not though they are other than 0."""
+"""Fraction of elements below which an output is judged by its summed terms. It applies to the
+elements that exceed their limit, and to those that do not although they are nonzero."""
 OWN = 2.0
-"""Expected errors by which a wrong result may already be off towards the right one."""
+"""Expected errors that a wrong result may already be off, towards the correct one."""
 KEPT = 8
-"""Elements that show a small error: fewer could be chance."""
+"""Number of elements that must reveal a small error: fewer could be chance."""
 LEAST_F32 = 2.0**-149
-"""The smallest f32: what is less is 0, and stays 0 whatever it is scaled by."""
+"""The smallest f32. Anything smaller is 0 and stays 0 under any scale."""
 LOOK = 1 << 13
-"""Elements of a block that are looked at first for what it shows."""
+"""Elements of a block that are inspected first to find its detection limit."""
 SHARP = 5e-3
-"""A scale error beyond which all elements of a block are looked at."""
+"""A scale error above which all elements of a block are inspected."""
 ZERO = 2.0**-42
-"""Size over that of a part of the last sum below which an element is 0: what it is more comes of
-the roundings of doubles."""
+"""An element is 0 if its size is below this times that of a part of the last sum: what remains
+comes from double-precision rounding."""
 NEGLIGIBLE = 2.0**-24
-"""Size over that of the largest element below which an element, its limit included, contributes
-nothing to an output: less than a rounding of the largest in f32."""
+"""An element contributes nothing to an output if its size, limit included, is below this times that
+of the largest element: less than an f32 rounding of the largest."""
 
 
 @dataclass(frozen=True)
 class Power:
-    """What the elements that show most would show: the least relative error of each kind, sorted.
+    """The least detectable relative errors of each kind, sorted, of the most sensitive elements.
 
-    scale: of the value; size: of what was added up to it; part: of one lost of 64 equal parts of
-    the last reduction. beyond: how many of the elements looked at exceed their limit; lost: how
-    many do not though they are other than 0. What is negligible is not looked at. largest: the
+    scale: of the value; size: of what was added up to it; part: of one of 64 equal parts of the
+    last reduction, if lost. beyond: how many of the inspected elements exceed their limit; lost:
+    how many do not although they are nonzero. Negligible elements are not inspected. largest: the
     largest finite element; widest: the largest together with its limit. given_shared_error: whether
     elements are also judged against the error that they share.
     """
@@ -63,13 +63,13 @@ class Power:
 
     @property
     def is_blunt(self) -> bool:
-        """Return whether few elements show a small scale error."""
+        """Return whether few elements detect a small scale error."""
         return self.scale.size < KEPT or bool(self.scale[-1] > SHARP)
 
     def scale_error(self, *, rounded: bool) -> float:
-        """Return the least relative error of an output that enough of its elements show.
+        """Return the least relative error of an output that enough of its elements detect.
 
-        Nothing hides in an output that has none, or that is not `rounded`.
+        An output without errors, or one that is not `rounded`, detects any error.
         """
         share = VISIBLE_SHARE * self.looked
         cancels = self.looked and self.beyond < share and self.lost < share
@@ -79,7 +79,7 @@ class Power:
         return inf if self.looked and rounded and self.size.size else 0.0
 
     def lost_part(self) -> float | None:
-        """Return the least share of a part of the last reduction that shows where it is lost."""
+        """Return the least fraction of a lost part of the last reduction that is detected."""
         return self._of_enough(self.part) if self.part.size else None
 
     def _of_enough(self, shown: Array) -> float:
@@ -87,7 +87,7 @@ class Power:
 
 
 def joined(powers: Sequence[Power]) -> Power:
-    """Return what all blocks of an output would show, but for blocks that are negligible."""
+    """Return the detection limits of all blocks of an output, ignoring negligible blocks."""
     largest = max((p.largest for p in powers), default=0.0)
     counted = [p for p in powers if p.widest >= NEGLIGIBLE * largest]
 
@@ -109,9 +109,10 @@ def joined(powers: Sequence[Power]) -> Power:
 
 
 def power(expected: Estimate, dtype: DType) -> Power:
-    """Return what the elements of a block would show.
+    """Return the detection limits of the elements of a block.
 
-    Next to an error that they share, where there is one and they are blunt otherwise.
+    If the elements share an error, and are not sensitive enough on their own, they are also judged
+    against that error.
     """
     alone = replace(expected, shared=None)
     first = _power(alone, dtype, LOOK)
@@ -144,7 +145,7 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         usable = np.isfinite(size) & np.isfinite(sigma) & np.isfinite(held)
         largest = float(np.max(size, where=usable, initial=0.0))
         wide = size + limit
-        # What such elements would show is not what the result rests on.
+        # Negligible elements do not count towards the detection limit.
         usable &= wide >= NEGLIGIBLE * largest
         counted = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
         part = few(expected.part)
@@ -168,13 +169,13 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
 
 
 def _open_to_shared_error(expected: Estimate, shared: Shared) -> tuple[Array, Array]:
-    """Return the scale errors that elements show next to the shared error that fits them best.
+    """Return the detectable scale errors of elements, given the best-fitting shared error.
 
-    And which elements are not lost in their other errors.
+    Also return which elements are not dominated by their other errors.
     """
     sigma = remaining(expected, shared)
     half = half_ulp(expected.value, expected.rounds_to)
-    # A scale error is seen in what no shared error of any size makes of the values.
+    # A scale error is detected in the component of the values that no shared error can produce.
     free = Shared(np.full_like(shared.variance, np.inf), shared.slope, shared.rest)
     left, limits = fit(free, expected.value, LIMIT * (sigma + LOST) + half)
     size = np.abs(left)
@@ -184,14 +185,14 @@ def _open_to_shared_error(expected: Estimate, shared: Shared) -> tuple[Array, Ar
 def _next_beyond(
     value: Array, limit: Array, sigma: Array, half: DType | None, dtype: DType
 ) -> Array:
-    """Return how far values must grow to be rounded to a number beyond what is allowed."""
+    """Return how far values must grow to be rounded to a number outside their limits."""
     if half is None:
         epsilon = dtype.part.epsilon if dtype.is_rounded else 0.0
-        # Where f32 and f64 results have an error, their rounding is a part of it.
+        # For f32 and f64 results with an error, their rounding is part of it.
         return limit + np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
     size = np.abs(value)
     furthest = np.abs(round_to(size + limit, half))
-    # Less than a rounding of f32 no kernel is off.
+    # No kernel is off by less than an f32 rounding.
     return np.maximum(furthest + ulp(furthest, half) / 2 - size, size * half.compute.epsilon)
 
 

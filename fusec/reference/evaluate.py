@@ -25,7 +25,7 @@ from fusec.reference.gpu import chosen
 
 
 def input_array(entry: Input, given: Mapping[str, Any], sizes: Sizes) -> Array:
-    """Return an input on the host, as given, by default or from sizes; its stored type is kept."""
+    """Return an input on the host, as passed, by default or from sizes; its stored type is kept."""
     value = entry.value
     if value.name in given:
         array = numpy.asarray(given[value.name])
@@ -63,7 +63,7 @@ def last_uses(nodes: Sequence[Node], kept: Iterable[Value]) -> list[list[Value]]
 
 
 def find_values(fusion: Fusion, wanted: Iterable[str] | None) -> list[Value]:
-    """Return the values named `wanted`, the outputs for None."""
+    """Return the values named `wanted`; the outputs if it is None."""
     if wanted is None:
         return list(dict.fromkeys(o.value for o in fusion.outputs))
     found = list[Value]()
@@ -78,7 +78,7 @@ def find_values(fusion: Fusion, wanted: Iterable[str] | None) -> list[Value]:
 def evaluate(
     fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: Iterable[str] | None = None
 ) -> dict[str, Array]:
-    """Return the values named `wanted` (the outputs for None), as the reference computes them."""
+    """Return the values named `wanted` (the outputs if None), as the reference computes them."""
     with chosen():
         return _evaluated(fusion, inputs, sizes, wanted)
 

@@ -1,6 +1,6 @@
-"""Evaluation on a GPU through CuPy: whether it is wanted, and how results come back.
+"""Evaluation on a GPU through CuPy: whether it is enabled, and how results are copied back.
 
-Off unless `fusec run --reference cupy` or FUSEC_REFERENCE=cupy asks for it. It shares nothing with
+Off unless `fusec run --reference cupy` or FUSEC_REFERENCE=cupy enables it. It shares nothing with
 the kernels that it judges but the GPU itself.
 """
 
@@ -23,7 +23,7 @@ _is_chosen: ContextVar[bool] = ContextVar("is_chosen", default=False)
 
 @contextmanager
 def asked(name: str | None) -> Generator[None]:
-    """Let evaluations inside be by one of REFERENCES; None: by what FUSEC_REFERENCE says."""
+    """Select one of REFERENCES for evaluations inside; None: the one in FUSEC_REFERENCE."""
     token = _asked.set(name)
     try:
         yield
@@ -33,10 +33,9 @@ def asked(name: str | None) -> Generator[None]:
 
 @contextmanager
 def chosen() -> Generator[None]:
-    """Evaluate what runs inside by what was asked for; all of it by the same.
+    """Evaluate everything inside with the selected reference, the same for nested contexts.
 
-    FusecError where FUSEC_REFERENCE is none of REFERENCES, EnvironmentProblem where CuPy does not
-    run.
+    FusecError if FUSEC_REFERENCE is not one of REFERENCES, EnvironmentProblem if CuPy does not run.
     """
     if on_gpu() or _is_chosen.get():
         yield
@@ -51,7 +50,7 @@ def chosen() -> Generator[None]:
 
 
 def _module(name: str) -> Any:
-    """Return what makes arrays: None for NumPy."""
+    """Return the array module: None for NumPy."""
     if name not in REFERENCES:
         known = " or ".join(f"`{n}`" for n in REFERENCES)
         raise FusecError(f"FUSEC_REFERENCE is `{name}`", help=f"expected {known}")

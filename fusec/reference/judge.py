@@ -1,9 +1,9 @@
-"""One block of an output against what is expected of it.
+"""Comparison of one block of an output with its expected values.
 
-An element differs beyond its limit (`estimate.LIMIT` times its expected error), both ends rounded
-to the type of the output; what has no error agrees to the bit. An element of which nothing is known
-is open. Where elements share one error, they also differ if they are further off than their own
-errors once that one is fitted to them.
+An element differs if it is off by more than its limit (`estimate.LIMIT` times its expected error),
+with both ends rounded to the type of the output; an element without an error must agree to the bit.
+An element with an unknown expected value is open. Elements that share one error also differ if they
+are further off than their own errors once the shared one is fitted to them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from fusec.reference.errors.shared import fit
 LOST = 2.0**-520
 """An expected error whose square, the variance, may be lost below the smallest f64."""
 SLACK = 1 + 2.0**-40
-"""Of the limit: what it comes from, a jump say, is not lost to a rounding of doubles."""
+"""Margin on the limit: errors as large as a discontinuity must not be lost to double rounding."""
 
 
 @dataclass(frozen=True)
 class Judged:
     """Which elements of one block differ, and how far off they are.
 
-    open: how many elements nothing is known of; ratio: the largest error over the expected one.
+    open: number of elements with an unknown expected value; ratio: the largest error over the
+    expected one.
     """
 
     wrong: Array
@@ -39,23 +40,23 @@ class Judged:
         return replace(self, wrong=host(self.wrong), errors=host(self.errors))
 
     def limit(self, expected: Estimate) -> Array:
-        """Return how far elements may be off; positions are right or wrong."""
+        """Return how far elements may be off; positions are either correct or wrong."""
         return np.zeros(()) if expected.rivals is not None else expected.reach
 
 
 def remaining(expected: Estimate, shared: Shared) -> Array:
-    """Return the expected error of an output but for the shared one."""
+    """Return the expected error of an output without the shared one."""
     variance = add(expected.independent, shared.rest)
     return np.broadcast_to(np.sqrt(0.0 if variance is None else variance), expected.value.shape)
 
 
 def half_ulp(value: Array, half: DType | None) -> Array:
-    """Return how far values of a half type are rounded at most; those of others err by sigma."""
+    """Return the largest rounding error of 16-bit floats; 0 for other types, covered by sigma."""
     return np.zeros(()) if half is None else ulp(value, half) / 2
 
 
 def judge_with_shared_error(found: Array, expected: Estimate, shared: Shared) -> Array:
-    """Return which elements are off by more than their own errors and one that all share."""
+    """Return which elements are off by more than their own errors and the shared one."""
     size = np.maximum(np.abs(found), np.abs(expected.value))
     tolerance = LIMIT * (remaining(expected, shared) + LOST)
     tolerance = tolerance + half_ulp(size, expected.rounds_to)
@@ -79,7 +80,7 @@ def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
     with np.errstate(all="ignore"):
         sigma = np.broadcast_to(np.sqrt(variance), found.shape)
         if dtype.kind == "bool":
-            # One that may turn may be anything.
+            # An element that may flip may have either value.
             sigma = np.where(sigma > 0, np.inf, 0.0)
         wrong = errors > _limit(expected, sigma) * SLACK + LIMIT * LOST
         ratios = np.where(np.isfinite(errors) & (errors > 0), errors / sigma, 0.0)
@@ -100,12 +101,12 @@ def _judge_positions(
 
 
 def _limit(expected: Estimate, sigma: Array) -> Array:
-    """Return how far elements may be off, those with an infinite `sigma` anyhow."""
+    """Return how far elements may be off, infinitely if `sigma` is infinite."""
     return LIMIT * sigma if expected.most is None else np.minimum(LIMIT * sigma, expected.most)
 
 
 def agree(found: Array, given: Array, expected: Estimate, dtype: DType) -> Judged:
-    """Compare a block with another one that has errors like its own, and roundings of its own."""
+    """Compare a block with another result that has the same errors and its own roundings."""
     errors, variance = distance(found, given), expected.variance
     with np.errstate(all="ignore"):
         limit = np.zeros(()) if variance is None else LIMIT * (np.sqrt(2 * variance) + LOST)
@@ -135,7 +136,7 @@ def _judge_rounded(found: Array, expected: Estimate, dtype: DType) -> Judged:
     off = errors > 0
     if not off.any():
         return Judged(off, errors, _open(sigma), 0.0)
-    # Few elements are rounded otherwise; only these are looked at.
+    # Few elements are rounded differently; only these are inspected.
     value, reach = raw[off], expected.reach[off]
     with np.errstate(all="ignore"):
         low, high = round_to(value - reach, dtype), round_to(value + reach, dtype)

@@ -1,4 +1,4 @@
-"""How much memory an evaluation takes, how much there is, and that freed memory is reused."""
+"""Memory that an evaluation needs, memory available, and reuse of freed memory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fusec.reference.evaluate import last_uses
 
 DOUBLE = 8
 PLAIN, WITH_ERRORS = 3, 8
-"""Arrays of doubles that an element takes while it is computed: the value, what it comes from
-and what lies between; with errors two variances of each, and values at both ends of the error."""
+"""Arrays of doubles per element during its computation: the value, its operands and temporaries;
+with errors, also two variances of each, and values at both ends of the error."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt (malloc.h)."""
 LARGEST_MMAP_THRESHOLD = 32 << 20
-"""Of glibc on 64 bits; where the threshold ends by itself when arrays this large are freed."""
+"""Of glibc on 64 bits; its dynamic threshold ends here once arrays this large are freed."""
 KEPT = 1 << 30
-"""Bytes at the end of a heap that are kept while blocks are evaluated."""
+"""Bytes at the end of a heap that are not trimmed while blocks are evaluated."""
 SHARE = 0.8
-"""Of the memory that is free, the part that an evaluation may take."""
+"""Fraction of the free memory that an evaluation may use."""
 
 
 def live_elements(nodes: Sequence[Node], kept: Sequence[Value], count: dict[Value, int]) -> int:
-    """Return the elements that are held at once, where nodes are evaluated whole and in order."""
+    """Return the peak number of live elements if nodes are evaluated whole and in order."""
     made = {v for n in nodes for v in n.outputs}
     held = sum(count[v] for v in {v for n in nodes for v in n.inputs} - made)
     most = held
@@ -40,9 +40,9 @@ def live_elements(nodes: Sequence[Node], kept: Sequence[Value], count: dict[Valu
 
 
 def available() -> int:
-    """Return the bytes that an evaluation may take: of the GPU that runs it, or of this process.
+    """Return the bytes that an evaluation may use, of the GPU that runs it or of this process.
 
-    That is of the machine or of the process' control group.
+    The latter is limited by the machine and the process' control group.
     """
     if on_gpu():
         return free_bytes()
@@ -62,7 +62,7 @@ def available() -> int:
 
 
 def require(fusion: Fusion, needed: float) -> None:
-    """Raise EnvironmentProblem unless as many bytes are free."""
+    """Raise EnvironmentProblem unless `needed` bytes are free."""
     free = available()
     if needed > SHARE * free:
         raise EnvironmentProblem(
@@ -78,10 +78,10 @@ def _gigabytes(size: float) -> str:
 
 @contextmanager
 def keep_freed() -> Generator[None]:
-    """Let malloc keep what is freed inside for the next arrays, and return it at the end.
+    """Let malloc keep memory freed inside for the next arrays, and return it at the end.
 
-    Else glibc returns the memory of each array to the system, and gets it back zeroed page by page:
-    threads wait for each other there. Nothing is done where the C library is not glibc.
+    Otherwise glibc returns the memory of each array to the system and gets it back zeroed page by
+    page, with contention between threads. Without glibc this does nothing.
     """
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):

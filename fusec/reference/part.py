@@ -1,8 +1,8 @@
 """Evaluation with expected errors in blocks along one band of axes, in parallel, in bounded memory.
 
 Values outside the band are evaluated whole. A reduction over the band is accumulated over the
-blocks, and what depends on it waits for the next sweep; a streamed value that two sweeps need is
-evaluated in each.
+blocks, and values that depend on it are evaluated in the next sweep; a streamed value that two
+sweeps need is evaluated in each.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from fusec.reference.sweeps import (
 from fusec.reference.views import only_moves
 
 MEMORY = 8 << 30
-"""Bytes that blocks in flight may take together, where there is so much."""
+"""Total bytes that blocks in flight may use, if available."""
 IN_LIMIT = 2
-"""Sampled blocks that one processor evaluates within the limit, at least."""
+"""Minimum number of sampled blocks that one processor evaluates within the limit."""
 
 Index = tuple[slice, ...]
 Consume = Callable[[Value, Index, Estimate], None]
@@ -49,37 +49,37 @@ Started = tuple[State, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Sampled:
-    """Outputs of which some slices alone were evaluated, with the axes that these are along."""
+    """Outputs that were evaluated only in some slices, with the axis of each."""
 
     total: int
     checked: int
     axes: Mapping[str, int]
 
     def text(self) -> str:
-        """Return how much of which axis."""
+        """Return how many slices along which axes."""
         names = ", ".join(f"axis {a} of {n}" for n, a in self.axes.items())
         return f"{self.checked} of {self.total} slices along {names}"
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What part of the outputs was evaluated: all but those that were sampled."""
+    """Which part of the outputs was evaluated: all but those that were sampled."""
 
     sampled: tuple[Sampled, ...] = ()
 
     def text(self) -> str:
-        """Return `all`, or what was sampled."""
+        """Return `all`, or the sampled slices."""
         return f"sampled: {'; '.join(s.text() for s in self.sampled)}" if self.sampled else "all"
 
 
 class Part:
-    """The evaluation of some values: the inputs, what is known whole, and sweeps over blocks."""
+    """The evaluation of some values: the inputs, values known whole, and sweeps over blocks."""
 
     def __init__(
         self, fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: list[Value],
         model: Model, plan: Plan | None = None,
     ) -> None:  # fmt: skip
-        """Plan the evaluation of `wanted`, unless that is given."""
+        """Plan the evaluation of `wanted`, unless a plan is passed."""
         self.fusion, self.sizes, self.wanted = fusion, sizes, wanted
         self.rules = Nodes(fusion, sizes, model)
         self.nodes = needed_nodes(fusion.nodes, wanted)
@@ -103,8 +103,8 @@ class Part:
     def _stored(self, inputs: Mapping[str, Any]) -> dict[Value, Array]:
         """Return inputs and views of them on the host in their own types.
 
-        The nodes of these views are left out of `nodes`, but for those in blocks, which move the
-        part of an input that a block reads.
+        The nodes of these views are removed from `nodes`, except for those in blocks, which move
+        the part of an input that a block reads.
         """
         read = {v for n in self.nodes for v in n.inputs} | set(self.wanted)
         entries = (entry for entry in self.fusion.inputs if entry.value in read)
@@ -122,7 +122,7 @@ class Part:
         return stored
 
     def needed_bytes(self) -> float:
-        """Return about how much memory the evaluation takes, one block at a time."""
+        """Return approximately how many bytes the evaluation needs, one block at a time."""
         values = {*self.wanted, *(v for n in self.nodes for v in (*n.inputs, *n.outputs))}
         count = {v: int(np.prod(extents(v.type, self.sizes), dtype=np.int64)) for v in values}
         band = self.plan.band
@@ -132,7 +132,7 @@ class Part:
         return self.each * memory.live_elements(self.nodes, self.wanted, count)
 
     def run(self, consume: Consume, limit: float, seed: int) -> Coverage:
-        """Evaluate, giving every wanted value or block of it to `consume`; return the coverage.
+        """Evaluate, passing every wanted value or block of it to `consume`; return the coverage.
 
         limit: predicted seconds beyond which slices of the last sweep are sampled.
         """
@@ -185,7 +185,7 @@ class Part:
         each = Costs(self.fusion, self.sizes).of_sweep(sweep)
         share = min(1.0, limit * speedup(usable_processors()) / each) if each else 1.0
         if share < 1:
-            # None of the few blocks takes long, on whichever processor.
+            # None of the few blocks takes long, on any processor.
             step = int(min(step, max(1.0, limit / IN_LIMIT / each * band.extent)))
         blocks = self._all_blocks(step)
         count = max(3, int(len(blocks) * share))
@@ -220,10 +220,10 @@ class Part:
         values = {*sweep.outputs, *read, *(v for n in sweep.nodes for v in n.outputs)}
         shapes = (extents(v.type, self.sizes) for v in values)
         slab = max((int(np.prod(s, dtype=np.int64)) // band.extent for s in shapes), default=1)
-        # A block holds a few live values.
+        # A block needs memory for a few live values.
         room = min(MEMORY, memory.SHARE * memory.available())
         fitting = int(room // max(slab * self.plan.step * 2 * self.each, 1))
-        # What a GPU computes it computes on all of it.
+        # A GPU computes on all of it at once.
         return 1 if on_gpu() else max(1, min(useful_threads(usable_processors()), fitting))
 
     def _block(self, low: int, high: int, sweep: Sweep, consume: Consume) -> dict[Node, Started]:
@@ -296,7 +296,7 @@ def _in_order(
         return
     with ThreadPoolExecutor(workers) as pool:
         left = iter(blocks)
-        # No more blocks in flight than workers: finished parts wait for their turn to be merged.
+        # No more blocks in flight than workers: finished parts wait to be merged in order.
         running: list[Future[dict[Node, Started]]] = [
             pool.submit(function, *b) for b in islice(left, workers + 2)
         ]

@@ -7,8 +7,8 @@ with the variances of that operation's own error, of exact operands: Monte Carlo
 1997). Errors of one origin then cancel or add up as they do in a kernel. Equal elements are moved
 alike, since they are rounded alike.
 
-Rare jumps show in few evaluations: where an inexact value is compared, rounded to a half type and
-read, or made an integer, nothing is simulated.
+Few evaluations do not sample rare discontinuities: where an inexact value is compared, rounded to a
+16-bit float and read, or made an integer, nothing is simulated.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from fusec.reference.errors.nodes import PLAIN, Environment, Model, Nodes
 from fusec.reference.evaluate import input_array, last_uses, widen_input
 
 RUNS = 8
-"""Evaluations. Of eight the mean square is below 1/64 of the variance once in 10**7."""
+"""Evaluations. The mean square of eight is below 1/64 of the variance once in 10**7."""
 MARGIN = 2.0
-"""Times that errors are expected to be as large as simulated: own errors are not normal, nor quite
-independent."""
+"""Safety factor on simulated errors: own errors are neither normal nor quite independent."""
 PLAIN_SHARE = 0.25
-"""Of the time of an evaluation with expected errors, that of one without."""
+"""Time of an evaluation without expected errors, relative to one with them."""
 ARRAYS = 4
-"""Arrays of an inexact value that are kept for all evaluations."""
+"""Arrays of an inexact value that are stored for all evaluations."""
 _FACTORS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-"""Those of splitmix64 (Steele, Lea, Flood, 2014), which mixes the bits of an integer."""
+"""The constants of splitmix64 (Steele, Lea, Flood, 2014), which mixes the bits of an integer."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,9 @@ class _Own:
 
 @dataclass(frozen=True)
 class _Base:
-    """The evaluation that is not moved: exact values, own errors, and wanted values that have one.
+    """The unperturbed evaluation: exact values, own errors, and wanted values that have one.
 
-    None of these comes from a value that may jump.
+    None of these comes from a value that may be discontinuous.
     """
 
     exact: Environment
@@ -75,9 +74,9 @@ def simulate(
     fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, model: Model,
     wanted: Sequence[Value], limit: float, seed: int,
 ) -> dict[Value, Estimate]:  # fmt: skip
-    """Return values with the errors that were simulated; none where that is not possible.
+    """Return values with their simulated errors; none if simulation is not possible.
 
-    limit: predicted seconds that it may take.
+    limit: maximum predicted seconds.
     """
     nodes = needed_nodes(fusion.nodes, wanted)
     threads = 1 if on_gpu() else min(RUNS, useful_threads(usable_processors()))
@@ -127,7 +126,7 @@ def _unmoved(
     fusion: Fusion, nodes: Sequence[Node], given: Environment, sizes: Sizes, model: Model,
     wanted: Sequence[Value],
 ) -> _Base:  # fmt: skip
-    """Return the evaluation itself with what each operation is off; no values that may jump."""
+    """Return the evaluation with the own error of each operation, without discontinuous values."""
     rules, values, lost = Nodes(fusion, sizes, model), dict(given), set[Value]()
     own, kept = dict[Value, _Own](), dict[Value, Estimate]()
     for node, dead in zip(nodes, last_uses(nodes, wanted), strict=True):
@@ -153,23 +152,23 @@ def _unmoved(
 
 
 def _may_jump(fusion: Fusion, value: Value) -> bool:
-    """Return whether a result of inexact operands is no float, or is rounded and read."""
+    """Return whether a result of inexact operands is not a float, or is rounded and read."""
     if not value.dtype.is_float:
         return True
     return value.dtype.is_half and bool(fusion.users.get(value))
 
 
 def _own(rules: Nodes, node: Node, found: Estimate, *, inexact: bool) -> _Own | None:
-    """Return the own error of one result; None where it is not known.
+    """Return the own error of one result; None if unknown.
 
-    One of inexact operands is rounded once at least, though the reference's may be exact. What sums
-    lose where products are cut off, all of them lose.
+    One of inexact operands is rounded once at least, though the reference's may be exact. Sums that
+    truncate products all lose by it alike.
     """
     value, dtype = found.value, node.output.dtype
     if not inexact and found.exact:
         return _Own(None, None, value)
     if dtype.is_complex:
-        return None  # the errors of the parts are not apart
+        return None  # the errors of the two parts are not separate
     independent = np.zeros(value.shape) if found.independent is None else found.independent
     if inexact and node.op.family != "movement" and not node.op.chooses and not node.op.converts:
         rounding = squared(value) * ((unit(dtype) / 2) ** 2 * SPREAD)
@@ -192,7 +191,7 @@ def _each(run: Any, threads: int) -> Iterator[list[Array]]:
 
 
 def _moved(plain: Nodes, nodes: Sequence[Node], base: _Base, seed: tuple[int, int]) -> list[Array]:
-    """Return the squares of how far wanted values are off, each operation by its own error."""
+    """Return the squared errors of wanted values, with each operation off by its own error."""
     values, rng = dict(base.exact), np.random.default_rng(seed)
     for node, dead in zip(nodes, last_uses(nodes, base.wanted), strict=True):
         if base.own.keys().isdisjoint(node.outputs):
@@ -208,7 +207,7 @@ def _moved(plain: Nodes, nodes: Sequence[Node], base: _Base, seed: tuple[int, in
 
 
 def _off(own: _Own, rng: Any) -> Array:
-    """Return random errors, evenly spread as roundings are; what is common scales all elements."""
+    """Return random errors, uniform as roundings are; a common error scales all elements."""
     key, sign = np.uint64(rng.integers(1 << 63)), float(rng.choice((-1.0, 1.0)))
     assert own.independent is not None
     off = own.independent * (sqrt(3) * _spread(own.alike, key))
@@ -216,7 +215,7 @@ def _off(own: _Own, rng: Any) -> Array:
 
 
 def _spread(alike: Array, key: Any) -> Array:
-    """Return numbers of [-1, 1), equal ones for equal integers of 32 bits."""
+    """Return numbers in [-1, 1), equal ones for equal 32-bit integers."""
     first, *others = map(np.uint64, _FACTORS)
     mixed = (alike.astype(np.uint64) ^ key) * first
     for shift, factor in zip((30, 27), others, strict=True):
@@ -225,7 +224,7 @@ def _spread(alike: Array, key: Any) -> Array:
 
 
 def _variance(squares: Array) -> Array:
-    """Return the variance of an error by its squares: no less than the mean of the row."""
+    """Return the variance of an error from its squares: no less than the mean of the row."""
     squares = np.where(np.isnan(squares), np.inf, squares) * (MARGIN**2 / RUNS)
     if not squares.ndim:
         return squares

@@ -1,7 +1,7 @@
 """Evaluation of a fusion in double precision in parts, each along one band, in bounded memory.
 
-Values that share nothing but inputs are evaluated separately, each along its own axes. Where slices
-are to be sampled, so are outputs of which more can be sampled that way (decision 223).
+Values that share only inputs are evaluated separately, each along its own axes. When slices are
+sampled, so are outputs for which this allows more sampling (decision 223).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fusec.reference.part import Consume, Coverage, Index, Part
 from fusec.reference.sweeps import Plan, choose_plan, find_sweeps, sampled_sweep, streamed
 
 LEAST_SAMPLED = 1 / 4
-"""Of the limit, the part that samples may take, however long all else takes."""
+"""Fraction of the limit that samples may take, regardless of the time of the rest."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Values that are evaluated together, how, and how long that is predicted to take.
+    """Values that are evaluated together, with their plan and its predicted time.
 
     in_full: seconds on all processors of what cannot be sampled; sampled: of the sweep that can.
     """
@@ -50,7 +50,7 @@ class _Group:
 class Stream:
     """One evaluation of wanted values, in parts.
 
-    groups: the values that are evaluated together, and how.
+    groups: the values that are evaluated together, with their plans.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Stream:
             self.groups = [part for group in self.groups for part in self._divided(group)]
 
     def run(self, consume: Consume, seed: int = 0) -> Coverage:
-        """Evaluate, giving every wanted value or block of it to `consume`; return the coverage."""
+        """Evaluate, passing every wanted value or block of it to `consume`; return the coverage."""
         fusion, inputs, sizes = self._given
         left = self._limit - sum(group.in_full for group in self.groups)
         left = max(left, LEAST_SAMPLED * self._limit)
-        # The same share of each is evaluated.
+        # The same fraction of each is evaluated.
         share = left / max(sum(group.sampled for group in self.groups), 1e-9)
         coverage = Coverage()
         for group in self.groups:
@@ -79,7 +79,7 @@ class Stream:
         return coverage
 
     def _planned(self, values: Sequence[Value], *, samples: bool = False) -> _Group:
-        """Return how values are evaluated; samples: so that the least is evaluated in full."""
+        """Return how values are evaluated; samples: with as little as possible in full."""
         fusion, _, sizes = self._given
         nodes = needed_nodes(fusion.nodes, values)
 
@@ -93,7 +93,7 @@ class Stream:
     def _predicted(
         self, nodes: Sequence[Node], values: Sequence[Value], plan: Plan
     ) -> tuple[float, float]:
-        """Return the predicted seconds of what is evaluated in full, and of what can be sampled."""
+        """Return the predicted seconds of parts evaluated in full, and of the sampled part."""
         band, times = plan.band, speedup(usable_processors())
         if band is None:
             return self._costs.evaluated(nodes) + self._costs.judged(values) / times, 0.0
@@ -106,10 +106,10 @@ class Stream:
         return self._costs.evaluated(whole) + seconds / times, sampled / times
 
     def _divided(self, group: _Group) -> list[_Group]:
-        """Return the values of a group in groups of which as much as possible can be sampled.
+        """Partition the values of a group into groups that can be sampled as much as possible.
 
-        Values join a group where no more is evaluated in full than apart. As they are, where that
-        does not help.
+        A value joins a group if this evaluates no more in full than separate groups would. Return
+        the group unchanged if partitioning does not help.
         """
         found = list[_Group]()
         for value in group.values:
@@ -125,7 +125,7 @@ class Stream:
 
 
 def _groups(fusion: Fusion, wanted: Iterable[Value]) -> Iterator[list[Value]]:
-    """Yield values in groups of which no two need the same tensor but inputs, in order."""
+    """Yield values in groups that share no tensors except inputs, in order."""
     groups: list[tuple[list[Value], set[Value]]] = []
     for value in wanted:
         nodes = needed_nodes(fusion.nodes, (value,))
@@ -149,7 +149,7 @@ def estimate(
     fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: Iterable[str] | None = None,
     model: Model | None = None,
 ) -> dict[str, Estimate]:  # fmt: skip
-    """Return the values named `wanted` (the outputs for None) with their errors, in full."""
+    """Return the values named `wanted` (the outputs if None) with their errors, in full."""
     values, found = find_values(fusion, wanted), dict[str, Estimate]()
     lock = Lock()
 

@@ -1,4 +1,4 @@
-"""How a large fusion is evaluated: along which axes in blocks, and in which order of sweeps."""
+"""Plan the evaluation of a large fusion: the axes of its blocks, and its sequence of sweeps."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fusec.ir.graph import Fusion, Node, Value, needed_nodes
 from fusec.reference.axes import Band, find_bands
 
 BLOCK_ELEMENTS = 1 << 17
-"""Elements of the largest value of one block: a few arrays of doubles lie in the L2 cache of a
+"""Elements of the largest value of one block: a few arrays of doubles fit in the L2 cache of a
 processor, and malloc reuses their memory; large for NumPy. With 1 << 19, page faults alone take a
 tenth of the time (Xeon, 2 MiB of L2 cache, NumPy 2.3, 2026-11)."""
 LARGE_BLOCKS = 32
-"""Blocks in one slice from which on that costs more than another sweep."""
+"""Blocks in one slice above which another sweep costs less."""
 PRODUCT_ELEMENTS = 1 << 23
-"""The same where matrices are multiplied: thin blocks would read the other matrix too often."""
+"""The same for GEMMs: smaller blocks would read the other matrix too often."""
 GPU_ELEMENTS = 1 << 23
-"""The same on a GPU: each operation takes some microseconds to start there."""
+"""The same on a GPU: each operation has a launch latency of some microseconds there."""
 WHOLE_ELEMENTS = 1 << 20
 """Fusions with values no larger than this are evaluated in one piece."""
 
@@ -36,7 +36,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """One pass over the blocks: the nodes evaluated, the sums taken, and the outputs known."""
+    """One pass over the blocks: the nodes evaluated, the sums computed, and the outputs known."""
 
     nodes: Sequence[Node]
     sums: Sequence[Node]
@@ -44,9 +44,9 @@ class Sweep:
 
 
 def find_sweeps(nodes: Sequence[Node], wanted: Sequence[Value], plan: Plan) -> list[Sweep]:
-    """Return the sweeps that evaluate `wanted` by `nodes`; none where nothing is in blocks.
+    """Return the sweeps that evaluate `wanted` by `nodes`; none if nothing is in blocks.
 
-    The results of sums of former sweeps are known whole: what these alone need is not evaluated
+    Results of sums of earlier sweeps are known whole: nodes needed only by these are not evaluated
     again.
     """
     band, level = plan.band, plan.level
@@ -62,12 +62,12 @@ def find_sweeps(nodes: Sequence[Node], wanted: Sequence[Value], plan: Plan) -> l
 
 
 def sampled_sweep(sweeps: Sequence[Sweep]) -> Sweep | None:
-    """Return the last sweep, of which some blocks may be left out, unless sums need them all."""
+    """Return the last sweep, whose blocks may be sampled, unless sums need them all."""
     return sweeps[-1] if sweeps and sweeps[-1].outputs and not sweeps[-1].sums else None
 
 
 def first_sweep(plan: Plan, node: Node) -> int:
-    """Return the sweep in which, or before which, all that a node reads is known."""
+    """Return the first sweep in which all operands of a node are known, earlier sweeps included."""
     return max((plan.level.get(v, 0) for v in node.inputs), default=0)
 
 
@@ -83,10 +83,10 @@ def choose_plan(
     fusion: Fusion, nodes: Sequence[Node], sizes: Sizes, whole_sums: Collection[str] = (), *,
     in_full: Callable[[Plan], float] | None = None,
 ) -> Plan:  # fmt: skip
-    """Return the plan that leaves the fewest elements to be evaluated whole.
+    """Return the plan with the fewest elements evaluated whole.
 
     whole_sums: names of sums that need all of their terms at once. in_full: the cost of what cannot
-    be sampled; the plan with the least comes first.
+    be sampled; the plan with the least is preferred.
     """
     shape = {v: extents(v.type, sizes) for v in fusion.values}
     count = {v: int(np.prod(s, dtype=np.int64)) for v, s in shape.items()}

@@ -1,4 +1,4 @@
-"""Compare results with what is expected of them: verified, different, or inconclusive."""
+"""Compare results with expected values: verified, different, or inconclusive."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ WORST = 5
 """Wrong elements that are listed for each output."""
 LONGEST = 3.0
 """Predicted seconds beyond which slices are sampled. Integers are verified in as many again, and
-cores that share a memory take up to 1.5 times as long: less than 10 s in all."""
+cores that share memory take up to 1.5 times as long: less than 10 s in total."""
 LEAST_AGREEMENT = 0.2
-"""The same between two results that both are rounded, one of them after every operation."""
+"""The same between two results that are both rounded, one of them after every operation."""
 
 VERIFIED, DIFFERS, NOT_DECIDED = "verified", "differs", "inconclusive"
 
 
 @dataclass(frozen=True)
 class Worst:
-    """One element with its index, what was found and expected, and how far it may be off."""
+    """One element with its index, the actual and expected values, and its limit."""
 
     index: tuple[int, ...]
     found: Any
@@ -66,11 +66,12 @@ def _number(value: Any) -> str:
 class OutputVerdict:
     """How one output compares.
 
-    ratio: the largest error over the expected one, right up to `estimate.LIMIT`. open: elements of
-    which nothing is known. power: the smallest scale error that some elements would show; lost:
-    the smallest share of one of 64 parts of the last reduction, None where there is none.
-    least: the power that is needed; few elements of a coarse type may not show less than its
-    rounding. cause: of an inconclusive verdict: where errors grow too large, what would decide.
+    ratio: the largest error over the expected one, right up to `estimate.LIMIT`. open: elements
+    with an unknown expected value. power: the smallest scale error that some elements detect; lost:
+    the smallest detectable fraction of one of 64 parts of the last reduction, None if there is no
+    such reduction. least: the power that is needed; few elements of a coarse type may not detect
+    less than its rounding. cause: of an inconclusive verdict: where errors grow too large, and how
+    to make it conclusive.
     """
 
     name: str
@@ -98,7 +99,7 @@ class OutputVerdict:
 
     @property
     def reason(self) -> str | None:
-        """Return why right elements prove nothing."""
+        """Return why correct elements prove nothing."""
         if self.open > max(self.checked * OPEN_SHARE, 2):
             share = f"{self.open} of {self.checked}"
             why = f"{share} elements are within their errors of a pole or discontinuity"
@@ -127,7 +128,7 @@ class OutputVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How all outputs compare, and what part of them was checked."""
+    """How all outputs compare, and which part of them was checked."""
 
     outputs: tuple[OutputVerdict, ...]
     coverage: Coverage
@@ -135,7 +136,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Return `differs` where an output does, else `inconclusive` where one is not."""
+        """Return `differs` if an output does, else `inconclusive` if one is."""
         words = {o.word for o in self.outputs}
         return next((w for w in (DIFFERS, NOT_DECIDED) if w in words), VERIFIED)
 
@@ -151,11 +152,11 @@ class Verdict:
 
     @property
     def power(self) -> float:
-        """Return the smallest scale error that every output would show."""
+        """Return the smallest scale error that every output detects."""
         return max((o.power for o in self.outputs), default=0.0)
 
     def inexact(self, names: Collection[str]) -> list[str]:
-        """Return which of the named outputs have any error: those that inputs fix to the bit."""
+        """Return which of the named outputs have any error; the others are exact."""
         return [o.name for o in self.outputs if o.name in names and o.error]
 
     def text(self) -> str:
@@ -192,7 +193,7 @@ class _Tally:
             judged, wanted = judge(found, expected, dtype), None
         else:
             wanted = _wide(self.given[index] if index else self.given)
-            expected = replace(expected, shared=None)  # both have one of their own
+            expected = replace(expected, shared=None)  # both have a shared error of their own
             judged = agree(found, wanted, expected, dtype)
         shown = power(expected, dtype)
         if shown.given_shared_error and expected.shared is not None and not judged.wrong.any():
@@ -231,7 +232,7 @@ class _Tally:
         result: list[tuple[float, Worst]] = []
         most = np.arange(len(errors))
         if len(errors) > WORST:
-            # Only the largest are sorted, with those that equal the last of them.
+            # Only the largest are sorted, including ties with the last of them.
             most = np.flatnonzero(errors >= np.partition(errors, -WORST)[-WORST])
         for k in most[np.argsort(-errors[most], kind="stable")[:WORST]]:
             at = tuple(int(i) for i in places[k])
@@ -272,7 +273,7 @@ def compare(
     seed: int = 0,
     limit: float | None = None,
 ) -> Verdict:
-    """Return how `outputs` compare with what is expected of what `model` describes.
+    """Return how `outputs` compare with the expected results of the computation `model`.
 
     given: other results for some of the outputs, of their shapes and with errors of their own, to
     agree with. poison: outputs were filled with 0xFF bytes before the run. Beyond `limit` predicted
@@ -324,7 +325,7 @@ def _compared(
 def _judged_by(
     simulated: Mapping[Value, Estimate], tallies: Collection[_Tally]
 ) -> dict[Value, OutputVerdict]:
-    """Return how outputs compare with simulated errors; none for those that have not any."""
+    """Return how outputs compare with simulated errors, for outputs that have any."""
     found = dict[Value, OutputVerdict]()
     for old in tallies:
         if old.view.root in simulated:
@@ -335,21 +336,21 @@ def _judged_by(
 
 
 def verdict_on(value: Value, found: Array, expected: Estimate) -> OutputVerdict:
-    """Return how one output compares with what is expected of it, both whole."""
+    """Return how one output compares with its expected value, both whole."""
     tally = _Tally(value, View(value, (), {}), found, None, poison=False)
     tally.add((), expected, threading.Lock())
     return tally.verdict()
 
 
 def _wide(array: Array) -> Array:
-    """Return what others have computed as the reference holds it, in whatever type it came."""
+    """Return an array computed elsewhere, of any type, as the reference holds it."""
     if array.dtype.kind in "biu":
         return np.asarray(array)
     return np.asarray(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
 
 
 def _checked(value: Value, arrays: Mapping[str, Any], sizes: Sizes) -> Array:
-    """Return the array for an output; FusecError where it cannot be one."""
+    """Return the array of an output; FusecError if it is missing or has another shape."""
     if value.name not in arrays:
         raise FusecError(f"output `{value.name}` is missing")
     found, shape = numpy.asarray(arrays[value.name]), extents(value.type, sizes)

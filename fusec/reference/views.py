@@ -1,7 +1,7 @@
 """Outputs that are another value's elements in row-major order under another shape.
 
-A reshape ends a band, since no axis of its result runs along those that it merges. Whoever compares
-such an output looks at it in the shape of the value that is reshaped, which has bands.
+A reshape ends a band, since no axis of its result is aligned with the axes that it merges.
+Comparisons of such an output use the shape of the value that is reshaped, which has bands.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fusec.ir.graph import Fusion, Node, Value
 
 @dataclass(frozen=True)
 class View:
-    """An output as a computed value (`root`) that the movements `nodes`, in order, rearrange."""
+    """An output as a computed value (`root`) rearranged by the movements `nodes`, in order."""
 
     root: Value
     nodes: tuple[Node, ...]
     sizes: Sizes
 
     def restored(self, array: Array) -> Array:
-        """Return an array of the output in the shape of the root: its memory, where strides do."""
+        """Return an array of the output in the root's shape, without a copy if strides allow."""
         for node in reversed(self.nodes):
             along, shape = _along(node), self._shape_before(node)
             if along is not None:
@@ -35,7 +35,7 @@ class View:
         return array
 
     def index(self, place: tuple[int, ...]) -> tuple[int, ...]:
-        """Return where the element of the root at `place` lies in the output."""
+        """Return the index in the output of the root's element at `place`."""
         for node in self.nodes:
             along = _along(node)
             if along is not None:
@@ -51,7 +51,7 @@ class View:
 
 
 def find_view(fusion: Fusion, output: Value, sizes: Sizes) -> View:
-    """Return an output as the value before the first of its reshapes; as itself if it has none."""
+    """Return an output as the value before its first reshape; as itself if it has none."""
     nodes, found, value = list[Node](), View(output, (), sizes), output
     while (node := fusion.producer.get(value)) is not None and only_moves(node):
         nodes.insert(0, node)
@@ -62,7 +62,7 @@ def find_view(fusion: Fusion, output: Value, sizes: Sizes) -> View:
 
 
 def only_moves(node: Node) -> bool:
-    """Return whether the result has each element of one operand once, and nothing else."""
+    """Return whether the result consists of each element of one operand, exactly once."""
     access = node.op.access
     if access is None or not access.view or access.repeats or access.partial(node):
         return False

@@ -1,1 +1,1 @@
-"""From a fusion that is divided over ranks and streams to the fusion that one rank runs."""
+"""Partition a fusion over ranks and streams into the fusion that one rank runs."""

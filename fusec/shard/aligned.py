@@ -1,4 +1,4 @@
-"""Which parts of tensors need memory of their own: those that kernels of GEMMs read or write."""
+"""Which parts of tensors need aligned memory: those that GEMM kernels read or write."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.communication import places
 
 ASKING = ("contraction",)
-"""Families whose kernels ask that tensors begin at multiples of 16 bytes."""
+"""Families whose kernels require tensors aligned to 16 bytes."""
 JOINED = ("movement", "reduction")
-"""Families that may be computed in such a kernel, before or after, as elementwise operations."""
+"""Families that may be fused into such a kernel before or after, as elementwise operations are."""
 
 
 def with_aligned_parts(fusion: Fusion) -> Fusion:
-    """Return the fusion whose slices and stacks say which of them such kernels read or write.
+    """Return the fusion with slices and stacks marked that such kernels may read or write.
 
-    Where one does not begin at a multiple of 16 bytes it is copied (`Effects.shares`).
+    If a marked one does not begin at a multiple of 16 bytes, it is copied (`Effects.shares`).
     """
     if not any(map(places, fusion.nodes)):
         return fusion

@@ -1,4 +1,4 @@
-"""Which nodes are computed as needed: for each reader the part that it asks for."""
+"""Which nodes are computed on demand: for each reader the part that it needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.shard.axes import is_filled
 
 
 def without_dims(sharding: Sharding, taken: set[int]) -> Sharding:
-    """Return the same where nothing divides some dims; a loop divides all of its dims, or none."""
+    """Return the sharding with some dims undivided; a loop divides all of its dims, or none."""
     if len(sharding.streamed) > 1 and taken.intersection(sharding.streamed):
         sharding = sharding.without(STREAM)
     dims = (() if k in taken else parts for k, parts in enumerate(sharding.dims))
@@ -17,19 +17,19 @@ def without_dims(sharding: Sharding, taken: set[int]) -> Sharding:
 
 
 def is_sliced(own: Sharding, needed: Sharding) -> bool:
-    """Return whether what is needed is a slice of what a rank has, without an exchange."""
+    """Return whether a rank can slice the needed sharding from its own, without communication."""
     pairs = zip(own.dims, needed.dims, strict=True)
     return all(needed_parts[: len(parts)] == parts for parts, needed_parts in pairs)
 
 
 def is_one_by_one(node: Node) -> bool:
-    """Return whether each element of a node's result is computed of one element of each operand."""
+    """Return whether each element of a node's result depends on one element of each operand."""
     access = node.op.access
     moves = access is not None and access.along is not None and access.window is None
     return node.op.is_elementwise or moves
 
 
 def repeats(node: Node) -> bool:
-    """Return whether a node makes any part of its result of as large a part of its operand."""
+    """Return whether a node computes any part of its result from an equal part of its operand."""
     access = node.op.access
     return is_filled(node) or (access is not None and access.repeats)

@@ -1,4 +1,4 @@
-"""Which divisions of each value are asked for, and in which order a rank makes them."""
+"""Which shardings of each value are requested, and the order in which a rank computes them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from fusec.ir.graph import Value
 from fusec.ir.sharding import STREAM, Sharding
 
 Plan = Mapping[Value, tuple[Sharding, ...]]
-"""The divisions of each value that are asked for, in the order in which they are made."""
+"""The requested shardings of each value, in the order in which they are computed."""
 
 
 class Asked:
-    """Notes the divisions that are asked for; one that others precede in a plan waits for them.
+    """Records requested shardings; a sharding that follows others in a plan waits for them.
 
-    Of each value the divisions by the fewest ranks come first: of a copy that all ranks have any
-    other is a slice, so none is exchanged beside it. Thus what a rank runs depends on which
-    divisions are asked for, not on which one is asked for first.
+    Of each value, the shardings over the fewest ranks come first: any other sharding is a slice of
+    a replicated copy, so it needs no communication of its own. Thus a rank's program depends on
+    which shardings are requested, not on which one is requested first.
     """
 
     def __init__(self, plan: Plan | None = None) -> None:
-        """Take the plan that an earlier walk over the same fusion has made, if any."""
+        """Use the plan of an earlier walk over the same fusion, if any."""
         self._given: Plan = {} if plan is None else plan
         self._noted: dict[Value, dict[Sharding, bool]] = {}
         self.counts = True
-        """Whether what asks is needed: what no output needs decides nothing."""
+        """Whether the current requests are needed: requests that no output needs do not affect the
+        plan."""
 
     def of(self, value: Value, wanted: Sharding) -> Iterator[Sharding]:
-        """Note that a division is asked for, and yield what is made now: it comes last."""
+        """Record that a sharding is requested, and yield those to compute now; it is the last."""
         wanted = Sharding(wanted.dims)
         noted = self._noted.setdefault(value, {})
         noted[wanted] = noted.get(wanted, False) or self.counts
@@ -39,7 +40,7 @@ class Asked:
 
     @property
     def plan(self) -> Plan | None:
-        """Return the order in which divisions are to be made; None where they were made so."""
+        """Return the required order of shardings; None if they were computed in this order."""
         found, same = dict[Value, tuple[Sharding, ...]](), True
         for value, noted in self._noted.items():
             order = tuple(sorted((s for s, counts in noted.items() if counts), key=_ranks_first))
@@ -49,7 +50,7 @@ class Asked:
 
 
 def _ranks_first(sharding: Sharding) -> tuple[int, int, str]:
-    """Return a key that orders divisions by their number of mesh axes, then of slices."""
+    """Return a sort key of shardings: the number of mesh axes, then of slices."""
     slices = len(sharding.streamed)
     ranks = sum(1 for axis, _ in sharding.axes if axis != STREAM)
     return ranks, slices, repr(sharding.dims)

@@ -1,4 +1,4 @@
-"""How the axes of a node's operands and results run together, so far as parts carry over."""
+"""How the axes of a node's operands and results are aligned, so that shardings propagate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.reference.axes import links_of
 
 HIGHLY_DIVISIBLE = 720720
-"""A multiple of all numbers to 16: what files divide sizes by leaves no rest."""
+"""A multiple of all numbers up to 16, so that files can divide sizes without a remainder."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What of a node's operands may be divided, and where its results are so.
+    """Which dims of a node's operands may be divided, and the corresponding dims of its results.
 
     same: the dim of the results by (operand, its dim). summed: the (operand, dim) that it sums or
     otherwise reduces over, so that parts give partial results. open: the dims of the results that
@@ -30,7 +30,7 @@ class Axes:
 
 
 def distinct_sizes(fusion: Fusion) -> dict[str, int]:
-    """Return sizes of which no two are equal by chance, nor a size and a number in the file."""
+    """Return distinct sizes, none equal to another or to a number in the file by chance."""
     return {d.name: HIGHLY_DIVISIBLE * p for d, p in zip(fusion.dims, _primes(), strict=False)}
 
 
@@ -43,7 +43,7 @@ def _primes() -> Iterator[int]:
 
 
 def axes_of(node: Node, sizes: Sizes) -> Axes:
-    """Return how a node's axes run together, as `distinct_sizes` tells."""
+    """Return how a node's axes are aligned, inferred with `distinct_sizes`."""
     shapes = [extents(o.type, sizes) if isinstance(o, Value) else () for o in node.operands]
     attributes = evaluate_attributes(node.attributes, sizes)
     links = links_of(node, attributes, shapes, extents(node.output.type, sizes))
@@ -54,9 +54,9 @@ def axes_of(node: Node, sizes: Sizes) -> Axes:
 
 
 def _multiplied(node: Node) -> Iterator[tuple[int, int]]:
-    """Yield the dims along which a product of matrices sums, where its axes are known."""
+    """Yield the dims that a GEMM sums over, if its axes are known."""
     product, ranks = node.op.product, [len(o.shape) for o in node.operands]
-    # Groups of the summed elements are in no part whole.
+    # No part of the summed elements contains whole groups.
     groups = node.op.lookup is not None and ranks[0] == ranks[1]
     if product is not None and node.op.links is not None and not groups:
         yield 0, ranks[0] - 1
@@ -64,29 +64,29 @@ def _multiplied(node: Node) -> Iterator[tuple[int, int]]:
 
 
 def is_filled(node: Node) -> bool:
-    """Return whether all elements of a node's result are alike, whatever its extents."""
+    """Return whether all elements of a node's result are equal, for any extents."""
     return node.op.family == "factory" and bool(node.op.extents)
 
 
 def is_reshape(node: Node) -> bool:
-    """Return whether a node's result is its operand's elements, in order, under other dims."""
+    """Return whether a node's result is its operand's elements in the same order."""
     access = node.op.access
     return access is not None and access.view and access.along is None
 
 
 def _makes_any_part(node: Node) -> bool:
-    """Return whether a node makes any part of a dim that no operand has."""
+    """Return whether a node can compute any part of a dim that no operand has."""
     access = node.op.access
     return access.repeats if access is not None else is_filled(node)
 
 
-# Parts in another shape of the same elements.
+# Reshapes of shardings.
 
 
 def reshaped(sharding: Sharding, source: Shape, target: Shape) -> tuple[Sharding, frozenset[str]]:
-    """Return (the same parts in another shape, the axes that cannot be there).
+    """Return (the same parts in another shape, the axes that cannot be carried over).
 
-    A part carries over where its boundaries lie on boundaries of dims.
+    A part carries over if its boundaries coincide with boundaries of dims.
     """
     dims, lost = list[Parts](), set[str]()
     for before, after in _groups(source, target):
@@ -94,7 +94,7 @@ def reshaped(sharding: Sharding, source: Shape, target: Shape) -> tuple[Sharding
             dims += [sharding.dims[k] for k in before]
             continue
         if any(p.of is not None for k in before for p in sharding.dims[k]):
-            lost.add(STREAM)  # such slices begin where dims of another shape do not
+            lost.add(STREAM)  # uneven slices do not begin at boundaries of other dims
             sharding = sharding.without(STREAM)
         factors = [p for k in before for p in _complete(sharding.dims[k], source[k])]
         extents = [target[k] for k in after]
@@ -119,7 +119,7 @@ def _least_wanted(factors: list[Part]) -> str | None:
 
 
 def slices_first(sharding: Sharding) -> bool:
-    """Return whether the stream's factor is the outermost of what a rank has of its dim."""
+    """Return whether the stream's factor is the outermost of each dim of a rank's part."""
     for parts in sharding.dims:
         axes = [p.axis for p in parts]
         if STREAM in axes:
@@ -130,8 +130,8 @@ def slices_first(sharding: Sharding) -> bool:
 def pieces_of(slices: Part, ranks: Dim, at: int, outer: Dim) -> int | None:
     """Return into how many slices of a loop each rank's part of a dim is divided.
 
-    outer: into how many blocks that stay whole the dim is divided before. None where a slice is no
-    piece of one rank's part, or not contiguous.
+    outer: the number of whole blocks that the dim is divided into first. None if a slice is not
+    part of one rank's part, or not contiguous.
     """
     pieces = None if slices.of is not None else slices.parts.divide(ranks)
     if pieces is None or not pieces.is_const or (pieces != 1 and (at, outer) != (0, 1)):
@@ -140,7 +140,7 @@ def pieces_of(slices: Part, ranks: Dim, at: int, outer: Dim) -> int | None:
 
 
 def _complete(parts: Parts, extent: Dim) -> Parts:
-    """Return the factors of a dim with the one that they leave."""
+    """Return the factors of a dim including the remaining one."""
     for part in parts:
         exact = extent.divide(part.parts)
         extent = floordiv(extent, part.parts) if exact is None else exact
@@ -166,7 +166,7 @@ def _groups(source: Shape, target: Shape) -> Iterator[tuple[range, range]]:
 
 
 def _dealt(factors: list[Part], extents: list[Dim]) -> list[Parts] | None:
-    """Return the factors of each of some dims, or None where one lies across a boundary."""
+    """Return the factors of each of some dims, or None if one crosses a boundary."""
     left = list(Sharding((tuple(factors), ())).normal.dims[0])
     left.append(Part(None, product(p.parts for p in factors[_last_axis(factors) + 1 :])))
     dims = list[Parts]()

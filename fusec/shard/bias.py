@@ -1,4 +1,4 @@
-"""The bias of a product of which ranks have parts of the sums: it is added once, to all of them."""
+"""The bias of a GEMM whose sums are divided over ranks: it is added once, to the complete sums."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fusec.shard.reshard import Held
 
 @dataclass(frozen=True)
 class Added:
-    """A bias, and the dims of the product along which it lies."""
+    """A bias, and the dims of the GEMM's result that it is aligned with."""
 
     value: Value
     dims: tuple[int, ...]
 
     def part(self, product: Sharding) -> Sharding:
-        """Return how it is divided where a product is divided so."""
+        """Return the sharding of the bias for a sharding of the GEMM's result."""
         return Sharding(tuple(product.dims[k] for k in self.dims))
 
 
 def added_to(node: Node, place: int, axes: Axes) -> Added | None:
-    """Return the bias of a product, the operand at a place; None where it has none."""
+    """Return the bias of a GEMM, its operand number `place`; None if it has none."""
     if place >= len(node.operands):
         return None
     value = node.operands[place]
@@ -33,7 +33,7 @@ def added_to(node: Node, place: int, axes: Axes) -> Added | None:
 
 
 def with_bias(graph: LocalGraph, held: Held, bias: Value, added: Added) -> Held:
-    """Return a sum over ranks with a rank's part of the bias."""
+    """Return a sum over ranks with a rank's part of the bias added."""
     at = {"shape": held.value.shape, "broadcast_dims": added.dims}
     (wide,) = graph.add(find_op("broadcast_in_dim"), [bias], at)
     graph.lies(wide, held.sharding)

@@ -1,4 +1,4 @@
-"""How the results of a node are divided while it is computed, and what its operands must be."""
+"""Choose the sharding of a node's results during its computation, and that of its operands."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ REDUCTIONS = {
     Combine.MAXIMUM: "max",
     Combine.MINIMUM: "min",
 }
-"""Of partial results, how ranks combine them."""
+"""How ranks combine partial results of each reduction."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """How a node is computed.
 
-    operands: how each must be divided, None for a scalar. result: how its results are, beside the
-    axes of `partial`, over which ranks are still to combine them by `reduction`. wanted: how they
-    are to be in the end. sent: the axis of `partial` whose ranks take the slices of the loop.
+    operands: the sharding required of each, None for a scalar. result: the sharding of its results,
+    without the axes of `partial`, over which ranks still have to combine them by `reduction`.
+    wanted: their final sharding. sent: the axis of `partial` whose ranks receive the slices of the
+    loop.
     """
 
     operands: tuple[Sharding | None, ...]
@@ -41,23 +42,23 @@ class Choice:
 
     @property
     def outside(self) -> Choice:
-        """Return how the node is computed whole where none of its operands has slices."""
+        """Return how the node is computed outside of loops if none of its operands has slices."""
         operands = (None if own is None else own.without(STREAM) for own in self.operands)
         result = self.result.without(STREAM)
         return replace(self, operands=tuple(operands), result=result, sent=None)
 
 
 Given = Sequence[Sharding | None]
-"""How a node's operands are divided, None for scalars."""
+"""The shardings of a node's operands, None for scalars."""
 
 
 def choose(
     node: Node, axes: Axes, given: Given, said: Sharding | None, sizes: Mapping[str, int]
 ) -> Choice:
-    """Return how a node is computed of operands that are divided so.
+    """Return how a node is computed from operands with given shardings.
 
-    said: how the file divides its results. sizes: by symbol; where operands do not agree, what the
-    largest says counts, so that less is exchanged.
+    said: the sharding of its results in the file. sizes: by symbol; if operands disagree, the
+    largest one decides, so that less is communicated.
     """
     if is_reshape(node):
         return _reshape(node, given, said)
@@ -80,7 +81,7 @@ def choose(
 
 
 def part_of(node: Node, axes: Axes, given: Given, wanted: Sharding) -> Choice:
-    """Return how a node that reduces nothing is computed as it is wanted, so far as it may be."""
+    """Return how a node without reductions is computed in a wanted sharding, as far as possible."""
     legal = (parts if k in axes.open else () for k, parts in enumerate(wanted.dims))
     result = Sharding(tuple(legal))
     operands = (
@@ -106,7 +107,7 @@ def _without(parts: Parts, axes: Collection[str]) -> Parts:
 
 
 def _weightiest_first(node: Node, given: Given, sizes: Mapping[str, int]) -> Sequence[int]:
-    """Return the places of a node's tensors: those with slices first, then the largest."""
+    """Return the indices of a node's tensor operands: those with slices first, then the largest."""
 
     def weight(k: int) -> tuple[int, int]:
         own, value = given[k], node.operands[k]
@@ -119,7 +120,7 @@ def _weightiest_first(node: Node, given: Given, sizes: Mapping[str, int]) -> Seq
 
 
 def _joined(axes: Axes, given: Given, rank: int, order: Sequence[int]) -> Sharding:
-    """Return what the operands together say of the results; the first in order counts."""
+    """Return the results' sharding implied by the operands; the first in order takes precedence."""
     dims: list[Parts] = [()] * rank
     used, streamed = dict[str, int](), set[int]()
     for k in order:
@@ -142,9 +143,9 @@ def _joined(axes: Axes, given: Given, rank: int, order: Sequence[int]) -> Shardi
 
 
 def _in_blocks_of(found: Sharding, others: Given) -> Sharding:
-    """Return a sharding without slices of blocks that others have not: a mesh axis made them.
+    """Return a sharding without slices of blocks unless an operand has blocks too.
 
-    Extents are not known to be multiples of them.
+    Such blocks come from a mesh axis; extents are not known to be multiples of them.
     """
     said = any(own is not None and has_blocks(own) for own in others)
     return found if said or not has_blocks(found) else found.without(STREAM)
@@ -155,8 +156,8 @@ def _summed(
 ) -> Mapping[tuple[int, int], Parts]:
     """Return how the dims that a node reduces are divided over ranks, which combine results.
 
-    An axis that divides a dim of the results divides no other. What two factors share is divided
-    alike.
+    An axis that divides a dim of the results divides no other. The summed dims of both factors are
+    divided alike.
     """
     kept = {STREAM, *(axis for axis, _ in joined.axes)}
     found = dict[tuple[int, int], Parts]()
@@ -174,7 +175,7 @@ def _summed(
 def _computed(
     axes: Axes, joined: Sharding, said: Sharding, partial: tuple[str, ...]
 ) -> tuple[Sharding, str | None]:
-    """Return (how results are computed that the file divides, the axis that takes slices)."""
+    """Return (how results with a declared sharding are computed, the axis that takes slices)."""
     legal = (parts if k in axes.open else () for k, parts in enumerate(said.dims))
     result = Sharding(tuple(legal)).without(*partial)
     sent = None
@@ -203,7 +204,7 @@ def _sliced(sharding: Sharding, axis: str, joined: Sharding) -> Sharding:
 
 
 def _takes_slices(axis: str, joined: Sharding, said: Sharding) -> bool:
-    """Return whether a loop's slices are those that the ranks along an axis are to have."""
+    """Return whether a loop's slices are the parts that ranks along an axis need."""
     at = said.along(axis)
     if at is None or joined.streamed != (at,):
         return False
@@ -238,10 +239,10 @@ def _reshape(node: Node, given: Given, said: Sharding | None) -> Choice:
     return Choice((backward,), result, said)
 
 
-# Loops that cannot be.
+# Illegal loops.
 
 IN_ORDER = ("scan", "sort")
-"""Families whose slices along the axis that they run along need one another."""
+"""Families with dependences between slices along the axis that they process in order."""
 ENDS_LOOPS = (*IN_ORDER, "reduction", "contraction")
 """Families that need all slices along an axis that they read whole: a loop over it ends there."""
 
@@ -252,10 +253,10 @@ def ends_loop(node: Node, axes: Axes, k: int, at: int) -> bool:
 
 
 def check_loop(node: Node, axes: Axes, said: Sharding | None) -> None:
-    """Raise FusecError where the file says a loop over a dim whose slices need one another.
+    """Raise FusecError if the file declares a loop over a dim with dependences between its slices.
 
-    said: how the file divides the node's results. A reader that needs all slices of an operand is
-    no such case: the operand's loop ends before it.
+    said: the declared sharding of the node's results. A reader that needs all slices of an operand
+    is allowed: the operand's loop ends before it.
     """
     for at in () if said is None else said.streamed:
         if said is not None and at not in axes.open and node.op.family in IN_ORDER:
@@ -263,7 +264,7 @@ def check_loop(node: Node, axes: Axes, said: Sharding | None) -> None:
 
 
 def carried_dependence(node: Node, at: int, name: str, said: Sharding) -> FusecError:
-    """Return the error for a loop over a dim of `name` along which a node runs."""
+    """Return the error for a loop over a dim of `name` that carries a dependence."""
     return FusecError(
         f"a loop over dim {at} of `{name}` carries a dependence through `{node.op.name}`",
         span=said.span or node.span,

@@ -1,8 +1,8 @@
 """Sums over ranks in a fixed number of chunks, which are added in order.
 
-Each chunk is summed by itself and rounded to the type of the result. The chunks are added one after
-the other, half types in f32, and rounded once. The result depends neither on the number of ranks
-that share the chunks nor on the order in which a library adds. Ranks exchange chunks by copies.
+Each chunk is summed separately and rounded to the type of the result. The chunks are added
+sequentially, 16-bit floats in f32, and rounded once. The result depends neither on the number of
+ranks that share the chunks nor on the order in which a library adds. Ranks send chunks by copies.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ OPTION = "--sum-chunks"
 
 
 def with_sum_chunks(fusion: Fusion, count: int) -> Fusion:
-    """Return the fusion with its sums over ranks in `count` chunks; FusecError where it cannot be.
+    """Return the fusion with its sums over ranks in `count` chunks; FusecError if impossible.
 
-    The extents of these sums become numbers, and loops over streams are left out.
+    The extents of these sums become numbers, and loops over streams are removed.
     """
     if not fusion.shardings or count < 1:
         return fusion
@@ -48,7 +48,7 @@ def with_sum_chunks(fusion: Fusion, count: int) -> Fusion:
 
 
 def _as_if_divided(fusion: Fusion, count: int) -> Fusion:
-    """Return a fusion whose sums over ranks are those of this one where no axis has one rank."""
+    """Return a fusion with the same sums over ranks as this one, if no axis had a single rank."""
     mesh = fusion.mesh
     alone = {name for name, size in mesh.axes if size == 1} if mesh is not None else set[str]()
     if mesh is None or not alone:
@@ -83,19 +83,19 @@ def _with_fixed_extents(fusion: Fusion, sums: Mapping[str, RankSum]) -> Fusion:
 
 
 def _summed(how: RankSum) -> list[tuple[int, int]]:
-    """Return the operands and the dims of them over which ranks sum."""
+    """Return the operands, each with its dim that ranks sum over."""
     pairs = ((k, s.along(how.axes[0])) for k, s in enumerate(how.operands) if s is not None)
     return [(k, axis) for k, axis in pairs if axis is not None]
 
 
 def _has_chunks(node: Node) -> bool:
-    """Return whether a node is a GEMM or a plain sum."""
+    """Return whether a node is a GEMM or a simple sum."""
     is_gemm = node.op.product is not None and node.op.lookup is None
     return is_gemm or node.op is sum_
 
 
 class _Chunker:
-    """The fusion half rewritten."""
+    """The partially rewritten fusion."""
 
     def __init__(self, fusion: Fusion, count: int) -> None:
         self.fusion, self.count = fusion, count
@@ -107,7 +107,7 @@ class _Chunker:
         return self.now.get(operand, operand) if isinstance(operand, Value) else operand
 
     def keep(self, node: Node) -> None:
-        """Add a node as it is."""
+        """Add a node unchanged."""
         self.graph.span = node.span
         operands = [self.current(o) for o in node.operands]
         made = self.graph.add(node.op, operands, node.attributes, [v.name for v in node.outputs])
@@ -183,7 +183,7 @@ class _Chunker:
         return made
 
     def _products(self, node: Node, how: RankSum) -> Value:
-        """Return the products of all chunks, as one batch of products of matrices."""
+        """Return the GEMMs of all chunks, as one batched GEMM."""
         places = dict(_summed(how))
         a, b = (self._split(node.operands[k], places[k]) for k in (0, 1))
         assert node.op.product is not None
@@ -212,7 +212,7 @@ class _Chunker:
         return self.graph.apply("reshape", value, new_shape=shape)
 
     def _added(self, node: Node, chunks: Value) -> Value:
-        """Return the sum of the chunks in order, as the results of the node are divided."""
+        """Return the sum of the chunks in order, in the sharding of the node's results."""
         value, shape = node.output, node.output.shape
         said = self.fusion.shardings.get(value.name)
         total: Value | None = None

@@ -1,4 +1,4 @@
-"""How a fusion is divided: what one rank runs of it, and how ranks hold and sum its values."""
+"""The partition of a fusion: each rank's program, and how ranks hold and sum its values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Partition:
     """The fusion that one rank runs.
 
     placed: how ranks hold each input and output, by name. sums: how ranks compute the results that
-    they sum or multiply, by name. local: by the name of a value what a rank calls its own result,
-    partial or whole. values: how each tensor of the whole fusion is divided. several: those
-    computed for each reader, in more than one division or in none.
+    they sum or multiply, by name. local: the name of a rank's own result, partial or whole, by the
+    name of the value. values: the sharding of each tensor of the whole fusion. several: those
+    computed for each reader, in more than one sharding or in none.
     """
 
     fusion: Fusion
@@ -31,9 +31,9 @@ class Partition:
 class RankSum:
     """How ranks compute a result that is a sum, or a product, over ranks.
 
-    reduction: `sum` or `prod`. operands: how each operand is divided, None for scalars. axes: of
-    the mesh, over which partial results are combined one after the other. results: the local name
-    of each combined result. bias: the operand that is added to the last of them, if any.
+    reduction: `sum` or `prod`. operands: the sharding of each operand, None for scalars. axes: of
+    the mesh, over which partial results are combined sequentially. results: the local name of each
+    combined result. bias: the index of the operand that is added to the last of them, if any.
     """
 
     reduction: str

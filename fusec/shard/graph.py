@@ -1,4 +1,4 @@
-"""The nodes of one rank's fusion while they are made: loops in order, names at the end."""
+"""The nodes of a rank's fusion during construction: loops in order, names at the end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 @dataclass(frozen=True)
 class _Made:
-    """Where a value is made.
+    """Where a value is computed.
 
-    level: behind how many loops, one after the other. parts: into how many slices the loop divides
-    it that it is made in, None outside of loops. cuts: how these are divided.
+    level: the number of loops that precede it. parts: the number of slices of the loop that
+    computes it, None outside of loops. cuts: how these are divided.
     """
 
     level: int = 0
@@ -38,10 +38,10 @@ OUTSIDE = _Made()
 
 
 class LocalGraph:
-    """Nodes on local values, each with a place behind loops or in one."""
+    """Nodes on local values, each with a position after loops or in one."""
 
     def __init__(self) -> None:
-        """Start with no node."""
+        """Start without nodes."""
         self._nodes: list[Node] = []
         self._made: dict[Value, _Made] = {}
         self._maker: dict[Value, Node] = {}
@@ -51,17 +51,17 @@ class LocalGraph:
         self.span: Span | None = None
 
     def varies(self, value: Operand) -> bool:
-        """Return whether every iteration of a loop has its own."""
+        """Return whether the value differs between iterations of a loop."""
         return isinstance(value, Value) and self._at(value).parts is not None
 
     def lies(self, value: Value, sharding: Sharding) -> None:
-        """Note which dims of a value the loop divides that it is made in."""
+        """Record which dims of a value are divided by the loop that computes it."""
         made = self._at(value)
         if made.parts is not None:
             self._made[value] = replace(made, cuts=cuts_of(sharding))
 
     def lies_as(self, value: Value, other: Value) -> None:
-        """Note that a loop divides a value as it does another one."""
+        """Record that a loop divides a value in the same way as another one."""
         made = self._at(other)
         if made.parts is not None:
             self._made[value] = replace(self._at(value), cuts=made.cuts)
@@ -78,9 +78,9 @@ class LocalGraph:
         *,
         begins: Dim | None = None,
     ) -> tuple[Value, ...]:
-        """Add an application, and return its results, named or after the first operand.
+        """Add a node, and return its results, named or after the first operand.
 
-        begins: into how many slices, where the node makes them.
+        begins: the number of slices of the loop that the node begins, if it does.
         """
         made = [self._at(o) for o in operands if isinstance(o, Value)]
         level = max((m.level for m in made), default=0)
@@ -107,7 +107,7 @@ class LocalGraph:
         return self._held.get(value)
 
     def hold(self, value: Value, ranks: Iterable[int]) -> None:
-        """Note the ranks that hold an input."""
+        """Record the ranks that hold an input."""
         self._held[value] = frozenset(ranks)
 
     def apply(self, op: OpDef | str, operand: Value, name: str = "", **attributes: Any) -> Value:
@@ -139,7 +139,7 @@ class LocalGraph:
         return value
 
     def stacked(self, value: Value, name: str) -> Value:
-        """Return all slices of a value beside another, after its loop."""
+        """Return all slices of a value stacked, after its loop."""
         if value not in self._stacks:
             self._stacks[value] = self._stacked(value, self._at(value).cuts, name)
         return self._stacks[value]
@@ -178,15 +178,15 @@ class LocalGraph:
         return self.reshaped(value, after, f"{name}_joined")
 
     def reshaped(self, value: Value, shape: Shape, name: str) -> Value:
-        """Return a tensor's elements in another shape; the tensor itself where it has that."""
+        """Return a tensor's elements in another shape; the tensor itself if it has that shape."""
         if value.shape == shape:
             return value
         return self.apply("reshape", value, name, new_shape=shape)
 
     def _carried(self, value: Value, level: int) -> Value:
-        """Return a value as a loop at some level has it: it takes slices of what earlier ones made.
+        """Return a value as a later loop reads it: as slices of an earlier loop's stacked result.
 
-        Slices of what is there before are taken in each loop, when nodes are put in order.
+        Slices of values from before all loops are taken in each loop, when nodes are put in order.
         """
         made = self._at(value)
         if made.parts is None or made.level == level or self._maker[value].op is STREAM_SLICE:
@@ -206,11 +206,11 @@ class LocalGraph:
         wanted: Sequence[Value],
         order: Sequence[Value] = (),
     ) -> tuple[tuple[Node, ...], dict[Value, Value]]:
-        """Return (the nodes that make `wanted`, what each value has become).
+        """Return (the nodes that compute `wanted`, the new value of each value).
 
-        named: the values that have names to keep. taken: the names that are others'. order: values
-        in the order of the nodes that make them; what makes others stands before their first
-        reader. Without it nodes stay in the order in which they were added.
+        named: the values that have names to keep. taken: the names already in use. order: values in
+        the order of the nodes that compute them; nodes for other values come before their first
+        reader. Without it, nodes stay in the order in which they were added.
         """
         names = {*taken, *named.values()}
         now = {v: Value(n, v.type) if v.name != n else v for v, n in named.items()}
@@ -227,7 +227,7 @@ class LocalGraph:
 
 
 def in_order(nodes: Sequence[Node], values: Iterable[Value]) -> Iterator[Node]:
-    """Yield the nodes that make some values, each behind those whose results it reads."""
+    """Yield the nodes that compute some values, each after those whose results it reads."""
     maker, placed = {v: node for node in nodes for v in node.outputs}, set[Node]()
     for value in values:
         waiting = [maker[value]] if value in maker else []

@@ -1,4 +1,4 @@
-"""What a file says of inputs that concerns others: outputs written into them, and their readers."""
+"""Shardings of inputs that affect other values: outputs written into them, and their readers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fusec.shard.choose import carried_dependence, ends_loop
 
 
 def said_of_aliases(fusion: Fusion, said: dict[str, Sharding]) -> None:
-    """Let outputs be divided as the inputs are that they are written into.
+    """Give outputs the shardings of the inputs that they are written into.
 
-    said: how values are divided that the file divides, by name; outputs are added. Unsupported
-    where the file divides an output otherwise.
+    said: the declared shardings by name; those of outputs are added. Unsupported if the file
+    declares another sharding for an output.
     """
     shapes = {i.value.name: i.value for i in fusion.inputs}
     for output in fusion.outputs:
@@ -43,12 +43,12 @@ class InputLoops:
     """The readers of inputs that the file divides into slices."""
 
     def __init__(self, fusion: Fusion) -> None:
-        """Know of no reader yet."""
+        """Start without readers."""
         self._fusion = fusion
         self._readers: dict[Value, list[tuple[Node, bool]]] = {}
 
     def note(self, node: Node, axes: Axes) -> None:
-        """Keep whether a node follows the slices of the inputs that it reads, or needs them all."""
+        """Record whether a node follows the slices of inputs that it reads, or needs them all."""
         for k, value in enumerate(node.operands):
             if not isinstance(value, Value) or value not in self._fusion.input_of:
                 continue
@@ -58,7 +58,7 @@ class InputLoops:
                 readers.append((node, any(ends_loop(node, axes, k, at) for at in said.streamed)))
 
     def check(self) -> None:
-        """Raise FusecError for slices of an input all of whose readers need them at once."""
+        """Raise FusecError for slices of an input if all its readers need them all at once."""
         for value, readers in self._readers.items():
             said, (first, _) = self._fusion.shardings[value.name], readers[0]
             at = said.along(STREAM)

@@ -23,12 +23,12 @@ from fusec.ops.names import fresh_name
 
 
 def settle_loops(fusion: Fusion) -> Fusion:
-    """Return the fusion with the nodes of each loop side by side.
+    """Return the fusion with the nodes of each loop contiguous.
 
-    What no loop varies stands before the loops that may read it. A slice that several loops read is
-    taken in each. A stack reads a computed value that nothing else reads: it is written in place.
-    What is stacked of no loop, since passes found all slices alike, is repeated instead, and what
-    is sent is gathered. The fusion itself is returned where it has no loops.
+    Loop-invariant nodes come before the loops that may read them. A slice that several loops read
+    is taken in each. A stack reads a computed value that nothing else reads: it is written in
+    place. A stack outside of loops, since passes found all slices alike, is repeated instead, and
+    what is sent is gathered. The fusion itself is returned if it has no loops.
     """
     if all(slices_begun(node) is None and node.op not in LEAVE for node in fusion.nodes):
         return fusion
@@ -39,7 +39,7 @@ def settle_loops(fusion: Fusion) -> Fusion:
 
 
 class _Settling:
-    """The nodes half placed: behind how many loops each is, and in which."""
+    """The partially placed nodes: after how many loops each is, and in which loop."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
@@ -52,7 +52,7 @@ class _Settling:
         self._again: dict[tuple[Value, int], Value] = {}
 
     def add(self, node: Node) -> None:
-        """Place a node behind what it reads."""
+        """Place a node after those that it reads."""
         if node.op in LEAVE and not any(v in self._parts for v in node.inputs):
             for instead in self._of_no_loop(node):
                 self.add(instead)
@@ -66,7 +66,7 @@ class _Settling:
         self._place(node, level, next(varying, slices_begun(node)))
 
     def _of_no_loop(self, node: Node) -> Iterator[Node]:
-        """Yield what makes of a value that all iterations share what a loop would leave of it."""
+        """Yield nodes that compute from a loop-invariant value what a loop would have collected."""
         (value,), (result,) = node.inputs, node.outputs
         if node.op is SEND_SLICE:
             given = {k: v for k, v in node.attributes.items() if k != "pieces"}
@@ -90,7 +90,7 @@ class _Settling:
     def _stacked(
         self, value: Value, at: int, parts: Dim, result: Value, node: Node
     ) -> Iterator[Node]:
-        """Yield what makes the stack of a value that all iterations share."""
+        """Yield nodes that stack a loop-invariant value."""
         if not slices_overlap(node):
             yield from self._repeated(value, at, parts, result, node)
             return
@@ -109,7 +109,7 @@ class _Settling:
     def _repeated(
         self, value: Value, at: int, parts: Dim, result: Value, node: Node
     ) -> Iterator[Node]:
-        """Yield what makes a result of so many repetitions of a value, along one of its dims."""
+        """Yield nodes that repeat a value `parts` times along one of its dims."""
         shape = (*value.shape[:at], parts, *value.shape[at:])
         kept = tuple(k for k in range(len(shape)) if k != at)
         wide = Value(self._fresh(f"{result.name}_repeated"), Type(value.dtype, shape))
@@ -132,7 +132,7 @@ class _Settling:
                 self._parts[value] = parts
 
     def _slice(self, value: Value, level: int) -> Value:
-        """Return a value as a loop at some level has it: slices are taken in each loop."""
+        """Return a value as a loop at some level reads it: slices are taken in each loop."""
         maker = self._maker.get(value)
         if maker is None or maker.op is not STREAM_SLICE or self._level[value] == level:
             return value

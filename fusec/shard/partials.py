@@ -1,7 +1,7 @@
-"""The whole fusion with its sums over ranks written as ranks take them: in parts, then together.
+"""The whole fusion with sums over ranks written as sums of partial sums, as ranks compute them.
 
-Each rank rounds its partial result to the type that is exchanged, so that a sum over ranks differs
-from a sum in one piece. Results of ranks are compared with the fusion that this returns.
+Each rank rounds its partial sum to the type that is communicated, so a sum over ranks differs from
+a sum on one rank. Results of ranks are compared with the fusion that this returns.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Places = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Spelled:
-    """The whole fusion with sums over ranks in parts.
+    """The whole fusion with sums over ranks as partial sums.
 
-    local: what a rank calls the value, by the name of a value here. combined: the names of the sums
+    local: a rank's name of the value, by the name of a value here. combined: the names of the sums
     and products over ranks.
     """
 
@@ -34,9 +34,9 @@ class Spelled:
 
 
 def with_partials(fusion: Fusion, divided: Partition) -> Spelled:
-    """Return a fusion with the sums over ranks as `divided`, its partition, takes them.
+    """Return a fusion with the sums over ranks computed as in `divided`, its partition.
 
-    Sums of integers are exact in any order and stay as they are.
+    Sums of integers are exact in any order and are unchanged.
     """
     mesh, sums = fusion.mesh, divided.sums
     found = {n.output.name for n in fusion.nodes if n.output.dtype.is_rounded} & sums.keys()
@@ -50,7 +50,7 @@ def with_partials(fusion: Fusion, divided: Partition) -> Spelled:
 
 
 class _Speller:
-    """The fusion half rewritten."""
+    """The partially rewritten fusion."""
 
     def __init__(self, fusion: Fusion, divided: Partition, mesh: Mesh) -> None:
         self.fusion, self.divided, self.mesh = fusion, divided, mesh
@@ -64,7 +64,7 @@ class _Speller:
         return self.now.get(operand, operand) if isinstance(operand, Value) else operand
 
     def keep(self, node: Node) -> None:
-        """Add a node as it is."""
+        """Add a node unchanged."""
         self.graph.span = node.span
         operands = [self.current(o) for o in node.operands]
         names = [v.name for v in node.outputs]
@@ -75,7 +75,7 @@ class _Speller:
                 self.local[own] = self.divided.local[value.name]
 
     def spell(self, node: Node, how: RankSum) -> None:
-        """Add the partial results of a node, and what combines them."""
+        """Add the partial results of a node, and the nodes that combine them."""
         self.graph.span = node.span
         total = self._combined(node, how, len(how.axes), {})
         if how.bias is not None:
@@ -86,7 +86,7 @@ class _Speller:
         self.now.update(zip(node.outputs, made, strict=True))
 
     def _combined(self, node: Node, how: RankSum, count: int, places: Places) -> Value:
-        """Return the result over the first `count` axes, at places along the others."""
+        """Return the result over the first `count` axes, at given coordinates along the others."""
         if not count:
             return self._partial(node, how, places)
         axis, name = how.axes[count - 1], node.output.name
@@ -117,7 +117,7 @@ class _Speller:
         return value
 
     def _part(self, value: Value, sharding: Sharding, places: Places) -> Value:
-        """Return the part of a whole tensor that is at some places along axes of the mesh."""
+        """Return the part of a whole tensor at given coordinates along axes of the mesh."""
         for k, parts in enumerate(sharding.dims):
             if not any(p.axis in places for p in parts):
                 continue

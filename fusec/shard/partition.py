@@ -1,4 +1,4 @@
-"""Rewrite a divided fusion into the one that a rank runs: local shapes, and exchanges."""
+"""Rewrite a sharded fusion into the one that each rank runs: local shapes, and collectives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fusec.shard.values import Values
 
 
 def partition(fusion: Fusion) -> Fusion:
-    """Return the fusion that one rank runs; the fusion itself where nothing is divided."""
+    """Return the fusion that one rank runs; the fusion itself if nothing is divided."""
     return partitioned(fusion).fusion if fusion.shardings else fusion
 
 
@@ -44,9 +44,9 @@ def partitioned(fusion: Fusion) -> Partition:
 
 
 def _partitioned(fusion: Fusion) -> Partition:
-    """Return how a fusion is divided whose extents are divided as it says.
+    """Return the partition of a fusion whose extents are divided as declared.
 
-    A second walk is needed where values are not asked for in the order in which they are made.
+    A second walk is needed if values are not requested in the order in which they are computed.
     """
     asked = Asked()
     found = _Partitioner(fusion, asked).run()
@@ -58,10 +58,10 @@ _partitions = IdentityCache[Partition]()
 
 
 class _Partitioner:
-    """The fusion half rewritten."""
+    """The partially rewritten fusion."""
 
     def __init__(self, fusion: Fusion, asked: Asked) -> None:
-        """Take a fusion whose extents are divided as it says, and what is to be asked of it."""
+        """Take a fusion whose extents are divided as declared, and the record of requests."""
         self.fusion, self.asked = fusion, asked
         self.graph = LocalGraph()
         self.reshard = Resharder(self.graph, fusion.mesh)
@@ -83,7 +83,7 @@ class _Partitioner:
         return self.said.get(value.name)
 
     def _spanned(self, value: Operand) -> Sharding | None:
-        """Return how the file divides a value, with its place."""
+        """Return the declared sharding of a value, with its source location."""
         return self.fusion.shardings.get(value.name) if isinstance(value, Value) else None
 
     # -- the walk
@@ -101,7 +101,7 @@ class _Partitioner:
         return self._finish(inputs)
 
     def _pinned(self) -> list[Value]:
-        """Return the values that pins of the fusion name."""
+        """Return the values named by pins of the fusion."""
         names = {name for pin in self.fusion.pins for name in pin.values}
         return [v for v in self.fusion.values if v.name in names]
 
@@ -146,9 +146,9 @@ class _Partitioner:
     def _of_what_is_there(
         self, node: Node, axes: Axes, given: list[Sharding | None], said: Sharding
     ) -> Choice | None:
-        """Return how a result is computed as the file divides it, if operands are there for that.
+        """Return how a result is computed in the file's sharding, if the operands allow it.
 
-        None where they would be exchanged, but for those that are less than the result.
+        None if they would have to be communicated, except operands smaller than the result.
         """
         choice = part_of(node, axes, given, said)
         if repeats(node):
@@ -163,9 +163,9 @@ class _Partitioner:
         return choice if is_there else None
 
     def _adapted(self, node: Node, given: list[Sharding | None]) -> list[Sharding | None]:
-        """Return how operands are divided, those that are computed as needed as the others are.
+        """Return the shardings of operands, adapting operands computed on demand to the others.
 
-        Each of these is divided as it would be in the dims that no other operand divides.
+        Each of these keeps its own sharding in the dims that no other operand divides.
         """
         if not node.op.is_elementwise:
             return given
@@ -184,9 +184,9 @@ class _Partitioner:
     def _take_turns(
         self, node: Node, axes: Axes, given: list[Sharding | None], known: Value
     ) -> Sharding | None:
-        """Return what the file says of a result, its slices in the order in which operands are.
+        """Return the declared sharding of a result, with slices in its operands' order.
 
-        That is where they are the operands' own: the file tells none.
+        Only if they are the operands' own slices: the file does not state an order.
         """
         said = self._said(known)
         if said is None or len(said.streamed) < 2:
@@ -198,7 +198,7 @@ class _Partitioner:
         return said
 
     def _make(self, node: Node, axes: Axes, choice: Choice) -> None:
-        """Add what a rank computes of a node."""
+        """Add a rank's computation of a node."""
         bias = node.op.product.bias if node.op.product is not None and choice.partial else None
         operands = self.values.operands(node, choice, bias)
         in_loop = any(self.graph.varies(o) for o in operands)
@@ -225,10 +225,10 @@ class _Partitioner:
                 self.sums[value.name] = how, combined
 
     def _on_their_ranks(self, node: Node, choice: Choice, operands: list[Operand]) -> list[Operand]:
-        """Return operands that all ranks hold that compute a node.
+        """Return operands held by all ranks that compute a node.
 
-        These are those that the file says of its results; else those that hold all operands, or the
-        largest one. Where ranks have parts of it, all others along these axes are among them.
+        These ranks are those declared for its results; else those that hold all operands, or the
+        largest one. If ranks have parts of it, all other ranks along these axes are included.
         """
         values = [o for o in operands if isinstance(o, Value)]
         held = [(v, ranks) for v in values if (ranks := self.graph.held(v)) is not None]
@@ -248,17 +248,17 @@ class _Partitioner:
         return [self.reshard.on_ranks(o, on) if isinstance(o, Value) else o for o in operands]
 
     def _defers(self, node: Node, said: Sharding | None) -> bool:
-        """Return whether each reader has its part of a node's result computed, as far as it needs.
+        """Return whether each reader computes the part of a node's result that it needs.
 
-        So it is with what repeats elements, and with what is made of whole inputs one by one. Of
-        what the file divides, slices of repeated elements are made in the loop that reads them.
+        This holds for repeated elements, and for elementwise nodes on whole inputs. For values with
+        a declared sharding, slices of repeated elements are computed in the loop that reads them.
         """
         if repeats(node):
             return said is None or bool(said.streamed)
         return said is None and self._is_of_whole_inputs(node)
 
     def _is_of_whole_inputs(self, node: Node) -> bool:
-        """Return whether elements are computed one by one of what every rank has, or repeats."""
+        """Return whether a node is elementwise on values that every rank has or repeats."""
         read = (v for v in node.inputs if not v.is_scalar)
         return is_one_by_one(node) and all(
             (v in self.deferred and v.name not in self.said) or self._is_whole_input(v)
@@ -266,7 +266,7 @@ class _Partitioner:
         )
 
     def _is_as_needed(self, node: Node) -> bool:
-        """Return whether that is so, or would be if the file said nothing of what is computed."""
+        """Return whether that is so, or would be without the declared shardings of its operands."""
         read = (v for v in node.inputs if not v.is_scalar)
         return is_one_by_one(node) and all(
             v in self.values.as_needed or self._is_whole_input(v) for v in read
@@ -276,9 +276,9 @@ class _Partitioner:
         return value in self.fusion.input_of and self.tensors[value].sharding.is_whole
 
     def _part(self, value: Value, wanted: Sharding) -> Held | None:
-        """Compute the part of a deferred value that is wanted, as far as that can be.
+        """Compute the wanted part of a deferred value, as far as possible.
 
-        None of a value that is computed once.
+        None for a value that is computed once.
         """
         if value not in self.deferred:
             return None
@@ -292,7 +292,7 @@ class _Partitioner:
         return held[choice.result.dims]
 
     def _suffix(self, value: Value, choice: Choice) -> str:
-        """Return what a computed value is beside the one that has the name."""
+        """Return the suffix that distinguishes a computed value from the one that has the name."""
         if choice.partial:
             return "_partial"
         if choice.result.along(STREAM) is not None and value in self.fusion.output_of:
@@ -301,7 +301,7 @@ class _Partitioner:
         return "" if choice.result.dims == wanted.dims else "_part"
 
     def _settle(self, value: Value, own: Value, choice: Choice, added: Added | None) -> list[Value]:
-        """Note a result, combined over ranks and divided as it is to be; return what is so."""
+        """Record a result, combined over ranks and divided as required; return what is combined."""
         combined = list[Value]()
         self.graph.lies(own, choice.result)
         held, name = Held(own, choice.result), value.name
@@ -320,12 +320,12 @@ class _Partitioner:
         tensor.keep(held)
         outside = held.sharding.along(STREAM) is None
         last = self.values.converted(value, wanted.without(STREAM) if outside else wanted)
-        if value not in self.values.as_needed:  # others stand before what reads them first
+        if value not in self.values.as_needed:  # others come before their first reader
             self.order += [own, *combined, held.value, last.value]
         return combined
 
     def _scalar(self, node: Node) -> None:
-        """Keep a scalar: all ranks have the same."""
+        """Keep a scalar: it is the same on all ranks."""
         if any(not v.is_scalar for v in node.inputs):  # its size
             made = (self.values.size(node),)
         else:
@@ -337,9 +337,9 @@ class _Partitioner:
         self.computed.update(zip(node.outputs, made, strict=True))
 
     def _computed_as(self, tensor: Tensor) -> Sharding:
-        """Return how a value is divided, as its only reader has it where it is computed for that.
+        """Return the sharding of a value; if it is computed for its only reader, the reader's.
 
-        It has the ranks that compute it, where these are not all.
+        It includes the ranks that compute it, unless all do.
         """
         held = [h.sharding for h in tensor.held.values()]
         alone = tensor.value in self.deferred and len(held) == 1

@@ -1,4 +1,4 @@
-"""Loops around ranks that take smaller slices than a rank's whole part."""
+"""Loops around ranks with slices smaller than a rank's whole part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.shard.partition import partitioned
 
 
 def slices_around(local: Fusion) -> int:
-    """Return how many slices the loops around ranks take in what one rank runs; 0 without any."""
+    """Return the number of slices of the loops around ranks in a rank's fusion; 0 without any."""
     counts = (
         node.attributes["ranks"] * node.attributes["pieces"]
         for node in local.nodes
@@ -22,9 +22,9 @@ def slices_around(local: Fusion) -> int:
 
 
 def in_pieces(fusion: Fusion, pieces: int, slices: int) -> Partition | None:
-    """Return the partition in which each of the `slices` of a loop around ranks is so many.
+    """Return the partition with each of the `slices` of a loop around ranks divided into `pieces`.
 
-    None where extents are not divided so, or the slices are no longer those that ranks exchange.
+    None if extents are not divisible, or if the slices are no longer those that ranks send.
     """
     shardings = {name: _finer(said, pieces) for name, said in fusion.shardings.items()}
     try:
@@ -36,7 +36,7 @@ def in_pieces(fusion: Fusion, pieces: int, slices: int) -> Partition | None:
 
 def _finer(said: Sharding, pieces: int) -> Sharding:
     if len(said.streamed) > 1:
-        return said  # no slices that ranks exchange
+        return said  # no slices that ranks send
     dims = (
         tuple(replace(p, parts=p.parts * pieces) if p.axis == STREAM else p for p in parts)
         for parts in said.dims

@@ -1,4 +1,4 @@
-"""Which part of a whole tensor a rank has, and the whole of all parts."""
+"""Each rank's part of a whole tensor, and the whole tensor from all parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_SIZES: Mapping[str, int] = {}
 
 
 def share(extent: Dim, parts: Parts) -> Dim:
-    """Return the extent of one part of a dim: of a slice of it where a stream divides it too."""
+    """Return the extent of one part of a dim: of one slice of it if a stream also divides it."""
     for part in parts:
         if part.axis is not None:
             extent = part.share(extent)
@@ -27,17 +27,17 @@ def share(extent: Dim, parts: Parts) -> Dim:
 
 
 def local_shape(shape: Shape, sharding: Sharding) -> Shape:
-    """Return the shape of what a rank holds of a tensor: streams divide no memory."""
+    """Return the shape of a rank's part of a tensor: streams do not divide memory."""
     return part_shape(shape, sharding.without(STREAM))
 
 
 def part_shape(shape: Shape, sharding: Sharding) -> Shape:
-    """Return the shape of one part of a tensor, in a loop that of a slice."""
+    """Return the shape of one part of a tensor; in a loop, that of a slice."""
     return tuple(share(extent, parts) for extent, parts in zip(shape, sharding.dims, strict=True))
 
 
 def local_attributes(node: Node, result: Sharding, shape: Shape) -> dict[str, Any]:
-    """Return a node's attributes with the extents that a rank's results have, of such a shape."""
+    """Return a node's attributes with the extents of a rank's results, given their shape."""
     attributes = dict(node.attributes)
     if node.op.extents:
         whole: tuple[Dim, ...] = attributes[node.op.extents]
@@ -51,10 +51,10 @@ def local_attributes(node: Node, result: Sharding, shape: Shape) -> dict[str, An
 def local_part(
     array: Array, sharding: Sharding, mesh: Mesh, rank: int, sizes: Mapping[str, int] = NO_SIZES
 ) -> Array:
-    """Return a rank's part of a whole array; FusecError where it is not divided equally.
+    """Return a rank's part of a whole array; FusecError if it is not evenly divisible.
 
-    array: of any kind that has `shape`, `reshape` and indexing. sizes: of the symbols in factors
-    that stay whole, as the rank knows them.
+    array: any type with `shape`, `reshape` and indexing. sizes: of the symbols in factors that stay
+    whole, as the rank knows them.
     """
     factored, places = _factored(array, sharding, mesh, rank, sizes)
     own = factored[places]
@@ -68,7 +68,7 @@ def assemble(
     mesh: Mesh,
     sizes: Mapping[str, int] = NO_SIZES,
 ) -> Array:
-    """Return the whole array of the parts that ranks have; of equal ones the last rank's counts."""
+    """Return the whole array from ranks' parts; of replicas, the last rank's is used."""
     first = next(iter(parts.values()))
     shape = [n * _ranks(p, mesh) for n, p in zip(first.shape, sharding.dims, strict=True)]
     whole: Array = np.empty(shape, first.dtype)
@@ -79,7 +79,7 @@ def assemble(
 
 
 def local_sizes(original: Fusion, local: Fusion, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes of a rank's fusion where those of the whole one are given."""
+    """Return the sizes of a rank's fusion, given those of the whole one."""
     own = dict(sizes)
     for name, ranks in _divided(original, local).items():
         if name not in sizes:
@@ -94,19 +94,19 @@ def local_sizes(original: Fusion, local: Fusion, sizes: Mapping[str, int]) -> di
 
 
 def whole_sizes(original: Fusion, local: Fusion, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes of the whole fusion where those of a rank's are given."""
+    """Return the sizes of the whole fusion, given those of a rank's."""
     ranks = _divided(original, local)
     return {name: size * ranks.get(name, 1) for name, size in sizes.items()}
 
 
 def _divided(original: Fusion, local: Fusion) -> dict[str, int]:
-    """Return by how many ranks each symbol is divided."""
+    """Return the number of ranks that each symbol is divided by."""
     whole = original.hints
     return {n: whole[n] // own if own else 1 for n, own in local.hints.items()}
 
 
 def _ranks(parts: Parts, mesh: Mesh) -> int:
-    """Return over how many ranks a dim is divided."""
+    """Return the number of ranks that a dim is divided over."""
     count = 1
     for part in parts:
         count *= mesh.extent(part.axis) if part.axis not in (None, STREAM) else 1
@@ -116,9 +116,9 @@ def _ranks(parts: Parts, mesh: Mesh) -> int:
 def _factored(
     array: Array, sharding: Sharding, mesh: Mesh, rank: int, sizes: Mapping[str, int]
 ) -> tuple[Array, tuple[int | slice, ...]]:
-    """Return a view of an array with a dim for each factor, and where a rank's part of it lies.
+    """Return a view of an array with a dim for each factor, and the index of a rank's part in it.
 
-    The factors behind the last one along the mesh stay one.
+    The factors after the last one along the mesh stay one dim.
     """
     place = mesh.place(rank)
     shape, places = list[int](), list[int | slice]()

@@ -1,4 +1,4 @@
-"""Divide values as their readers are, as nvFuser propagates shardings from results to operands."""
+"""Propagate shardings from results to operands, as nvFuser does."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def with_readers_shardings(fusion: Fusion, *, outputs: bool = True) -> Fusion:
 
     outputs: whether those of outputs may change too.
 
-    Inputs and values of which the fusion says something stay as they are. A sum over ranks whose
-    reader is divided is scattered then, where it was the same on all ranks. Other values need no
-    exchange for it: readers take their parts of what each rank computes.
+    Inputs and values with a sharding in the fusion are unchanged. A sum over ranks whose reader is
+    divided becomes a reduce-scatter if it was an all-reduce. Other values need no communication for
+    it: readers take their parts of what each rank computes.
     """
     if fusion.mesh is None or not fusion.shardings:
         return fusion
@@ -46,7 +46,7 @@ def with_readers_shardings(fusion: Fusion, *, outputs: bool = True) -> Fusion:
 
 
 def _divided_further(node: Node, axes: Axes, k: int, own: Sharding, result: Sharding) -> Sharding:
-    """Return an operand's sharding with those axes of the result that it does not have yet."""
+    """Return an operand's sharding plus the axes of the result that it does not have yet."""
     if is_reshape(node):
         back, _ = reshaped(result, node.output.shape, node.operands[k].shape)
         wanted = dict(enumerate(back.dims))

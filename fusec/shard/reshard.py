@@ -1,4 +1,4 @@
-"""From one sharding of a tensor to another: exchanges of blocks, and what brings dims there."""
+"""Conversion between shardings of a tensor: collectives on blocks, and movements of dims."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from fusec.shard.slices import cuts_of
 
 @dataclass(frozen=True)
 class Held:
-    """What a rank holds of a tensor, and how the whole is divided so."""
+    """A tensor on a rank, and the sharding of the whole that it is part of."""
 
     value: Value
     sharding: Sharding
 
 
 class Resharder:
-    """Adds to a graph what changes shardings, over a mesh."""
+    """Adds nodes to a graph that change shardings over a mesh."""
 
     def __init__(self, graph: LocalGraph, mesh: Mesh | None) -> None:
-        """Take the graph and the mesh, None where streams alone divide."""
+        """Take the graph and the mesh, None if only streams divide."""
         self.graph, self.mesh = graph, mesh
         self._sent: dict[tuple[Value, Ranks], Value] = {}
 
@@ -48,9 +48,9 @@ class Resharder:
         return () if self.mesh is None else self.mesh.ranks
 
     def on_ranks(self, value: Value, ranks: Ranks) -> Value:
-        """Return a value as some ranks hold it: sent to them by the first that has it.
+        """Return a value on some ranks: broadcast to them by the first rank that has it.
 
-        Where ranks have parts of it, each sends its own along the axes that do not divide it.
+        If ranks have parts of it, each sends its own along the axes that do not divide it.
         """
         held = self.graph.held(value)
         if held is None or ranks <= held:
@@ -82,7 +82,7 @@ class Resharder:
         return sent
 
     def among(self, ranks: Ranks, *shardings: Sharding) -> Ranks:
-        """Return ranks with all others along the axes that divide tensors."""
+        """Return ranks including all others along the axes that divide tensors."""
         assert self.mesh is not None
         axes = (axis for s in shardings for axis, _ in s.axes if axis != STREAM)
         return self.mesh.closure(ranks, axes)
@@ -93,7 +93,7 @@ class Resharder:
         return self.mesh.extent(axis)
 
     def steps(self, held: Held, wanted: Sharding, name: str) -> Iterator[Held]:
-        """Yield what a tensor becomes on its way to another sharding, which the last one has."""
+        """Yield the intermediate forms of a tensor and, last, the one in the wanted sharding."""
         while held.sharding.dims != wanted.dims:
             held = self._step(held, wanted, name)
             yield held
@@ -117,7 +117,7 @@ class Resharder:
     # -- streams
 
     def _slice(self, held: Held, wanted: Sharding, name: str) -> Held:
-        """Return the slice that an iteration has: of another rank's part, or of the own tensor."""
+        """Return an iteration's slice: of another rank's part, or of the rank's own tensor."""
         found = self._received(held, wanted, name)
         if found is not None:
             return found
@@ -127,7 +127,7 @@ class Resharder:
         return Held(self.graph.sliced(held.value, cuts_of(wanted), name), wanted)
 
     def _received(self, held: Held, wanted: Sharding, name: str) -> Held | None:
-        """Return the slice as another rank's part, or a piece of that; None where it is none."""
+        """Return the slice as another rank's part, or a piece of it; None if it is neither."""
         own, at = held.sharding, wanted.along(STREAM)
         assert at is not None
         place = [p.axis for p in wanted.dims[at]].index(STREAM)
@@ -137,7 +137,7 @@ class Resharder:
         ring = own.dims[at][place] if place < len(own.dims[at]) else part
         pieces = pieces_of(part, ring.parts, at, _outer(wanted.dims[at][:place]))
         same = own.dims[at][:place] == wanted.dims[at][:place] and pieces is not None
-        # Where other axes divide a rank's part too, its pieces are no parts of theirs.
+        # If other axes divide a rank's part too, its pieces are not parts of theirs.
         in_parts = pieces == 1 or len(own.dims[at]) == place + 1
         if not (same and in_parts) or ring.axis in (None, STREAM):
             return None
@@ -166,7 +166,7 @@ class Resharder:
     def _brought(
         self, value: Value, ranks: Dim, shape: Shape, k: int, inner: Dim, name: str
     ) -> Value:
-        """Return a tensor of blocks, each of `shape`, with the blocks behind `inner` of dim k."""
+        """Return a tensor of blocks of `shape`, with the blocks moved after `inner` of dim k."""
         rest = shape[k].divide(inner)
         assert rest is not None
         blocks = (ranks, *shape[:k], inner, rest, *shape[k + 1 :])
@@ -175,7 +175,7 @@ class Resharder:
         return self.graph.reordered(value, blocks, order, whole, name)
 
     def _blocks(self, value: Value, ranks: Dim, k: int, inner: Dim, name: str) -> Value:
-        """Return a tensor with the factor `ranks` behind `inner` of dim k as its dim 0."""
+        """Return a tensor with the factor `ranks` that follows `inner` of dim k moved to dim 0."""
         shape = value.shape
         rest = shape[k].divide(inner * ranks)
         assert rest is not None
@@ -202,7 +202,7 @@ class Resharder:
         return self._noted(value, _with_parts(own, k, wanted[: end + 1]))
 
     def _moved(self, held: Held, wanted: Sharding, name: str) -> Held | None:
-        """Return the tensor with an axis that divides another dim, where one exchange does it."""
+        """Return the tensor with an axis moved to another dim, if one collective does it."""
         own = held.sharding
         for i, parts in enumerate(own.dims):
             last = parts[-1] if parts else None
@@ -231,7 +231,7 @@ class Resharder:
     # -- partial results
 
     def reduced(self, held: Held, axis: str, reduction: str, wanted: Sharding, name: str) -> Held:
-        """Return results combined over an axis: the rank's own part where that is wanted."""
+        """Return results combined over an axis: only the rank's own part if that is wanted."""
         attributes = {"axis": axis, "ranks": self.ranks(axis), "reduction": reduction}
         own, k = held.sharding, wanted.along(axis)
         others = {x for x, _ in wanted.axes} - {x for x, _ in own.axes} - {axis}
@@ -272,12 +272,12 @@ class Resharder:
 
 
 def _outer(parts: Parts | list[Part]) -> Dim:
-    """Return how many whole parts of a dim lie outside of the rest in a rank's memory."""
+    """Return the number of outer whole parts of a dim in a rank's memory."""
     return product(p.parts for p in parts if p.axis is None)
 
 
 def common(parts: Parts, other: Parts) -> int:
-    """Return how many factors two dims have in common, from the outermost on."""
+    """Return how many factors two dims have in common, starting at the outermost."""
     pairs = zip(parts, other, strict=False)
     return next((k for k, (a, b) in enumerate(pairs) if a != b), min(len(parts), len(other)))
 

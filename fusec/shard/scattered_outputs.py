@@ -1,7 +1,7 @@
-"""Outputs that are sums over ranks: sent in a loop as they are computed, added by rows, gathered.
+"""Outputs that are sums over ranks: sent in a loop during computation, summed by rows, gathered.
 
-The last product of a layer whose weights are divided: instead of an all-reduce of the whole each
-rank adds its rows, which come while others are computed, and all gather them.
+This is the last GEMM of a layer with divided weights: instead of an all-reduce of the whole, each
+rank sums its rows, which arrive while others are computed, and all ranks gather them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusec.shard.partition import partitioned
 
 @dataclass(frozen=True)
 class ScatteredOutputs:
-    """A fusion whose outputs are gathered from rows; rows: the names of these, by output."""
+    """A fusion whose outputs are gathered from rows; rows: their names, by output."""
 
     fusion: Fusion
     rows: Mapping[str, str]
@@ -36,9 +36,9 @@ class ScatteredOutputs:
 
 
 def with_scattered_outputs(fusion: Fusion) -> ScatteredOutputs | None:
-    """Return the fusion with such outputs, where a file divides no loop and has 2-D products.
+    """Return the fusion with such outputs, if its file declares no loop and has 2-D GEMMs.
 
-    None where it has none, or would run other sizes: rows must be known multiples of the ranks.
+    None if it has none, or would run other sizes: rows must be known multiples of the ranks.
     """
     if fusion.mesh is None or any(said.along(STREAM) for said in fusion.shardings.values()):
         return None
@@ -55,9 +55,9 @@ def with_scattered_outputs(fusion: Fusion) -> ScatteredOutputs | None:
 
 
 def _summed_axis(fusion: Fusion, plain: Partition, node: Node) -> str | None:
-    """Return the axis over which ranks add an output that all of them have, if it is such a one.
+    """Return the axis over which ranks sum a replicated output that can be scattered, else None.
 
-    The product of rows, of which others read nothing.
+    It must be a GEMM whose rows are computed, and no other node may read it.
     """
     value = node.output
     how = plain.sums.get(value.name)
@@ -75,7 +75,7 @@ def _summed_axis(fusion: Fusion, plain: Partition, node: Node) -> str | None:
 
 
 def _rewritten(fusion: Fusion, plain: Partition, found: Mapping[Node, str]) -> ScatteredOutputs:
-    """Return the fusion with the rows of sums as values of their own."""
+    """Return the fusion with the rows of sums as separate values."""
     taken = {v.name for n in fusion.nodes for v in n.outputs} | {
         i.value.name for i in fusion.inputs
     }
@@ -117,7 +117,7 @@ def _later(local: Mapping[str, str], back: Mapping[str, str]) -> Iterator[tuple[
 
 
 def _same_sizes(plain: Iterable[DimFact], other: Iterable[DimFact]) -> bool:
-    """Return whether programs run the same sizes, of which one may count multiples."""
+    """Return whether programs run the same sizes; the plain one may count in multiples."""
     pairs = {fact.name: fact for fact in other}
     for fact in plain:
         times, rest = divmod(fact.default, pairs[fact.name].default)

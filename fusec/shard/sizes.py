@@ -1,4 +1,4 @@
-"""What of symbols and strides a rank has."""
+"""Symbols and strides of a rank's fusion."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fusec.shard.slices import is_strided
 def with_shares(fusion: Fusion) -> Fusion:
     """Return the fusion with `p * S` for each symbol S of extents that p ranks divide.
 
-    So S is what a rank has, also in what is known of it. What streams divide is declared a multiple
-    where its default is one; else the last slice overlaps the one before. FusecError where a
-    default, or an extent, is not divided by ranks.
+    So S is a rank's own size, also in known facts about it. Extents that streams divide are
+    declared multiples if their defaults are; else the last slice overlaps the one before.
+    FusecError if ranks do not divide a default, or an extent.
     """
     check_shardings(fusion)
     factors = dict[str, int]()
@@ -42,7 +42,7 @@ def with_shares(fusion: Fusion) -> Fusion:
 
 
 def _equal_parts(sharding: Sharding, parts: Parts) -> Parts:
-    """Return the factors of a dim up to the last one that divides it equally.
+    """Return the factors of a dim up to the last one that divides it evenly.
 
     These are mesh axes, and the slices of a loop over several dims or within blocks.
     """
@@ -55,7 +55,7 @@ def _equal_parts(sharding: Sharding, parts: Parts) -> Parts:
 def _divide(
     fusion: Fusion, value: Value, at: int, parts: Parts, factors: dict[str, int], said: Sharding
 ) -> None:
-    """Let symbols of an extent be multiples, so that it is divided into equal parts."""
+    """Make symbols of an extent multiples, so that it is divided into equal parts."""
     extent, where = value.shape[at], f"dim {at} of `{value.name}`"
     declared = [fact.name for fact in fusion.dims]
     count = prod(part.parts.value for part in parts if part.parts.is_const)
@@ -83,7 +83,7 @@ def _divide(
 
 
 def _other_axes(fusion: Fusion, value: Value, at: int, parts: Parts, count: int) -> str:
-    """Return what to change where ranks do not divide a dim: the size, the dim or the mesh."""
+    """Return what to change if ranks do not divide a dim: the size, the dim or the mesh."""
     size, axes = value.shape[at].evaluate(fusion.hints), [p.axis for p in parts if p.axis]
     ways = [f"give the dim a default that is a multiple of {count}"]
     others = (e for k, e in enumerate(value.shape) if k != at)
@@ -115,9 +115,9 @@ def _substituted(parts: Parts, values: Mapping[str, Dim]) -> Parts:
 
 
 def _with_slices(fusion: Fusion, given: Fusion) -> Fusion:
-    """Return the fusion with the multiples that streams ask for, and the slices of what is none.
+    """Return the fusion with the multiples that streams require, and slices for other extents.
 
-    given: the fusion in whose symbols errors tell extents.
+    given: the fusion whose symbols errors use to state extents.
     """
     facts = {fact.name: fact for fact in fusion.dims}
     shardings = dict(fusion.shardings)
@@ -141,7 +141,7 @@ def _with_slices(fusion: Fusion, given: Fusion) -> Fusion:
 
 
 def _uneven(said: Sharding, at: int, extent: Dim) -> Sharding:
-    """Return a sharding with as many slices of ceildiv(extent, parts) elements as there are."""
+    """Return a sharding with the required number of slices of ceildiv(extent, parts) elements."""
     (part,) = said.dims[at]
     count = ceildiv(extent, ceildiv(extent, part.parts)) if extent.is_const else part.parts
     return replace(
@@ -150,7 +150,7 @@ def _uneven(said: Sharding, at: int, extent: Dim) -> Sharding:
 
 
 def _declared(facts: dict[str, DimFact], extent: Dim, parts: Dim) -> bool:
-    """Declare a symbol a multiple, so that an extent is one of `parts`; False where none can be."""
+    """Declare a symbol a multiple, so that `parts` divides an extent; False if impossible."""
     monomial, coefficient = extent.terms[0] if len(extent.terms) == 1 else ((), 1)
     need = parts.value // gcd(parts.value, coefficient) if parts.is_const else 0
     names = [a.name for a in monomial if isinstance(a, Symbol)]
@@ -167,7 +167,7 @@ def _other_parts(parts: object) -> str:
 
 
 def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
-    """Return the error of a dim whose slices, on all ranks together, are not equal."""
+    """Return the error for a dim whose slices, on all ranks together, are uneven."""
     value = fusion.find(name)
     assert value is not None
     extent = value.shape[at]
@@ -186,9 +186,9 @@ def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
 def local_strides(
     entry: Input, shape: Shape, sharding: Sharding, sizes: Mapping[str, int]
 ) -> Shape:
-    """Return the strides of what a rank holds of an input: dense where those of the whole are.
+    """Return the strides of a rank's part of an input: dense where those of the whole are.
 
-    shape: of what it holds. sharding: how ranks divide the input.
+    shape: of the part. sharding: of the input over ranks.
     """
     whole = entry.value.shape
     if whole == shape:
@@ -199,7 +199,7 @@ def local_strides(
     for stride, extent, _ in sized:
         step, count = stride.evaluate(sizes), extent.evaluate(sizes)
         if step and count != 1 and step < reach:
-            # Elements share memory: those of several blocks do not, denser ones could not.
+            # Overlapping elements: parts of several blocks become dense, others keep their strides.
             blocks = any(part.axis is None for parts in sharding.dims for part in parts)
             return contiguous_strides(shape) if blocks else entry.strides
         reach += step * (count - 1)
@@ -211,7 +211,7 @@ def local_strides(
 
 
 def _followed(entry: Input, stride: Dim, found: Mapping[int, Dim]) -> Iterator[int]:
-    """Yield the dims of which the one with this stride is the next slower."""
+    """Yield the dims after which the dim with this stride is the next slower."""
     for axis in reversed(tuple(found)):
         if entry.strides[axis] != 0 and entry.strides[axis] * entry.value.shape[axis] == stride:
             yield axis

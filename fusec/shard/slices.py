@@ -1,4 +1,4 @@
-"""Slices of a loop: which factors of dims they are of, and how a tensor is made of them."""
+"""Slices of a loop: the factors of dims that they divide, and how to assemble a tensor of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusec.ir.sharding import STREAM, Sharding, Turn
 class Cut:
     """One dim that a loop divides: into `parts`, within each of `outer` blocks that stay whole.
 
-    of: the extent of the dim, where the slices do not divide it. turn: as of `Part`.
+    of: the extent of the dim, if the slices do not divide it. turn: as in `Part`.
     """
 
     dim: int
@@ -55,7 +55,7 @@ def count(cuts: Cuts) -> Dim:
 def turns(cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
     """Return (the iterations of a loop as factors, which of these are those of the cuts).
 
-    In all others the slices are the same.
+    The slices are the same in all others.
     """
     factors, places, left = list[Dim](), list[int](), count(cuts)
     for cut in cuts:
@@ -69,7 +69,7 @@ def turns(cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
 
 
 def split(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
-    """Return (a shape with the blocks of dims apart, where the dim of each cut is then)."""
+    """Return (a shape with separate dims for blocks, the dim of each cut in it)."""
     by_dim, found, places = {cut.dim: cut for cut in cuts}, list[Dim](), dict[Cut, int]()
     for k, extent in enumerate(shape):
         cut = by_dim.get(k)
@@ -87,10 +87,10 @@ def split(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...]]:
 
 
 def stacked(shape: Shape, cuts: Cuts) -> tuple[Shape, tuple[int, ...], Shape]:
-    """Return what brings slices, one for each part of the cuts in turn, to their places.
+    """Return how to reorder stacked slices, one for each part of the cuts, into the whole tensor.
 
-    (Their dims with the factors of cuts apart, the order in which these lie in the whole, the
-    whole's shape.) shape: of one slice.
+    (Their dims with separate factors of cuts, the order of these in the whole, the whole's shape.)
+    shape: of one slice.
     """
     parts, places = split(shape, cuts)
     factors = [*(cut.parts for cut in cuts), *parts]

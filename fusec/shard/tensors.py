@@ -1,4 +1,4 @@
-"""What a rank has of a value of the whole fusion."""
+"""A rank's versions of a value of the whole fusion."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fusec.shard.reshard import Held, common
 
 
 class Tensor:
-    """A value of the whole fusion: how it is divided, and what a rank has of it so far."""
+    """A value of the whole fusion: its sharding, and a rank's versions of it so far."""
 
     def __init__(self, value: Value, sharding: Sharding) -> None:
-        """Hold nothing yet."""
+        """Start without versions."""
         self.value, self.sharding = value, sharding
         self.held: dict[tuple[Parts, ...], Held] = {}
 
     def keep(self, held: Held) -> None:
-        """Note what a rank has; the first of what is divided alike stays."""
+        """Record a version; the first of each sharding is kept."""
         self.held.setdefault(held.sharding.dims, held)
 
     def nearest(self, wanted: Sharding) -> Held:
-        """Return what is the fewest factors away from what is wanted."""
+        """Return the version whose sharding differs from the wanted one in the fewest factors."""
 
         def distance(held: Held) -> tuple[int, int]:
             pairs = list(zip(held.sharding.dims, wanted.dims, strict=True))
@@ -34,6 +34,6 @@ class Tensor:
         return min(self.held.values(), key=distance)
 
     def along(self, extent: Dim) -> Iterator[tuple[Value, int]]:
-        """Yield what a rank has first, with each dim that has this extent in the whole."""
+        """Yield the rank's first version with each dim that has this extent in the whole."""
         for held in islice(self.held.values(), 1):
             yield from ((held.value, k) for k, e in enumerate(self.value.shape) if e == extent)

@@ -1,4 +1,4 @@
-"""What a rank has of the values of a fusion: each in the divisions that were made of it so far."""
+"""A rank's versions of the values of a fusion, in the shardings computed so far."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fusec.shard.tensors import Tensor
 
 
 class Values:
-    """Tensors and scalars, and what brings tensors from one division to another.
+    """Tensors and scalars, with conversions between shardings of a tensor.
 
-    part: computes what it can of the division of a tensor of which nothing is held before.
+    part: computes what it can of a sharding of a tensor before the tensor is held in any sharding.
     """
 
     def __init__(
@@ -29,25 +29,25 @@ class Values:
         asked: Asked,
         part: Callable[[Value, Sharding], Held | None],
     ) -> None:
-        """Hold nothing yet."""
+        """Start without values."""
         self._graph, self._reshard, self._asked, self._part = graph, reshard, asked, part
         self.tensors: dict[Value, Tensor] = {}
         self.scalars: dict[Value, Operand] = {}
         self.as_needed: set[Value] = set()
-        """What is computed for each reader, or would be if the file said nothing of it."""
+        """Values computed for each reader, or that would be without their declared shardings."""
 
     def given(self, operand: Operand) -> Sharding | None:
-        """Return how an operand is divided, None for a scalar."""
+        """Return the sharding of an operand, None for a scalar."""
         tensor = self.tensors.get(operand) if isinstance(operand, Value) else None
         return None if tensor is None else tensor.sharding
 
     def operands(self, node: Node, choice: Choice, left_out: int | None) -> list[Operand]:
-        """Return the operands of a node as it is to be computed, but for one of them."""
+        """Return the operands of a node for a choice of its computation, except one of them."""
         pairs = enumerate(zip(node.operands, choice.operands, strict=True))
         return [self.operand(o, needed) for k, (o, needed) in pairs if k != left_out]
 
     def operand(self, operand: Operand, needed: Sharding | None) -> Operand:
-        """Return what a rank has of an operand, divided as needed; None for a scalar."""
+        """Return a rank's version of an operand in the needed sharding; None for a scalar."""
         if isinstance(operand, Const):
             return operand
         if needed is None:
@@ -55,18 +55,18 @@ class Values:
         return self.held(operand, needed).value
 
     def held(self, value: Value, wanted: Sharding) -> Held:
-        """Return what a rank has of a value for a reader, divided as it is wanted."""
+        """Return a rank's version of a value for a reader, in the wanted sharding."""
         for sharding in self._asked.of(value, wanted):
             self.converted(value, sharding)
         return self.tensors[value].held[wanted.dims]
 
     def converted(self, value: Value, wanted: Sharding) -> Held:
-        """Return a division of a value, made of what a rank has of it if it is not there."""
+        """Return a value in a sharding, converted from a rank's other versions if necessary."""
         tensor = self.tensors[value]
         if wanted.dims not in tensor.held:
             start = self._part(value, wanted) or tensor.nearest(wanted)
             ranks = self._graph.held(start.value)
-            if ranks is not None:  # those among which it is divided have parts of their own
+            if ranks is not None:  # the ranks that it is divided over have parts of their own
                 ranks = self._reshard.among(ranks, wanted)
                 start = replace(start, value=self._reshard.on_ranks(start.value, ranks))
             for held in self._reshard.steps(start, wanted, value.name):
@@ -74,7 +74,7 @@ class Values:
         return tensor.held[wanted.dims]
 
     def size(self, node: Node) -> Value:
-        """Return the extent of a whole tensor, found by any that is as long, or a part of it."""
+        """Return the extent of a whole tensor, from any tensor of this extent, or a part of one."""
         (value,) = node.inputs
         axis: int = node.attributes["dim"]
         extent, name = value.shape[axis], node.output.name

@@ -13,13 +13,13 @@ from fusec.schedule.attention.kernel.backward import Context, WalkNodes, context
 
 @dataclass(frozen=True, kw_only=True)
 class WalkView(KernelView, WalkNodes):
-    """A walk of attention's backward."""
+    """A pass over tiles of attention's backward."""
 
     index_type: Type
 
 
 def view(plan: BackwardPlan, kernel: WalkKernel) -> WalkView:
-    """Return the view of a kernel that walks."""
+    """Return the view of such a kernel."""
     context = context_of(plan, kernel)
     nodes, names = nodes_of(context), context.frame.names
     return WalkView(

@@ -14,10 +14,10 @@ from fusec.schedule.attention.kernel.decode import DecodeNodes, context_of, node
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionDecodeView(KernelView, DecodeNodes):
-    """A kernel of a decoding attention.
+    """A kernel of decoding attention.
 
-    partials, arrived: the parts of blocks that share queries, and how many have left theirs; empty
-    where none do.
+    partials, arrived: the partial results of blocks that share queries, and how many have stored
+    theirs; empty if none do.
     """
 
     index_type: Type

@@ -1,1 +1,1 @@
-"""The views of the matrix product templates."""
+"""The views of the GEMM templates."""

@@ -1,4 +1,4 @@
-"""The frozen views that the matrix product templates read."""
+"""The frozen views that the GEMM templates read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fusec.schedule.matmul.kernel.product import MatmulNodes
 
 @dataclass(frozen=True, kw_only=True)
 class MatmulView(KernelView, MatmulNodes):
-    """What every matrix product kernel has.
+    """What every GEMM kernel has.
 
-    has_layout: whether the members of its `Config` say what lies where in shared memory.
+    has_layout: whether the members of its `Config` define the layout of shared memory.
     """
 
     index_type: Type
@@ -23,13 +23,13 @@ class MatmulView(KernelView, MatmulNodes):
 class PersistentView(MatmulView):
     """The kernel with one CTA per SM over all tiles.
 
-    consumers: warpgroups that multiply.
-    ping_pong: whether each warpgroup has tiles of its own; swap_ab: whether columns of the result
-    are the rows of wgmma; in_pairs: whether the CTAs of a cluster
-    take neighbouring tiles; ctas: how many; splits: parts of tiles of the last wave; partials,
-    arrivals: where their sums are, and how many. is_guarded: whether the epilogue runs for elements
-    of the result alone: it has a guarded store, or a tile may have no step of K (wgmma was
-    serialised else); has_rest: whether the last columns that are staged are fewer than others.
+    consumers: warpgroups that multiply. ping_pong: whether each warpgroup has tiles of its own;
+    swap_ab: whether columns of the result are the rows of wgmma; in_pairs: whether the CTAs of a
+    cluster take neighbouring tiles; ctas: how many; splits: parts of tiles of the last wave;
+    partials, arrivals: the buffers of their partial sums and of the counters. is_guarded: whether
+    the epilogue runs only for elements of the result: it has a guarded store, or a tile may have no
+    step of K (wgmma would be serialized otherwise); has_rest: whether the last staged columns are
+    fewer than the others.
     """
 
     consumers: int
@@ -49,7 +49,7 @@ class VectorView(MatmulView):
     """The kernel that streams over B.
 
     has_slices: whether several blocks share K of a tile; partials, arrivals: then the names of the
-    work buffer and of the counters of blocks that have left their sums there.
+    workspace and of the counters of blocks that have stored their sums there.
     """
 
     has_slices: bool
@@ -59,18 +59,18 @@ class VectorView(MatmulView):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitKView(MatmulView):
-    """The kernel with K split over CTAs, and how several clusters of a tile sum.
+    """The kernel with K split over CTAs, and how several clusters sum a tile.
 
-    is_serial: in turn, in_bulk: by bulk reductions, else by loads and stores; in_arrival_order:
-    each adds to the sums as it comes; otherwise whoever arrives last adds the slices of all up, or
-    a kernel of its own without has_epilogue. leaves_fragments: whether CTAs leave their sums for it
-    as wgmma has them; uses_setmaxnreg: whether a thread that loads gives registers to those that
-    multiply, and then returns; fetches_factors: whether warps beside it fetch scales and zero
-    points into L2; part: the type of four sums in a slice.
-    in_clusters: whether several CTAs sum in shared memory; in_pairs: whether two CTAs take
-    neighbouring tiles, and share what they load; has_partials: whether there are several clusters.
-    tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
-    buffer and the counters of slices; empty where there are none.
+    is_serial: in ticket order, in_bulk: by bulk reductions, else by loads and stores;
+    in_arrival_order: each adds to the sums on arrival; otherwise the last CTA to arrive adds all
+    slices, or, without has_epilogue, a separate kernel. leaves_fragments: whether CTAs store their
+    sums for it in wgmma's fragment layout; uses_setmaxnreg: whether a loading thread releases
+    registers to those that multiply, and then returns; fetches_factors: whether further warps
+    prefetch scales and zero points into L2; part: the type of four sums in a slice. in_clusters:
+    whether several CTAs sum in shared memory; in_pairs: whether two CTAs take neighbouring tiles,
+    and share what they load; has_partials: whether there are several clusters. tickets, turns,
+    partials, arrivals: the names of the ticket counter, the semaphores, the workspace and the
+    counters of slices; empty if there are none.
     """
 
     is_serial: bool

@@ -1,4 +1,4 @@
-"""The views of the matrix product templates."""
+"""The views of the GEMM templates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fields = dict[str, Any]
 
 
 def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
-    """Return the view of a matrix product kernel."""
+    """Return the view of a GEMM kernel."""
     p, context = plan.parameters, context_of(plan, kernel)
     nodes, names = nodes_of(context, kernel), context.names
     fields: Fields = {
@@ -87,7 +87,7 @@ def _sentence(problem: Product, p: MatmulParameters) -> str:
 
 
 def _how(problem: Product, p: MatmulParameters) -> str:
-    """Return what the CTAs of a kernel do."""
+    """Return a description of the CTAs of a kernel."""
     match p:
         case PersistentParameters():
             return f"one CTA per SM over all tiles{_shared(p)}, bulk copies into wgmma"
@@ -102,12 +102,12 @@ def _how(problem: Product, p: MatmulParameters) -> str:
 
 
 def _blocks(p: GemvParameters) -> str:
-    """Return what a streamed product's K is split over."""
+    """Return what K of a GEMV is split over."""
     return f", K split over {p.splits} blocks" if p.splits > 1 else ""
 
 
 def _shared(p: PersistentParameters) -> str:
-    """Return what warpgroups, and neighbouring CTAs, do with tiles of their own."""
+    """Return how warpgroups, and neighbouring CTAs, divide tiles."""
     turns = ", warpgroups in turn" if p.ping_pong else ""
     shared = (("A", p.cluster_n), ("B", p.cluster_m))
     count = {2: "two", 4: "four"}
@@ -116,7 +116,7 @@ def _shared(p: PersistentParameters) -> str:
 
 
 def _parts(p: SplitKParameters) -> str:
-    """Return what a split product's K is split over."""
+    """Return what K of a split-K GEMM is split over."""
     if p.splits == 1:
         return f"{p.cluster_k} CTAs" if p.cluster_k > 1 else "one CTA"
     if isinstance(p, StreamKParameters):

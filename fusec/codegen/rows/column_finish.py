@@ -15,7 +15,7 @@ from fusec.schedule.rows.kernel.column_finish import FinishNodes, nodes_of
 
 @dataclass(frozen=True, kw_only=True)
 class FinishView(KernelView, FinishNodes):
-    """Columns by partial rows, set by set."""
+    """Columns by partial rows, one column set at a time."""
 
     index_type: Type
     threads: int
@@ -43,7 +43,7 @@ def _shape_text(shape: FinishShape) -> str:
 
 
 def _shown(split: Split, chosen: FinishParameters) -> Fusion:
-    """Return the reductions and what follows from them, for the banner."""
+    """Return the reductions and the values derived from them, for the banner."""
     nodes: list[Node] = []
     for shape in chosen.shapes:
         each = split.sets[shape.column_set]

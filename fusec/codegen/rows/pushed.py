@@ -17,8 +17,8 @@ from fusec.schedule.rows.kernel.inner_persistent import nodes_of
 class InnerPersistentPushedView(InnerPersistentView):
     """Rows of columns, in phases, of a sum over ranks.
 
-    early: loads of a row into registers before its sum is there. element: of the sum; of, total,
-    mailboxes: C names of what it is of, of the sum and of the last parameter.
+    early: loads of a row into registers before its sum is complete. element: of the sum; of, total,
+    mailboxes: C names of its operand, of the sum and of the last parameter.
     """
 
     early: tuple[Statement, ...]

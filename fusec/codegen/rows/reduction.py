@@ -33,7 +33,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
 
 
 def _sharing(plan: ReductionPlan) -> str:
-    """Return how blocks that share a result combine their parts."""
+    """Return how blocks that share a result combine their partial results."""
     p = plan.parameters
     if p.in_bulk or p.turns:
         by = "reducing bulk copies" if p.in_bulk else "loads and stores"

@@ -1,4 +1,4 @@
-"""The view of the template of top-k whose rows lanes of a warp share."""
+"""The view of the top-k template with rows shared by lanes of a warp."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.schedule.sort.top import TopParameters
 
 @dataclass(frozen=True, kw_only=True)
 class LanesView(KernelView, LanesNodes):
-    """Rows that adjacent threads hold in registers, from what makes them to what follows."""
+    """Rows that adjacent threads hold in registers, including fused producers and consumers."""
 
     index_type: Type
     type: Type

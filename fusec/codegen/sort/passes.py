@@ -13,7 +13,7 @@ from fusec.schedule.sort.kernel.passes import SortNodes, nodes_of
 
 @dataclass(frozen=True)
 class Buffers:
-    """The workspaces of a pass by name; empty where the fusion's inputs or outputs take part."""
+    """The workspaces of a pass by name; empty if the fusion's inputs or outputs are used."""
 
     keys: str = ""
     places: str = ""
@@ -23,8 +23,8 @@ class Buffers:
 class SortView(KernelView, SortNodes):
     """A block's rows or tiles, ordered by all digits or by one.
 
-    type: of what is sorted in memory; key: type of the keys; descending: whether the largest come
-    first; shift: of the digit; pass_source, pass_target: buffers; counts, totals: workspaces.
+    type: of the sorted elements in memory; key: type of the keys; descending: whether the largest
+    come first; shift: of the digit; pass_source, pass_target: buffers; counts, totals: workspaces.
     """
 
     index_type: Type

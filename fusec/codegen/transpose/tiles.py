@@ -17,8 +17,8 @@ from fusec.schedule.transpose.tile import Tile
 class TransposeView(KernelView, TransposeNodes):
     """Tiles of lines by columns, and the threads that read and write them.
 
-    has_batches: whether there are several such matrices; pack: columns that a thread reads side by
-    side.
+    has_batches: whether there are several such matrices; pack: adjacent columns that a thread
+    reads.
     """
 
     index_type: Type

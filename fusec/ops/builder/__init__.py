@@ -1,1 +1,1 @@
-"""The one way to make graphs: calls checked, completed and typed."""
+"""Construction of graphs: calls are checked, completed and typed."""

@@ -1,4 +1,4 @@
-"""What would mend calls that are wrong, in the terms of the call as it is written."""
+"""Suggested fixes for invalid calls, in the terms of the call as it is written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_PERMUTED = 4
 
 @dataclass(frozen=True)
 class Dropped:
-    """The dims that an operation has reduced and not kept, in a tensor of some rank."""
+    """The dims that an operation reduced without keepdim, in a tensor of some rank."""
 
     op: str
     dims: tuple[int, ...]
@@ -35,7 +35,7 @@ class Dropped:
 
 
 def searched(error: FusecError, search: Callable[[], FusecError]) -> FusecError:
-    """Return the error with advice that `search` adds; where the search fails, a note says so."""
+    """Return the error with advice from `search`; if the search fails, a note says so."""
     try:
         return search()
     except Exception as failed:
@@ -49,7 +49,7 @@ def dropped_of(
     attributes: Mapping[str, Any],
     results: Iterable[Value],
 ) -> Iterator[tuple[Value, Dropped]]:
-    """Yield the results of a call that reduces dims and does not keep them, with these dims."""
+    """Yield the results of a call that reduces dims without keepdim, with these dims."""
     first = operands[0] if operands else None
     params = {p.name: p for p in op.params}
     reduces = {"dims", "keepdim"} <= params.keys() and not attributes.get("keepdim")
@@ -68,10 +68,10 @@ def advised(
     dims: Mapping[str, DimFact],
     words: Wording,
 ) -> FusecError:
-    """Return an error of operands that do not broadcast, with what would mend them if known.
+    """Return an error about operands that do not broadcast, with a suggested fix if one is known.
 
-    given: the operands by their parameters. dropped: by a value's name, the reduction that it is
-    of. declared: the inputs. dims: the dims, and words: how these are declared.
+    given: the operands by their parameters. dropped: the reduction that produced a value, by the
+    value's name. declared: the inputs. dims: the dims, and words: how these are declared.
     """
     values: dict[str, Value] = {
         name: o for name, o in given.items() if isinstance(o, Value) and o.type.shape
@@ -94,7 +94,7 @@ def _of_defaults(
     hints: Mapping[str, int],
     words: Wording,
 ) -> str | None:
-    """Return how to declare an input of a number that is only by default the size it meets."""
+    """Return how to declare an input with a numeric extent that equals a dim only by default."""
     for value in values:
         for other in values if value in declared else ():
             for axis in range(-min(value.rank, other.rank), 0):
@@ -109,7 +109,7 @@ def _of_defaults(
 
 
 def _of_minima(values: Sequence[Value], hints: Mapping[str, int], words: Wording) -> str | None:
-    """Return how to declare a dim that is never less than the extent that a slice of it has."""
+    """Return how to declare a dim that is never less than the extent of its slice."""
     for left, right in permutations(values, 2):
         for axis in range(-min(left.rank, right.rank), 0):
             cut, wanted = left.shape[axis], right.shape[axis]
@@ -130,7 +130,7 @@ def _of_minima(values: Sequence[Value], hints: Mapping[str, int], words: Wording
 def _of_equal_defaults(
     values: Sequence[Value], hints: Mapping[str, int], words: Wording
 ) -> str | None:
-    """Return how to declare a dim as another one of the same default, which it meets."""
+    """Return how to declare a dim as another one with the same default, if they must be equal."""
     order = [*hints]
     for left, right in combinations(values, 2):
         for axis in range(-min(left.rank, right.rank), 0):
@@ -162,7 +162,7 @@ def _of_quotients(
 def _repeated(
     values: Mapping[str, Value], dims: Mapping[str, DimFact], words: Wording
 ) -> Instead | None:
-    """Return the call with an operand repeated that has half of the elements of another one."""
+    """Return the call with an operand repeated that has half as many elements as another one."""
     for name, value in reversed([*values.items()]):
         for other in values.values():
             for axis in range(-min(value.rank, other.rank), 0):
@@ -180,7 +180,7 @@ def _repeated(
 
 
 def _in_order(values: Mapping[str, Value]) -> Instead | None:
-    """Return the call with an operand whose dims are permuted, or with the dim that it lacks."""
+    """Return the call with an operand whose dims are permuted, or with its missing dim."""
     for name, value in reversed([*values.items()]):
         for other in values.values():
             others = [o.shape for o in values.values() if o is not value]
@@ -205,7 +205,7 @@ def _in_order(values: Mapping[str, Value]) -> Instead | None:
 
 
 def _with_rank(values: Mapping[str, Value]) -> Instead | None:
-    """Return the call with an operand of the first dims of another one, or with a 1 too many."""
+    """Return the call with an operand whose leading dims match another's, or without an extra 1."""
     for name, value in reversed([*values.items()]):
         others = [o for o in values.values() if o is not value]
         for other in others:
@@ -233,7 +233,7 @@ def advised_of_slices(
     hints: Mapping[str, int],
     words: Wording,
 ) -> FusecError:
-    """Return an error of operands that do not broadcast, where one is a slice of an input.
+    """Return an error about operands that do not broadcast, if one is a slice of an input.
 
     `p[:S]` of an input [512, H] has min(S, 512) rows. cut: by an operand's name, the input that it
     is a slice of. hints: the default sizes of dims.
@@ -280,7 +280,7 @@ def advised_of_sizes(
     hints: Mapping[str, int],
     words: Wording,
 ) -> FusecError:
-    """Return the error of a reshape to another number of elements, where the defaults agree.
+    """Return the error of a reshape that changes the number of elements, but not at default sizes.
 
     hints: the default sizes of dims.
     """
@@ -331,7 +331,7 @@ def _inferred(error: FusecError, shape: Shape, count: int, hints: Mapping[str, i
 
 
 def in_terms_of(error: FusecError, op: OpDef, given: Mapping[str, Any]) -> FusecError:
-    """Return an error of a call that an operation makes as one of the operation itself.
+    """Return an error of an inner call as one of the operation that makes the call.
 
     given: the operands of the operation by its parameters.
     """
@@ -345,7 +345,7 @@ def in_terms_of(error: FusecError, op: OpDef, given: Mapping[str, Any]) -> Fusec
 def _handed_on(
     instead: Instead, inner: Mapping[str, Any], outer: Mapping[str, Any]
 ) -> Instead | None:
-    """Return what mends a call in the parameters of the one that makes it, of the same operands."""
+    """Return the fix of an inner call in the parameters of the outer one, for the same operands."""
     names = {
         param: next((name for name, v in outer.items() if v is not None and v is value), "")
         for param, value in inner.items()
@@ -360,12 +360,12 @@ def _handed_on(
 def written(
     op: OpDef, instead: Instead, operands: Sequence[Any], attributes: Mapping[str, Any]
 ) -> str:
-    """Return what to write instead of a call, with the names of its operands."""
+    """Return the replacement of a call, with the names of its operands."""
     return written_with(op, instead, _texts(op, operands, attributes))
 
 
 def written_with(op: OpDef, instead: Instead, texts: Mapping[str, str]) -> str:
-    """Return what to write instead of a call; texts: its arguments, by the names of `Instead`."""
+    """Return the replacement of a call; texts: its arguments, by the names of `Instead`."""
     filled = {name: text.format_map(texts) for name, text in instead.arguments.items()}
     if instead.text:
         return instead.text.format_map({**texts, **filled})
@@ -399,9 +399,9 @@ def _text(value: Any) -> str:
 
 
 def advice(values: Sequence[Value], dropped: Mapping[str, Dropped]) -> str | None:
-    """Return what would mend operands that do not broadcast; None where nothing is known.
+    """Return a fix for operands that do not broadcast; None if none is known.
 
-    dropped: by a value's name, the reduction that it is of.
+    dropped: the reduction that produced a value, by the value's name.
     """
     for value in values:
         others = [o.type.shape for o in values if o is not value]
@@ -425,7 +425,7 @@ def _broadcast(left: Shape, right: Shape) -> bool:
 
 
 def _order(shape: Shape | None, wanted: Shape | None) -> tuple[int, ...] | None:
-    """Return the order of dims in which a shape broadcasts to another one; None where none does."""
+    """Return the permutation of dims that makes a shape broadcast to another one, or None."""
     if shape is None or wanted is None or len(shape) != len(wanted) or shape == wanted:
         return None
     if not 1 < len(shape) <= _MOST_PERMUTED:

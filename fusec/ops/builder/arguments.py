@@ -1,4 +1,4 @@
-"""Arguments of calls: bound to parameters, checked by kind, brought into canonical form."""
+"""Arguments of calls: bind them to parameters, check their kinds and canonicalize them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _unknown(op: OpDef, name: str, span: Span | None) -> FusecError:
 
 
 LISTS = ("dims", "ints", "shape")
-"""Kinds of parameters that take a list, which PyTorch's methods take spread out."""
+"""Kinds of parameters that are lists; PyTorch's methods also accept their elements separately."""
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "dims": ("axes", "axis", "dim", "reduction_axes"),
@@ -92,7 +92,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "norm_shape": ("normalized_shape",),
     "split_size": ("split_size_or_sections", "split_sizes"),
 }
-"""Names that nvFuser's older versions, or PyTorch, give to a parameter."""
+"""Names of parameters in older versions of nvFuser, or in PyTorch."""
 
 _OPERAND_NAMES = (
     ("arg", "x", "input", "self", "arg1", "lhs", "a", "in_tensor", "x1", "tensor"),
@@ -102,7 +102,7 @@ _OPERAND_NAMES = (
 
 
 def parameter_called(op: OpDef, name: str) -> str:
-    """Return the parameter that a keyword names, by its own name or another's; else the keyword."""
+    """Return the parameter that a keyword names, by its own or another name; else the keyword."""
     names = [p.name for p in op.params]
     if name in names:
         return name
@@ -116,7 +116,7 @@ def parameter_called(op: OpDef, name: str) -> str:
 
 
 def near_argument(op: OpDef, name: str) -> str | None:
-    """Return the argument that `name` was probably meant to be."""
+    """Return the parameter that `name` was probably meant to be."""
     if name == "unbiased" and any(p.name == "correction" for p in op.params):
         return "correction"
     import difflib
@@ -135,9 +135,9 @@ def signature(op: OpDef) -> str:
 
 
 class Miscounted(FusecError):
-    """A call that is given another number of names than it has results.
+    """A call with a different number of names than results.
 
-    results: how many it has; known: their names, where the operation has some.
+    results: how many it has; known: their names, if the operation has any.
     """
 
     results = 0
@@ -145,7 +145,7 @@ class Miscounted(FusecError):
 
 
 def miscounted(op: OpDef, results: int, names: int) -> FusecError:
-    """Return the error for a call that is given another number of names than it has results."""
+    """Return the error for a call with a different number of names than results."""
     known = op.results if len(op.results) == results > 1 else ()
     text = f"the results are {', '.join(known)}; write `_` for an unused one"
     error = Miscounted(
@@ -179,7 +179,7 @@ def operand_slots(op: OpDef, given: Sequence[OperandArgument]) -> list[list[Oper
 
 
 def flat_operands(op: OpDef, slots: Sequence[list[Operand] | None]) -> list[Operand]:
-    """Return the operands of a node: absent ones left out, which must be the last."""
+    """Return the operands of a node without absent ones, which must be the last."""
     flat: list[Operand] = []
     absent: str | None = None
     for param, slot in zip(op.operands, slots, strict=True):
@@ -243,7 +243,7 @@ def attributes_of(
 
 
 def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[Operand]) -> Any:
-    """Return one attribute in canonical form; FusecError says what was expected."""
+    """Return one attribute in canonical form; FusecError states the expected kind."""
     if value is None and param.default is None and param.kind != "dims":
         return None
     if isinstance(value, Const) and param.kind in ("float", "bool"):
@@ -316,7 +316,7 @@ def _dtype(value: Any) -> DType | None:
 _PLAIN: dict[str, Callable[[Any], object]] = {
     "float": _float, "bool": _bool, "mask": _mask, "str": _str, "dtype": _dtype,
 }  # fmt: skip
-"""Values of attributes whose canonical form needs no operand, by kind; None where they are none."""
+"""Values of attributes whose canonical form needs no operand, by kind; None if invalid."""
 
 
 def _sequence(value: Any) -> Iterable[Any]:
@@ -324,7 +324,7 @@ def _sequence(value: Any) -> Iterable[Any]:
 
 
 def _axis(op: OpDef, param: Param, value: Any, operands: Sequence[Operand]) -> int:
-    """Return the number of a dim; where a size is given for it, the error says which dim it is."""
+    """Return the index of a dim; if a size is passed instead, the error says which dim it is."""
     try:
         return _int(op, param, value)
     except FusecError as error:
@@ -385,7 +385,7 @@ def reversed_pads(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written_attributes(op: OpDef, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node's attributes as a call writes them: defaults left out, pad's last dim first."""
+    """Return a node's attributes as a call writes them: without defaults, pad's last dim first."""
     written: dict[str, Any] = {}
     for param in op.attributes:
         if param.name not in attributes:

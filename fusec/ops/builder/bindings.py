@@ -12,16 +12,17 @@ from fusec.ops.builder.wording import Declaration
 
 
 class Bindings:
-    """What anonymous symbols turned out to be."""
+    """The sizes that anonymous symbols are unified with."""
 
     def __init__(self) -> None:
-        """Start with no anonymous symbol."""
+        """Start without anonymous symbols."""
         self._order: dict[str, int] = {}
         self._values: dict[str, Dim] = {}
         self.multiples: dict[str, int] = {}
-        """What each dim is declared to be a multiple of, where that is more than 1."""
+        """The number that each dim is declared to be a multiple of, if more than 1."""
         self._assumes = False
-        """Whether a dim is taken as one that is declared otherwise: sizes are inferred anew."""
+        """Whether a dim is assumed equal to one declared differently, so that sizes are inferred
+        again."""
 
     def add(self, name: str) -> None:
         """Declare an anonymous symbol."""
@@ -49,7 +50,7 @@ class Bindings:
         return False
 
     def _anonymous(self, size: Dim) -> str | None:
-        """Return the free anonymous symbol of a size that is one, or a multiple of one."""
+        """Return the free anonymous symbol if a size is one, or a multiple of one."""
         if len(size.terms) != 1 or len(size.terms[0][0]) != 1:
             return None
         atom = size.terms[0][0][0]
@@ -64,7 +65,7 @@ class Bindings:
         self._bind(name, dim(value))
 
     def assume(self, declared: Declaration | None) -> Callable[[], None]:
-        """Take a dim as one that is declared otherwise; return what takes that back."""
+        """Assume that a dim is declared differently; return a function that undoes this."""
         values, multiples, assumed = self._values, self.multiples, self._assumes
         if declared is not None and declared.factor is not None:
             self._bind(declared.name, declared.factor * symbol(declared.spare))
@@ -78,11 +79,11 @@ class Bindings:
         return undo
 
     def size(self, size: Dim) -> Dim:
-        """Return a size with unified symbols replaced, and quotients exact that facts prove so."""
+        """Return a size with unified symbols replaced, and with quotients known to be exact."""
         return with_exact_quotients(size.substitute(self._values), self.multiples)
 
     def type(self, type: Type) -> Type:
-        """Return a type with unified symbols replaced; its sizes are those that were inferred."""
+        """Return a type with unified symbols replaced; its sizes are the inferred ones."""
         values, shape = self._values, type.shape
         if self._assumes and shape is not None:
             return Type(type.dtype, tuple(map(self.size, shape)), type.dim)

@@ -13,7 +13,7 @@ from fusec.ops.names import check_name
 
 @dataclass(frozen=True)
 class Boundary:
-    """The end of a phase: how many inputs and outputs there were by then."""
+    """The end of a phase: the numbers of inputs and outputs so far."""
 
     inputs: int
     outputs: int
@@ -21,7 +21,7 @@ class Boundary:
 
 
 def check_pin(pin: Pin, others: Sequence[Pin]) -> None:
-    """Raise FusecError where a segment, or its scheduler, cannot be called as it is."""
+    """Raise FusecError if a segment's name is invalid or taken, or its scheduler's is invalid."""
     check_name(pin.name, "segment", pin.span)
     if pin.scheduler is not None:
         check_name(pin.scheduler, "scheduler", pin.span)

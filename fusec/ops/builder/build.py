@@ -1,4 +1,4 @@
-"""The one way to make graphs: a builder that checks, completes and types every call."""
+"""Construction of graphs: a builder that checks, completes and types every call."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class GraphBuilder(DrawBuilder):
         source: str = "",
         words: Wording = FILE_WORDING,
     ) -> None:
-        """Start an empty fusion; words: the language in which errors say what to write."""
+        """Start an empty fusion; words: the language of suggestions in errors."""
         super().__init__(name)
         self.words = words
         self.name, self.doc, self.source = name, doc, source
@@ -86,7 +86,7 @@ class GraphBuilder(DrawBuilder):
         self._boundaries: list[Boundary] = []
         self._call_span: Span | None = None
         self._depth = 0
-        """How many calls deep the builder is: composites make calls."""
+        """Nesting depth of the current call: composites make calls."""
         self._dropped: dict[int, Dropped] = {}
 
     def call(
@@ -101,11 +101,11 @@ class GraphBuilder(DrawBuilder):
     ) -> tuple[Operand, ...]:
         """Call an operation and return its results.
 
-        place: returns where the argument of a kind stands that an error is about.
+        place: returns the source location of the argument kind that an error is about.
 
-        Operands follow `op.operands`: numbers and None are allowed, a list where the kind is
-        `operands`. Scalar integers may come back as Const. Calls made by a call, as those of a
-        composite, are placed at its span.
+        Operands follow `op.operands`: numbers and None are allowed, and lists for the kind
+        `operands`. Scalar integers may be returned as Const. Calls made by a call, as those of a
+        composite, get its span.
         """
         definition = find_op(op, span)
         outer, span = self._call_span, span or self._call_span
@@ -135,7 +135,7 @@ class GraphBuilder(DrawBuilder):
         operands: Sequence[OperandArgument],
         attributes: Mapping[str, Any],
     ) -> FusecError:
-        """Return an error of a call in its own terms, with what would mend it if that is known.
+        """Return an error of a call in the call's own terms, with a suggested fix if one is known.
 
         An error of a call that a composite makes names operations and values that are in no file.
         """
@@ -168,7 +168,7 @@ class GraphBuilder(DrawBuilder):
         return error.changed(help=error.instead.help(f"`{line}`"))
 
     def _cut_input(self, value: Value) -> Value | None:
-        """Return the input of which a value is a slice, or computed from one element by element."""
+        """Return the input whose slice a value is, or is computed from elementwise."""
         makers = {slot: draft for draft in self._drafts for slot in draft.outputs}
         slot = self._slot_of[value]
         while (draft := makers.get(slot)) is not None:
@@ -183,9 +183,9 @@ class GraphBuilder(DrawBuilder):
         return None
 
     def works(self, make: Callable[[], Any], declared: Declaration | None = None) -> bool:
-        """Return whether calls that `make` makes are right; they leave nothing in the graph.
+        """Return whether the calls that `make` makes are valid; they leave no trace in the graph.
 
-        declared: the declaration with which they are.
+        declared: a declaration to assume for them.
         """
         count, restore = len(self._drafts), self.assume(declared)
         try:
@@ -248,7 +248,7 @@ class GraphBuilder(DrawBuilder):
         return self._node(op, tuple(operands), complete, names, span)
 
     def _numbers(self, op: OpDef, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return attributes with dims that no input has as constants, where a number must stand."""
+        """Return attributes with dims of no input replaced by constants where required."""
         kinds = {p.name: p.kind for p in op.attributes}
 
         def number(value: Any) -> Any:
@@ -306,7 +306,7 @@ class GraphBuilder(DrawBuilder):
         )
 
     def _cast_literal(self, cast: OpDef, operand: Operand, dtype: DType) -> Const | None:
-        """Return a cast of a scalar computed from literals alone: the integer may be a size."""
+        """Return a cast of a scalar computed only from literals: the integer may be a size."""
         from fusec.ir.evaluate import apply_reference
 
         number = self.number_of(operand, {})
@@ -316,7 +316,7 @@ class GraphBuilder(DrawBuilder):
         return Const(result.astype(dtype.numpy).item(), dtype)
 
     def number_of(self, operand: Operand, scalars: Mapping[str, Any]) -> Any:
-        """Return what a scalar computed from literals and values of scalar inputs is, or None."""
+        """Return the value of a scalar computed from literals and scalar inputs, or None."""
         from fusec.ir.evaluate import constant, evaluate_node
 
         if isinstance(operand, Value) and operand.name in scalars:
@@ -469,7 +469,7 @@ class GraphBuilder(DrawBuilder):
         self._pins.append(pin)
 
     def _agreed(self, value: Value, target: Value) -> str:
-        """Return what to do so that an output has the type of the input that it is written to."""
+        """Return how to give an output the type of the input that it is written to."""
         if value.type.shape == target.type.shape:
             return f"the dtypes differ: put out `cast({value.name}, {target.dtype})`"
         taken = {o.alias for o in self._outputs}
@@ -486,7 +486,7 @@ class GraphBuilder(DrawBuilder):
         )
 
     def phase_boundary(self, span: Span | None = None) -> None:
-        """End a phase: what is declared and put out from now on belongs to the next one."""
+        """End a phase: later declarations and outputs belong to the next one."""
         self._boundaries.append(Boundary(len(self._inputs), len(self._outputs), span))
 
     def finish(self) -> Fusion:

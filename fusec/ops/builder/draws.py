@@ -1,4 +1,4 @@
-"""The builder's part for draws without a seed: the generator's two inputs, and their numbers."""
+"""The builder's part for random operations without a seed: generator inputs and call numbers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fusec.ops.builder.inputs import InputBuilder
 
 
 class DrawBuilder(InputBuilder):
-    """Adds the generator's seed and offset as inputs when the first draw asks for them.
+    """Adds the generator's seed and offset as inputs at the first random operation without a seed.
 
-    A name in the file goes before theirs: they give way and are called otherwise.
+    Names in the file take precedence: the generator's inputs are renamed on a conflict.
     """
 
     def __init__(self, name: str) -> None:
-        """Start without draws."""
+        """Start without random operations."""
         super().__init__(name)
         self._draws = 0
 
     def next_draw(self) -> tuple[Value, Value, int]:
-        """Return the generator's seed and offset, and the number of one more draw."""
+        """Return the generator's seed and offset, and the number of the next random call."""
         if not self._draws:
             if declared := [i.value.name for i in self._inputs if i.generator]:
                 raise FusecError(
@@ -44,7 +44,7 @@ class DrawBuilder(InputBuilder):
         return seed, offset, number
 
     def generator_input(self, name: str, part: str, span: Span | None = None) -> Value:
-        """Declare the generator's `seed` or `offset`: a u64[] that no caller gives."""
+        """Declare the generator's `seed` or `offset`: a u64[] that no caller passes."""
         if any(i.generator == part for i in self._inputs):
             raise FusecError(f"two inputs are declared as the generator's {part}", span=span)
         value = self.input(name, U64, (), span=span)
@@ -52,11 +52,11 @@ class DrawBuilder(InputBuilder):
         return value
 
     def _given_first(self) -> Sequence[Input]:
-        """Return the inputs in the order of a fusion: those that a caller gives come first."""
+        """Return the inputs in the order of a fusion: those that a caller passes come first."""
         return sorted(self._inputs, key=lambda i: PARTS.index(i.generator) if i.generator else -1)
 
     def rename(self, value: Value, name: str, *, span: Span | None = None) -> Value:
-        """Give the result of a node, or what the builder has added, another name and return it."""
+        """Rename the result of a node, or an input that the builder has added, and return it."""
         old = self._value(value)
         for k, entry in enumerate(self._inputs):
             if self._draws and entry.generator and self._value(entry.value) is old:

@@ -1,4 +1,4 @@
-"""The builder's first half: dims, inputs, names, and values as they currently are."""
+"""The first half of the builder: dims, inputs, names, and the current values."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fusec.ops.shapes import described
 
 
 def check_dtype(dtype: DType, span: Span | None = None) -> None:
-    """Raise Unsupported for element types that are known by name only."""
+    """Raise Unsupported for element types that are known only by name."""
     if dtype.name in ("f4e2m1", "f8e8m0"):
         raise Unsupported(f"tensors of {dtype.name} ({dtype.long})", span=span, code=STORED_TYPE)
 
 
 class InputBuilder:
-    """Keeps dims, inputs and values; a value is a slot whose name and type may still change."""
+    """Manages dims, inputs and values; a value is a slot whose name and type may still change."""
 
     def __init__(self, name: str) -> None:
         """Start without values."""
@@ -42,7 +42,7 @@ class InputBuilder:
         self._orders: dict[int, tuple[int, ...]] = {}
         self._input_orders: dict[str, tuple[int, ...]] = {}
         self.size_operands: dict[Dim, Operand] = {}
-        """What `operand_of_size` has made."""
+        """Results of `operand_of_size`."""
 
     def declare_dim(
         self,
@@ -70,7 +70,7 @@ class InputBuilder:
         return symbol(name)
 
     def assume(self, declared: Declaration | None) -> Callable[[], None]:
-        """Take a dim as one that is declared otherwise; return what takes that back."""
+        """Assume that a dim is declared differently; return a function that undoes this."""
         dims, restore = dict(self._dims), self.bindings.assume(declared)
         if declared is not None and declared.spare:
             self._dims[declared.spare] = DimFact(declared.spare, declared.spare_default)
@@ -82,7 +82,7 @@ class InputBuilder:
         return undo
 
     def make_constant(self, name: str, span: Span | None = None) -> None:
-        """Make a declared dim a constant of its default size; others stay as they are."""
+        """Make a declared dim a constant of its default size; others are unchanged."""
         fact = self._dims.get(name)
         if fact is None or name in self.bindings.bound:
             return
@@ -95,7 +95,7 @@ class InputBuilder:
         self.bindings.fix(name, fact.default)
 
     def anonymous_dim(self, hint_name: str, default: int) -> Dim:
-        """Return a symbol of its own for a `-1` of a script; it is unified with what it meets."""
+        """Return a new symbol for a `-1` of a script; it is unified with the extents it meets."""
         return self.declare_dim(self.fresh_name(hint_name), default, anonymous=True)
 
     def input(
@@ -148,7 +148,7 @@ class InputBuilder:
         return value
 
     def prefer_order(self, value: Operand, stride_order: tuple[int, ...]) -> None:
-        """Lay a value out in this order if it becomes an output that names none."""
+        """Give a value this memory order if it becomes an output without one."""
         if isinstance(value, Value):
             self._orders[self._slot_of[self._value(value)]] = stride_order
 
@@ -184,10 +184,10 @@ class InputBuilder:
         return symbol(label)
 
     def _facts(self) -> tuple[DimFact, ...]:
-        """Return the facts of all dims in the one order in which the text form declares them.
+        """Return the facts of all dims in the order in which the text form declares them.
 
-        Named dims first, then by input what scalars hold, and strides from the last dim on: kernels
-        take sizes in this order.
+        Named dims first, then by input the values of scalars, and strides from the last dim to the
+        first: kernels take sizes in this order.
         """
         number = {entry.value.name: k for k, entry in enumerate(self._inputs)}
 
@@ -200,7 +200,7 @@ class InputBuilder:
 
     @property
     def dims(self) -> Mapping[str, DimFact]:
-        """Return the dims that are declared by name so far."""
+        """Return the dims declared by name so far."""
         return {n: f for n, f in self._dims.items() if not f.anonymous and "." not in n}
 
     @property
@@ -211,7 +211,7 @@ class InputBuilder:
     def fresh_name(self, base: str) -> str:
         """Return `base` if it is free, else the first free of `base_2`, `base_3`, ...
 
-        A value that has it gives way where the user chooses that name for another one later.
+        If the user later chooses the name for another value, this value is renamed.
         """
         if not self._is_free(base):
             return self._numbered(base, 2)
@@ -240,7 +240,7 @@ class InputBuilder:
             raise FusecError(f"`{name}` is defined twice", span=span, notes=notes)
 
     def _give_way(self, name: str) -> None:
-        """Rename the result of a node that has a generated name, which the user wants now."""
+        """Rename a node's result with a generated name, since the user now needs the name."""
         value = self.find_value(name)
         if value is not None and name not in {i.value.name for i in self._inputs}:
             self._generated.discard(name)
@@ -271,17 +271,17 @@ class InputBuilder:
         return self._current(slot)
 
     def resolve(self, value: Operand) -> Operand:
-        """Return a value as it is now, after unifications and renamings."""
+        """Return the current form of a value, after unifications and renamings."""
         return value if isinstance(value, Const) else self._value(value)
 
     @property
     def inputs(self) -> Sequence[Input]:
-        """Return the inputs as they were declared."""
+        """Return the inputs in order of declaration."""
         return self._inputs
 
     @property
     def input_values(self) -> Iterator[Value]:
-        """Yield the inputs as they are now."""
+        """Yield the current values of the inputs."""
         return (self._value(entry.value) for entry in self._inputs)
 
     def find_value(self, name: str) -> Value | None:
@@ -290,7 +290,7 @@ class InputBuilder:
         return None if slot is None else self._current(slot)
 
     def rename(self, value: Value, name: str, *, span: Span | None = None) -> Value:
-        """Give the result of a node another name and return it."""
+        """Rename the result of a node and return it."""
         old = self._value(value)
         if old.name == name:
             return old
@@ -304,7 +304,7 @@ class InputBuilder:
         return self._replace(slot, Value(name, old.type))
 
     def _placed(self, error: FusecError, given: Sequence[object], span: Span | None) -> FusecError:
-        """Return the error at a call, with the shapes of its operands and where they come from."""
+        """Return the error at a call, with the shapes and origins of its operands."""
         if error.diagnostic.span is not None or span is None:
             return error
         old, notes = error.diagnostic, list(error.diagnostic.notes)

@@ -8,7 +8,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, Shape, dim
 
 FreshStride = Callable[[int, Dim], Dim]
-"""Makes the symbol of a dim's stride from the dim and the stride it would have if dense."""
+"""Creates the symbol of a dim's stride from the dim and the stride it would have if dense."""
 
 
 def contiguous(shape: Shape) -> tuple[Dim, ...]:
@@ -24,7 +24,8 @@ def strides_of(
 ) -> tuple[Dim, ...]:
     """Return strides; flags are in memory order, slowest dim first, as in nvFuser.
 
-    None: broadcast or expanded, stride 0. True: next to the faster dims. False: an unknown stride.
+    None: broadcast or expanded, stride 0. True: contiguous with the faster dims. False: an unknown
+    stride.
     """
     rank = len(shape)
     order = list(stride_order) if stride_order else list(range(rank - 1, -1, -1))

@@ -1,4 +1,4 @@
-"""Sizes as numbers: computed from the sizes of inputs, or constants where no input has the dim."""
+"""Sizes as numbers: computed from the sizes of inputs, or constants if no input has the dim."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLS = {"floordiv": "div", "ceildiv": "ceilDiv", "mod": "mod", "min": "minimum
 
 
 def operand_of_size(builder: GraphBuilder, size: Dim, span: Span | None = None) -> Operand:
-    """Return a size as an i64 scalar, a constant where no input has the dims it is made of."""
+    """Return a size as an i64 scalar, a constant if no input has its dims."""
     size = with_constants(builder, size, span)
     if size.is_const:
         return Const(size.value, I64)
@@ -29,9 +29,9 @@ def operand_of_size(builder: GraphBuilder, size: Dim, span: Span | None = None) 
 
 
 def with_constants(builder: GraphBuilder, size: Dim, span: Span | None = None) -> Dim:
-    """Return a size in which dims of no input are their defaults, from now on in all sizes.
+    """Return a size with dims of no input replaced by their defaults, from now on in all sizes.
 
-    Nothing gives such a dim a value when the fusion runs, so a number made of it is a constant.
+    Such a dim gets no value when the fusion runs, so a number computed from it is a constant.
     """
     of_inputs = {
         name
@@ -54,7 +54,7 @@ def _of_input(builder: GraphBuilder, size: Dim, span: Span | None) -> Operand | 
 
 
 def _of_multiple(builder: GraphBuilder, size: Dim, span: Span | None) -> Operand | None:
-    """Return a size of which an input's extent is a constant multiple: half of `2 * half`."""
+    """Return a size as a fraction of an input's extent: `half` if an extent is `2 * half`."""
     for value in builder.input_values:
         for axis, extent in enumerate(value.type.shape or ()):
             times = None if extent.is_const else extent.divide(size)

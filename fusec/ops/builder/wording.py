@@ -1,4 +1,4 @@
-"""How errors write declarations: as a file has them, or as a Python definition does."""
+"""The wording of declarations in errors: as in a file, or as in a Python definition."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _SPARE = ("G", "P", "R", "P_2", "P_3")
 
 
 class Wording(Protocol):
-    """The language that a graph is written in, in which errors say what to declare."""
+    """The language that a graph is written in, which errors use to suggest declarations."""
 
     def dim(self, name: str, default: int, multiple_of: int) -> str:
-        """Return what to do to declare a dim with a default that is a multiple of a number."""
+        """Return how to declare a dim with a default that is a multiple of a number."""
         ...
 
     def product(self, name: str, factor: Dim, spare: str, default: int, below: str = "") -> str:
-        """Return what to do to declare a dim as a size times a new dim, `spare`.
+        """Return how to declare a dim as a size times a new dim, `spare`.
 
         below: a dim of the factor that is declared further down.
         """
         ...
 
     def derived(self, name: str, size: Dim, below: str = "") -> str:
-        """Return what to do to declare a dim as an expression of others; below: as in `product`."""
+        """Return how to declare a dim as an expression of others; below: as in `product`."""
         ...
 
     def input(self, value: Value, shape: Sequence[str]) -> str:
@@ -40,16 +40,16 @@ class Wording(Protocol):
         ...
 
     def sum(self, name: str, least: Dim, spare: str, default: int) -> str:
-        """Return what to do to declare a dim as a size plus a new dim, `spare`."""
+        """Return how to declare a dim as a size plus a new dim, `spare`."""
         ...
 
     def spare(self, name: str, default: int) -> str:
-        """Return the declaration of a new dim, which that of an input needs."""
+        """Return the declaration of a new dim that an input's declaration needs."""
         ...
 
 
 class FileWording:
-    """What files have."""
+    """The wording of files."""
 
     def dim(self, name: str, default: int, multiple_of: int) -> str:
         """Return the declaration under `dims:`."""
@@ -84,7 +84,7 @@ class FileWording:
 
 
 class PythonWording:
-    """What Python definitions have."""
+    """The wording of Python definitions."""
 
     def dim(self, name: str, default: int, multiple_of: int) -> str:
         """Return the call of `define_dim`."""
@@ -127,7 +127,7 @@ FILE_WORDING = FileWording()
 
 @dataclass(frozen=True)
 class Declaration:
-    """A dim as it is to be declared: as a multiple of a number, or as a product of another size.
+    """A suggested declaration of a dim: as a multiple of a number, or as a product of another size.
 
     spare: the other factor of a product, a new dim. below: a dim of the factor that is declared
     further down.
@@ -142,23 +142,23 @@ class Declaration:
     below: str = ""
 
     def text(self, words: Wording) -> str:
-        """Return what to do to declare it."""
+        """Return how to declare it."""
         if self.factor is None:
             return words.dim(self.name, self.default, self.multiple_of)
         return words.product(self.name, self.factor, self.spare, self.spare_default, self.below)
 
     def applied(self, size: Dim) -> Dim:
-        """Return a size as it is with the declaration."""
+        """Return a size under this declaration."""
         if self.factor is not None:
             return size.substitute({self.name: self.factor * symbol(self.spare)})
         return with_exact_quotients(size, {self.name: self.multiple_of})
 
 
 def multiple(dims: Mapping[str, DimFact], extent: Dim, count: int) -> Declaration | None:
-    """Return how a dim is declared so that a product of sizes is a multiple of `count`.
+    """Return how to declare a dim so that a product of sizes is a multiple of `count`.
 
-    None where the extent is no product with a dim. Of several dims it is the last one whose
-    default size fits, or the last one.
+    None if the extent is not a product with a dim. If several dims qualify, it is the last one
+    whose default size fits, or the last one.
     """
     if len(extent.terms) != 1:
         return None
@@ -173,7 +173,7 @@ def multiple(dims: Mapping[str, DimFact], extent: Dim, count: int) -> Declaratio
 
 
 def multiple_of(dims: Mapping[str, DimFact], extent: Dim, factor: Dim) -> Declaration | None:
-    """Return how a dim is declared as a product of a size; None where it is not a dim alone."""
+    """Return how to declare a dim as a multiple of a size; None if the extent is not one dim."""
     fact = dims.get(str(extent))
     if fact is None or fact.name in factor.symbols:
         return None
@@ -186,7 +186,7 @@ def multiple_of(dims: Mapping[str, DimFact], extent: Dim, factor: Dim) -> Declar
 
 
 def equating(dims: Mapping[str, DimFact], left: Dim, right: Dim) -> Declaration | None:
-    """Return how a dim is declared so that two sizes with quotients are equal, if one way does."""
+    """Return how to declare a dim so that two sizes with quotients are equal, if possible."""
     for atom in (a for size in (left, right) for a in size.atoms() if isinstance(a, Call)):
         if atom.function not in ("floordiv", "ceildiv", "mod"):
             continue
@@ -209,9 +209,9 @@ def multiple_help(
     *,
     already_reported: bool = False,
 ) -> str:
-    """Return how a dim is declared so that an extent is a multiple of `count`.
+    """Return how to declare a dim so that an extent is a multiple of `count`.
 
-    told_already: the error itself says that the default size of the extent is none.
+    told_already: the error itself says that the default size of the extent is not a multiple.
     """
     found = multiple(dims, extent, count)
     if found is None:

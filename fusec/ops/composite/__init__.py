@@ -1,1 +1,1 @@
-"""Operations that are made of others when they are called."""
+"""Operations that are composed of others when they are called."""

@@ -1,4 +1,4 @@
-"""Activations and other elementwise functions by PyTorch's names, made of other operations."""
+"""Activations and other elementwise functions by PyTorch's names, composed of other operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def square(x: Array) -> Array:
 
 def _softplus(x: Term, beta: Term, threshold: Term) -> Term:
     scaled = x * beta
-    # exp of a large number is beyond every float; log1p of it is the number.
+    # exp of a large number overflows; log1p of it is the number itself.
     smooth = (-scaled.abs()).exp().log1p() + scaled.maximum(0)
     return (scaled > threshold).where(x, smooth / beta)
 
@@ -184,7 +184,7 @@ def fmax(a: Array, b: Array) -> Array:
 def _floor_divide(a: Term, b: Term) -> Term:
     if common_type("floor_divide", (a.operand, b.operand)).is_float:
         return a.truediv(b).floor()
-    # The difference is a multiple of b, so that cutting it towards zero is exact.
+    # The difference is a multiple of b, so truncating it towards zero is exact.
     return (a - a.remainder(b)) / b
 
 

@@ -1,4 +1,4 @@
-"""Attention, forward and backward, made of matrix products and softmax.
+"""Attention, forward and backward, composed of GEMMs and softmax.
 
 The products of queries and keys, and of gradients and values, stay in f32, as do scale, mask and
 softmax. The probabilities, the gradients of the scores and the results are rounded to the operands'
@@ -58,7 +58,7 @@ def _agreeing_backward(operands: Operands, attributes: Attributes) -> Iterable[t
 
 
 def _agreeing_or_grouped(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
-    """Return the pairs without those of heads, where heads of keys serve several of queries."""
+    """Return the pairs without those of heads, if heads of keys serve several of queries."""
     if not attributes["enable_gqa"]:
         yield from _agreeing(operands, attributes)
         return
@@ -73,7 +73,7 @@ def _agreeing_or_grouped(operands: Operands, attributes: Attributes) -> Iterable
 def _check_extents(
     builder: GraphBuilder, name: str, operands: Operands, mask: Operand | None
 ) -> None:
-    """Raise FusecError unless query, key, value and mask fit, said in their terms."""
+    """Raise FusecError, in terms of query, key, value and mask, unless these fit."""
     query, key, value = operands
     for param, other in (("key", key), ("value", value)):
         for axis, (left, right) in enumerate(zip(query.shape[:-2], other.shape, strict=False)):
@@ -109,7 +109,7 @@ def _unfit(
 
 
 def _grouped(builder: GraphBuilder, name: str, operands: Operands) -> Instead | None:
-    """Return the call whose heads of keys serve several of queries, where these are a multiple."""
+    """Return the call with enable_gqa, if the heads of queries are a multiple of those of keys."""
     heads, fewer, others = (o.shape[-3] for o in operands)
     times, declared, sizes = heads.divide(fewer), None, builder.hints
     if times is None and not heads.evaluate(sizes) % max(fewer.evaluate(sizes), 1):
@@ -172,7 +172,7 @@ def _transposed(builder: GraphBuilder, x: Operand) -> Operand:
 
 
 def _product(builder: GraphBuilder, left: Operand, right: Operand) -> Operand:
-    """Return a matrix product in f32 (f64 for f64), not rounded to its operands' type."""
+    """Return a GEMM in f32 (f64 for f64), not rounded to its operands' type."""
     return builder.apply("matmul", widen(builder, left), widen(builder, right))
 
 
@@ -180,7 +180,7 @@ def _scores(
     builder: GraphBuilder, query: Operand, key: Operand, scale: Operand | None,
     is_causal: Operand | None,
 ) -> Operand:  # fmt: skip
-    """Return scale * query @ key^T in f32 (f64 for f64), -inf where a row may not look."""
+    """Return scale * query @ key^T in f32 (f64 for f64), -inf at masked positions."""
     product = _product(builder, query, _transposed(builder, key))
     scores = builder.apply("mul", product, _scale(builder, query, scale))
     if is_causal is None or (isinstance(is_causal, Const) and not is_causal.value):
@@ -201,7 +201,7 @@ def _scores(
 
 
 def _masked(builder: GraphBuilder, scores: Operand, mask: Operand | None) -> Operand:
-    """Return scores with a mask added, or minus infinity where a mask of bools is false."""
+    """Return scores with a mask added, or set to minus infinity where a bool mask is false."""
     if mask is None:
         return scores
     if dtype_of(mask).kind == "bool":
@@ -219,7 +219,7 @@ def _scale(builder: GraphBuilder, query: Operand, scale: Operand | None) -> Oper
 
 
 def _drops(p: Operand | None) -> bool:
-    """Return whether a dropout does anything: a literal 0 does not."""
+    """Return whether a dropout has an effect: a literal 0 does not."""
     return p is not None and not (isinstance(p, Const) and p.value == 0)
 
 
@@ -249,7 +249,7 @@ def _attention(
     largest = builder.apply("max", scores, dims=[last], keepdim=True)
     nothing: Operand | None = None
     if mask is not None or bias is not None:
-        # A row that sees nothing is 0, not NaN.
+        # A fully masked row is 0, not NaN.
         nothing = builder.apply("eq", largest, LOWEST)
         largest = builder.apply("where", nothing, 0.0, largest)
     powers = builder.apply("exp", builder.apply("sub", scores, largest))
@@ -258,7 +258,7 @@ def _attention(
     shares = builder.apply("div", powers, divisor)
     logsumexp = builder.apply("add", largest, builder.apply("log", total))
     logsumexp = builder.apply("squeeze", logsumexp, dims=[last])
-    if scores.shape[last] == 0:  # no keys have no largest score, and a sum of 0
+    if scores.shape[last] == 0:  # without keys, there is no largest score, and the sum is 0
         logsumexp = builder.apply("full", logsumexp.shape, -math.inf, dtype=F32)
     if dtype_of(logsumexp) != F32:
         logsumexp = builder.apply("cast", logsumexp, dtype=F32)
@@ -275,7 +275,7 @@ def _attention(
 
 
 def _with_mask(scores: Array, mask: Array) -> Array:
-    """Return scores with a mask added, or minus infinity where a mask of bools is false."""
+    """Return scores with a mask added, or set to minus infinity where a bool mask is false."""
     is_bool = np.asarray(mask).dtype.kind == "b"
     return np.where(mask, scores, -np.inf) if is_bool else scores + mask
 
@@ -383,7 +383,7 @@ def _expand_backward(
     if mask is not None:
         _check_mask(builder, "sdpfa_bwd", mask, scores.shape)
         scores = _masked(builder, scores, mask)
-        # A row that sees nothing has no gradients: its shares are 0, not NaN.
+        # A fully masked row has no gradients: its weights are 0, not NaN.
         nothing = builder.apply("eq", logsumexp, LOWEST)
         logsumexp = builder.apply("where", nothing, math.inf, logsumexp)
     column = [axis == last for axis in range(last + 1)]

@@ -1,4 +1,4 @@
-"""Normalisations and activations, made of other operations when they are called."""
+"""Normalisations and activations, composed of other operations when they are called."""
 
 from __future__ import annotations
 

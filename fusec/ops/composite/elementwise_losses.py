@@ -14,7 +14,7 @@ from fusec.ops.lazy import np
 
 
 def _loss(form: Formula, *, domain: tuple[float, float] = (-2.0, 2.0)) -> Callable[[Body], OpDef]:
-    """Declare a loss: `form` of the elements, then what `reduction` says."""
+    """Declare a loss: `form` of the elements, then the reduction that `reduction` names."""
 
     def wrap(body: Body) -> OpDef:
         name = body.__name__
@@ -74,7 +74,7 @@ def huber_loss(x: Array, target: Array, reduction: str = "mean", delta: Array = 
 
 
 def _cross(x: Term, target: Term, weight: Term | None) -> Term:
-    # As in PyTorch a logarithm counts as at least -100.
+    # As in PyTorch, logarithms are clamped to at least -100.
     kept, lost = x.log().maximum(-100), (-x).log1p().maximum(-100)
     loss = (target - 1) * lost - target * kept
     return loss if weight is None else loss * weight

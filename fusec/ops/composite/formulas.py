@@ -1,4 +1,4 @@
-"""Composites by formulas: Python's operators on the values of a graph that is being built."""
+"""Composites by formulas: Python's operators on the values of a graph under construction."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Term:
     """A value of a graph in a formula; `term.exp()` calls the operation `exp` on it."""
 
     def __init__(self, builder: GraphBuilder, operand: Operand) -> None:
-        """Stand for `operand`."""
+        """Wrap `operand`."""
         self.builder, self.operand = builder, operand
 
     def call(self, name: str, *operands: Factor, **attributes: Any) -> Term:
-        """Return what an operation makes of this value and others."""
+        """Return the result of an operation on this value and others."""
         given = [o.operand if isinstance(o, Term) else o for o in operands]
         return Term(self.builder, self.builder.apply(name, self.operand, *given, **attributes))
 
@@ -88,14 +88,14 @@ def float_formula(
 ) -> Callable[[Body], OpDef]:
     """Declare a composite that computes floats: 16-bit ones in f32, rounded once at the end.
 
-    form: returns the result of Terms of the operands, None where one is absent, and of the
+    form: returns the result from Terms of the operands, None for an absent one, and from the
     attributes by keyword. Integers become f32, as in PyTorch.
     """
     return _declared(form, _in_float, domain, equal)
 
 
 def formula(form: Formula, *, equal: Equal | None = None) -> Callable[[Body], OpDef]:
-    """Declare a composite of operations that take the operands in the types that they have."""
+    """Declare a composite of operations that take the operands in their own types."""
     return _declared(form, _as_given, (-2.0, 2.0), equal)
 
 

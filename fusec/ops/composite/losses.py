@@ -1,4 +1,4 @@
-"""Losses of class scores against class numbers, made of other operations."""
+"""Losses of class scores against class indices, composed of other operations."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _samples(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, 
 
 
 def _is_probabilities(scores: Operand, target: Operand) -> bool:
-    """Return whether a target holds a probability of each class, not the number of one."""
+    """Return whether a target holds a probability of each class instead of a class index."""
     return dtype_of(target).is_float and len(target.shape) == len(scores.shape)
 
 
 def _check(
     name: str, operands: Operands, reduction: str, param: str, *, soft: bool = False
 ) -> None:
-    """Raise FusecError unless scores, given for `param`, and target fit; soft: probabilities."""
+    """Raise FusecError unless scores, passed for `param`, and target fit; soft: probabilities."""
     scores, target = operands
     if not dtype_of(scores).is_float or not tensor_shape(name, scores):
         turned = dtype_of(scores).is_integer and dtype_of(target).is_float
@@ -91,7 +91,7 @@ def _picked(
 ) -> tuple[Operand, Operand]:
     """Return (each sample's score of its class, with the dim of classes; which samples count)."""
     axis = _axis(scores)
-    # A number beyond the target's type is no class: it must not wrap into one.
+    # An ignore_index out of range of the target's type is not a class: it must not wrap into one.
     is_held = ignore_index in dtype_of(target).integers
     compared = target if is_held else builder.apply("cast", target, I64)
     counts = builder.apply("ne", compared, ignore_index)

@@ -1,4 +1,4 @@
-"""Triangles: parts of a matrix kept by comparing row and column numbers."""
+"""Triangles: parts of a matrix selected by comparing row and column indices."""
 
 from __future__ import annotations
 

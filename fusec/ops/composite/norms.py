@@ -1,4 +1,4 @@
-"""Norms over batches, instances and groups of channels, made of other operations."""
+"""Norms over batches, instances and groups of channels, composed of other operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESULTS = ("out", "mean", "invstd", "running_mean", "running_var")
 
 @dataclass(frozen=True)
 class _Channels:
-    """A tensor with channels: its name in errors, the axis, and what statistics are taken over."""
+    """A tensor with channels: its name in errors, the axis, and the dims of the statistics."""
 
     name: str
     axis: int

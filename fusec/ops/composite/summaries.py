@@ -1,4 +1,4 @@
-"""Reductions and normalisations by PyTorch's names, made of sums and extremes."""
+"""Reductions and normalisations by PyTorch's names, composed of sums and extrema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fusec.ops.lazy import np
 
 def _logsumexp(x: Term, dims: tuple[int, ...], keepdim: bool) -> Term:
     largest = x.max(dims=dims, keepdim=True)
-    # Of infinities the distance would be NaN.
+    # For infinities the distance would be NaN.
     finite = largest.isfinite().where(largest, 0.0)
     result = (x - finite).exp().sum(dims=dims, keepdim=True).log() + finite
     return result if keepdim or not dims else result.squeeze(dims=dims)

@@ -1,6 +1,6 @@
-"""Names of PyTorch, ATen, NumPy, JAX and nvFuser, and what each is called here.
+"""Names of PyTorch, ATen, NumPy, JAX and nvFuser, with their equivalents in fusec.
 
-The one table of them: files, scripts, `fusec ops`, completion and importers of graphs ask it.
+This is the only table: files, scripts, `fusec ops`, completion and importers of graphs use it.
 """
 
 from __future__ import annotations

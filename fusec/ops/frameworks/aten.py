@@ -1,4 +1,4 @@
-"""ATen's overloads in fusec's words, in the form of `pytorch.py`; keys are `name.overload`.
+"""ATen's overloads in terms of fusec, in the form of `pytorch.py`; keys are `name.overload`.
 
 Operations that PyTorch decomposes before a graph is exported are not here.
 """

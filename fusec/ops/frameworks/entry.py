@@ -1,4 +1,4 @@
-"""One name of another framework: its parameters, and what fusec says for it."""
+"""One name of another framework: its parameters, and its equivalent in fusec."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from fusec.dataclasses import dataclass, replace
 
 NEEDED = object()
-"""The default of a parameter that a call must give."""
+"""The default of a required parameter."""
 
 IGNORED = frozenset({
     "layout", "device", "pin_memory", "non_blocking", "memory_format", "out", "requires_grad",
     "inplace", "cudnn_enable", "cudnn_enabled", "copy",
 })  # fmt: skip
-"""Parameters that change nothing in a fusion, whatever is given for them."""
+"""Parameters that have no effect in a fusion, for any argument."""
 
 LIKE = {"type_as": "cast", "view_as": "reshape", "reshape_as": "reshape", "expand_as": "expand"}
-"""Methods that give a tensor the type or the shape of another, and the operations they are."""
+"""Methods that give a tensor the type or the shape of another, with fusec's operation for each."""
 
 PAIRS = {"max": ("maximum", "argmax"), "min": ("minimum", "argmin")}
-"""What PyTorch's `max` and `min` are of two tensors, and their second result along a dim."""
+"""PyTorch's `max` and `min` of two tensors, and the operation of the second result along a dim."""
 
 PARTS: Mapping[str, tuple[str | None, ...]] = {
     "std_mean": ("std(input, dim, correction, keepdim)", "mean(input, dim, keepdim)"),
@@ -43,7 +43,7 @@ PARTS: Mapping[str, tuple[str | None, ...]] = {
         "{keepdim=true} narrow(sort(input, dim)[1], dim, (size(input, dim) - 1) // 2, 1)",
     ),
 }  # fmt: skip
-"""Functions of several results that are an operation each; None: of no operation."""
+"""Functions with several results, each a separate operation; None: no operation."""
 
 _WORDS = {"none": None, "true": True, "false": False, "inf": float("inf")}
 
@@ -65,21 +65,21 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """What fusec knows of one name.
+    """What fusec knows about one name.
 
     namespace: torch (with torch.nn.functional and torch.special), torch.Tensor, aten, prims, numpy,
         jax, nvfuser or models. overload: ATen's, as `Tensor`, else empty.
-    kind: `same`, an operation of fusec that takes these arguments; `alias`, a name that fusec takes
-        too; `other`, written otherwise; `unsupported`.
-    expressions: what to write, with the parameters as names; the first that uses all that is given
-        and whose conditions hold.
+    kind: `same`, an operation of fusec with these arguments; `alias`, a name that fusec also
+        accepts; `other`, written differently; `unsupported`.
+    expressions: what to write, with the parameters as names; the first that uses all arguments and
+        whose conditions hold.
     conditions: of each expression, `{ndim=1, mode=nearest}` before it: the number of dims of the
         first argument, `integers` or `complex` for its type, or the value of an argument, which
-        then has its place; `step=size` of two arguments that are equal, `size:one` of one that is
-        no list, or a list of equal sizes, `weight:tensor` of one that is no list;
-        `other.ndim=1` is of the argument `other`.
-    note: what else to say; for `unsupported` the reason. results: what the expressions give, where
-    it is more than one value: `# results: the output, the mask` in a line of the tables.
+        then has its place; `step=size` for two equal arguments, `size:one` for one that is not a
+        list, or a list of equal sizes, `weight:tensor` for one that is not a list;
+        `other.ndim=1` is about the argument `other`.
+    note: what else to say; for `unsupported` the reason. results: what the expressions return, if
+    more than one value: `# results: the output, the mask` in a line of the tables.
     """
 
     namespace: str
@@ -94,7 +94,7 @@ class Entry:
 
     @property
     def caveat(self) -> str:
-        """Return the note as it follows a line to write: `of vectors` is what fusec has it for."""
+        """Return the note in the form in which it follows a suggested line, as `of vectors`."""
         about = self.note.removeprefix("of ")
         return self.note if about == self.note else f"fusec has it for {about}"
 

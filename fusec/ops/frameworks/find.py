@@ -10,7 +10,7 @@ from fusec.ops.frameworks.entry import NEEDED, Entry, Parameter, read_entry
 from fusec.ops.table import TABLE
 
 NAMESPACES = ("torch", "torch.Tensor", "nvfuser", "numpy", "jax", "models", "prims", "aten")
-"""In the order in which a name without a prefix is looked up, but for the last two."""
+"""The order in which a name without a prefix is looked up, except for the last two."""
 _BARE = NAMESPACES[:-2]
 
 PREFIXES: Mapping[str, str] = {
@@ -24,11 +24,11 @@ PREFIXES: Mapping[str, str] = {
     "jax.lax": "jax", "lax": "jax", "nn": "jax", "jax": "jax", "fd.ops": "nvfuser",
     "ops": "nvfuser", "math": "numpy",
 }  # fmt: skip
-"""What stands before names in other frameworks' programs, longest first."""
+"""Module prefixes of names in other frameworks' programs, longest first."""
 
 _LINALG = ("torch.linalg", "np.linalg", "numpy.linalg", "jnp.linalg", "linalg", "LA")
 _VECTORS = ("vector_norm", "matmul")
-"""Names of torch.linalg that mean there what they mean in torch; others are `linalg.norm`."""
+"""Names of torch.linalg with the same meaning as in torch; others are `linalg.norm`."""
 
 _COPY, _IN_PLACE, _EACH = "_copy", "_", "_foreach_"
 
@@ -103,7 +103,7 @@ def entries(namespace: str) -> Iterable[Entry]:
 
 
 def find(namespace: str, name: str, overload: str = "") -> Entry | None:
-    """Return the entry of a name, ATen's with its overload; None where fusec knows none.
+    """Return the entry of a name, ATen's with its overload; None if fusec does not know it.
 
     A name that ends in `_copy` is the one without, and one that ends in `_` works in place.
     """
@@ -149,7 +149,7 @@ def method_entry(name: str) -> Entry | None:
 
 
 def find_dotted(name: str) -> Entry | None:
-    """Return the entry of a name behind a framework's prefix, as `torch.nn.functional.silu`."""
+    """Return the entry of a name with a framework's prefix, as `torch.nn.functional.silu`."""
     found = _find_dotted(name)
     module, _, word = name.rpartition(".")
     reason = unsupported.MODULES.get(module)
@@ -175,7 +175,7 @@ def _find_dotted(name: str) -> Entry | None:
 
 @cache
 def aliases() -> Mapping[str, Entry]:
-    """Return the names that fusec takes besides its operations'."""
+    """Return the names that fusec accepts in addition to its operations'."""
     found: dict[str, Entry] = {}
     for namespace in _BARE:
         for entry in entries(namespace):
@@ -185,7 +185,7 @@ def aliases() -> Mapping[str, Entry]:
 
 
 def of_operation(name: str) -> Iterator[Entry]:
-    """Yield what other frameworks call an operation, and how they call one of its name."""
+    """Yield other frameworks' names of an operation, and their equivalents of its own name."""
     for namespace in _BARE:
         for entry in entries(namespace):
             calls = (e.partition("(")[0] == name for e in entry.expressions)

@@ -1,7 +1,7 @@
-"""Functions of NumPy and JAX in fusec's words, in the form of `pytorch.py`.
+"""Functions of NumPy and JAX in terms of fusec, in the form of `pytorch.py`.
 
-Only what PyTorch lacks, or means otherwise: other names are looked up there. `jax` has the names of
-jax.nn and jax.lax; jax.numpy's are NumPy's.
+Only names that PyTorch lacks, or that mean something else there: other names are looked up there.
+`jax` has the names of jax.nn and jax.lax; jax.numpy's are NumPy's.
 """
 
 NUMPY_SAME = """
@@ -178,7 +178,7 @@ JAX_UNSUPPORTED = {
         grad value_and_grad jacfwd jacrev hessian vjp jvp
     """,
 }
-"""JAX's names by the reason why they are not supported."""
+"""JAX's unsupported names by reason."""
 
 NVFUSER = """
 view(arg, new_shape) = reshape(arg, new_shape)

@@ -1,4 +1,4 @@
-"""PyTorch's names that fusec has nothing for, by reason; one that is written otherwise says how."""
+"""PyTorch's names without an equivalent in fusec, by reason; some have a suggested alternative."""
 
 UNSUPPORTED = {
     "convolutions have no kernels: run it in PyTorch, and fuse what comes before and after it; one "
@@ -154,13 +154,13 @@ UNSUPPORTED = {
         mkldnn_linear_backward_weights
     """,
 }
-"""Names by the reason why they are not supported."""
+"""Unsupported names by reason."""
 
 IN_PLACE = (
     "tensors of a fusion are immutable; to write to an input's memory, use `- y: {alias: x}` "
     "under `outputs:`"
 )
-"""What is said of a name with `_` at its end, whose plain name is known."""
+"""The note about a name that ends in `_` if the name without it is known."""
 
 _LINALG = "factorizations, inverses and solvers of matrices have no kernels"
 MODULES = {
@@ -180,4 +180,4 @@ MODULES = {
     "torchvision.ops": "it is not an operation on one tensor: write its formula",
     "torch.random": "random numbers are `uniform`, `normal`, `rand_like` and `dropout`",
 }
-"""Modules whose functions are not supported, and why: those of others have entries of their own."""
+"""Modules with unsupported functions, and why; functions of other modules have separate entries."""

@@ -1,1 +1,1 @@
-"""Matrix products."""
+"""GEMMs and other contractions."""

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matmul, linear and other contractions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _require_one_type(name: str, operands: Operands) -> None:
 
 
 def _in_one_type(name: str, operands: Operands) -> Instead | None:
-    """Return the call with its operands in the type of the first; None where that is no float."""
+    """Return the call with its operands in the type of the first; None if that is not a float."""
     first = dtype_of(operands[0])
     params = [p.name for p in TABLE[name].operands]
     other = [(p, o) for p, o in zip(params, operands, strict=False) if dtype_of(o) != first]
@@ -48,10 +48,10 @@ def _in_one_type(name: str, operands: Operands) -> Instead | None:
 
 
 def _with_heads_moved(left: Shape, right: Shape) -> str | None:
-    """Return the product with the heads of one operand moved before its rows.
+    """Return the matmul with the heads of one operand moved before its rows.
 
-    Heads stand behind the rows in [B, S, N, E]. None where no such product fits, and of operands
-    whose batches fit as they are.
+    Heads follow the rows in [B, S, N, E]. None if no such matmul fits, or if the batch dims of the
+    operands already fit.
     """
     if min(len(left), len(right)) < 3 or _is_one_batch(left, right):
         return None
@@ -69,7 +69,7 @@ def _with_heads_moved(left: Shape, right: Shape) -> str | None:
 
 
 def _transposed(shape: Shape, first: int, second: int) -> Shape:
-    """Return a shape with two of its dims exchanged."""
+    """Return a shape with two of its dims swapped."""
     sizes = [*shape]
     sizes[first], sizes[second] = sizes[second], sizes[first]
     return tuple(sizes)
@@ -82,7 +82,7 @@ def _is_one_batch(left: Shape, right: Shape) -> bool:
 
 
 def _product_instead(a: Operand, b: Operand) -> Instead:
-    """Return the product that was probably meant of operands whose summed extents differ."""
+    """Return the GEMM that was probably meant for operands whose summed extents differ."""
     left, right = a.shape, b.shape
     why = "`a @ b` sums over the last dim of `a` and the last but one of `b`"
     if len(left) > 2 and len(right) == 2 and right == (left[0], left[-1]):
@@ -150,7 +150,7 @@ _WEIGHT = "`linear` takes a weight [out, in]"
 
 
 def _check_bias(operands: Operands) -> None:
-    """Raise FusecError unless the bias has the dims of the weight but K."""
+    """Raise FusecError unless the bias has the dims of the weight except K."""
     weight, bias = operands[1].shape, operands[2].shape
     if len(bias) != len(weight) - 1:
         swapped = Instead("linear({x}, {bias}, {weight})", why="the weight comes before the bias")
@@ -184,7 +184,7 @@ def _merge_weight_dims(
 ) -> tuple[Operand, ...] | None:
     """Return x[*B, K] times weight[*L, N, K] as [*L, *B, N], computed as one GEMM of all rows.
 
-    None where the weight has no dims before N.
+    None if the weight has no dims before N.
     """
     given = [slot[0] for slot in slots if slot is not None]
     x, weight = (tensor_shape("linear", o) for o in given[:2])

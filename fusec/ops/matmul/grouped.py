@@ -1,4 +1,4 @@
-"""Matrix products of groups of rows, columns or summed elements."""
+"""Grouped GEMMs: groups of rows, columns or summed elements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _pairs(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Di
 
 
 def _groups_end(node: Node) -> Dim:
-    """Return what the end of a group stays below: it lies behind the group's last element."""
+    """Return the exclusive upper bound on the end of a group, itself an exclusive end."""
     left, right = (o.shape for o in node.operands[:2])
     if len(left) == len(right):
         return left[-1] + 1

@@ -1,4 +1,4 @@
-"""Matrix products of scaled operands: alpha (mat1 scale1) @ (mat2 scale2) + beta bias."""
+"""Scaled GEMMs: alpha (mat1 scale1) @ (mat2 scale2) + beta bias."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _finished(
     beta: Operand | None,
     dtype: DType,
 ) -> Operand:
-    """Return a product times the factors, plus the bias, in the type of the result."""
+    """Return a GEMM's result times the factors, plus the bias, in the type of the result."""
     wide = dtype_of(product)
     for factor in factors:
         if factor is not None:
@@ -96,7 +96,7 @@ def _finished(
 
 
 def _single(builder: GraphBuilder, value: Operand, wide: DType) -> Operand:
-    """Return a factor in the type of the product, a tensor of one element as a 0-dim tensor."""
+    """Return a factor in the type of the GEMM, with a one-element tensor as a 0-dim tensor."""
     shape = value.type.shape
     if shape and all(e == 1 for e in shape):
         value = builder.apply("reshape", value, new_shape=[])
@@ -181,7 +181,7 @@ def scaled_mm(
 def scaled_groups(
     builder: GraphBuilder, slots: Slots, attributes: Mapping[str, Any]
 ) -> tuple[Operand, ...] | None:
-    """Return what a grouped product with scales, or in another type, is made of; else None."""
+    """Return a composed grouped GEMM with scales or an output type; None if not needed."""
     given = [None if slot is None else slot[0] for slot in slots]
     mat1, mat2, offsets, scale1, scale2, alpha, bias, beta = given
     dtype = attributes.get("dtype")
@@ -209,13 +209,14 @@ def _group_factor(
     scale: Operand,
     side: int,
 ) -> Operand:
-    """Return a scale of mat1 (side 0) or mat2 as a factor of the grouped product."""
+    """Return a scale of mat1 (side 0) or mat2 as a factor of the grouped GEMM."""
     shape: Shape = scale.type.shape or ()
     if all(e == 1 for e in shape):
         return scale
     own = matrices[side].shape
     (count,) = offsets.shape
-    # Where both have two dims the sum is cut: every group has a result, and a scale for it.
+    # If both have two dims, the sum is divided into groups, each with a result and a scale of its
+    # own.
     cut = len(matrices[0].shape) == len(matrices[1].shape)
     lead = (count,) if cut or len(own) == 3 else ()
     expected = (*lead, own[-2], dim(1)) if side == 0 else (*lead, dim(1), own[-1])
@@ -243,7 +244,7 @@ def _group_factor(
 
 
 def _group_of(builder: GraphBuilder, offsets: Operand, rows: Dim) -> Operand:
-    """Return the group of each row; those behind the last group count to it."""
+    """Return the group of each row; rows past the last group count as part of it."""
     (count,) = offsets.shape
     numbers = builder.apply("iota", rows, dtype=dtype_of(offsets))
     column = builder.apply("broadcast", numbers, is_broadcast_dim=[False, True])

@@ -1,4 +1,4 @@
-"""What may be asked of tensor cores: fewer bits of factors in f32."""
+"""Options for tensor cores: fewer mantissa bits of f32 operands."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from fusec.ops.dtypes import SINGLE
 from fusec.ops.lazy import np
 
 TF32_BITS = 10
-"""Bits behind the point that tensor cores take of an f32 (PTX ISA, `.tf32`)."""
+"""Mantissa bits of an f32 that tensor cores use (PTX ISA, `.tf32`)."""
 
 LEAST_EXPONENT = -126
-"""Of a normal f32: smaller numbers have as few bits as they need."""
+"""Of a normal f32: smaller numbers have fewer significant bits."""
 
 
 def _ties(x: Array, rounded: Array) -> Array:
-    """Return the numbers that lie in the middle of two of 10 bits, 0 for others.
+    """Return the numbers halfway between two floats of 10 mantissa bits, 0 for others.
 
-    Copies in bulk round those to the even one, cvt.rna away from 0.
+    Bulk copies round them to even, cvt.rna away from 0.
     """
     scaled = _in_units(x)[0]
     return np.where(np.abs(scaled - np.trunc(scaled)) == 0.5, x, 0.0)
 
 
 def _in_units(x: Array) -> tuple[Array, Array]:
-    """Return numbers in units of their 10th bit behind the point, and the exponents of these."""
+    """Return numbers in units of their 10th mantissa bit, and the exponents of these units."""
     _, exponents = np.frexp(x)
     exponents = np.maximum(exponents - 1, LEAST_EXPONENT) - TF32_BITS
     return np.ldexp(x, -exponents), exponents

@@ -1,4 +1,4 @@
-"""How movement and indexing operations map coordinates: their declarations' `access`."""
+"""Coordinate maps of movement and indexing operations: their declarations' `access`."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def _push_update(node: Node, at: Coordinates, operand: int) -> Pushed | None:
     return Pushed(out, needed(*inside), complete=False)
 
 
-# The dim of the operand that each dim of the result lies along.
+# For each dim of the result, the dim of the operand that it is aligned with.
 
 
 def _along_same(node: Node) -> tuple[int | None, ...]:
@@ -287,7 +287,7 @@ def _window_of_slice(node: Node) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
     return node.attributes["start_indices"], node.attributes["strides"]
 
 
-# What of an operand is in the result.
+# The part of an operand that is in the result.
 
 
 def _always(node: Node) -> bool:
@@ -299,7 +299,7 @@ def _cuts(node: Node) -> bool:
 
 
 def _left_by_pad(node: Node, shape: tuple[int, ...], target: tuple[int, ...]) -> Iterable[int]:
-    """Yield how much of each dim a pad leaves, where widths are negative."""
+    """Yield the extent of each dim that a pad with negative widths keeps."""
     widths = node.attributes["pad_widths"]
     for axis, (extent, padded) in enumerate(zip(shape, target, strict=True)):
         given = widths[2 * axis : 2 * axis + 2]

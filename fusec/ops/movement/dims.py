@@ -1,4 +1,4 @@
-"""Dims that come, go, split, join and move, by PyTorch's names: made of reshapes and permutes."""
+"""Operations on dims by PyTorch's names, composed of reshapes and permutes."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _expand_stack(builder: GraphBuilder, *tensors: Operand, dim: int) -> Operand
 
 
 def _of_slices(extents: Sequence[Dim], builder: GraphBuilder) -> str | None:
-    """Return how to declare dims so that `x[:R]` of D elements has R; None of other extents."""
+    """Return how to declare dims so that `x[:R]` of D elements has R; None for other extents."""
     hints = builder.hints
     calls = [atom for extent in extents for atom in extent.atoms() if isinstance(atom, Call)]
     for call in calls:
@@ -150,7 +150,7 @@ def _of_slices(extents: Sequence[Dim], builder: GraphBuilder) -> str | None:
 
 
 def _may_unify(builder: GraphBuilder, left: Sequence[Dim], right: Sequence[Dim]) -> bool:
-    """Return whether two shapes are equal once anonymous sizes are those that they meet."""
+    """Return whether two shapes are equal after unifying their anonymous sizes."""
     pairs = zip(left, right, strict=False)
     return len(left) == len(right) and all([builder.bindings.unify(a, b) for a, b in pairs])
 
@@ -248,7 +248,7 @@ def _expand_split(
 
 
 def _equal_parts(name: str, builder: GraphBuilder, extent: Dim, length: Dim) -> list[Dim]:
-    """Return the lengths of parts of an extent, of which the last may be shorter."""
+    """Return the lengths of the parts of an extent; the last part may be shorter."""
     if extent.is_const and length.is_const and length.value > 0:
         whole, rest = divmod(extent.value, length.value)
         return [length] * whole + [dim(rest)] * (rest > 0)
@@ -265,7 +265,7 @@ def _equal_parts(name: str, builder: GraphBuilder, extent: Dim, length: Dim) -> 
 def _in_chunks(
     error: FusecError, builder: GraphBuilder, extent: Dim, length: Dim, axis: int
 ) -> FusecError:
-    """Return the error of a split with the chunks to write that it is at the default sizes."""
+    """Return the error of a split, suggesting the equivalent chunks at the default sizes."""
     whole, part = extent.evaluate(builder.hints), length.evaluate(builder.hints)
     if part < 1 or whole % part:
         return error

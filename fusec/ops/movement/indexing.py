@@ -1,4 +1,4 @@
-"""Reading at positions that a tensor of integers holds: gathers, selects and embeddings."""
+"""Reading at positions in an integer tensor: gathers, selects and embeddings."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ ROWS = Lookup(0, 1, _rows, slices=True)
 def require_index(name: str, index: Operand, param: str = "", other: Operand | None = None) -> None:
     """Raise FusecError unless an index holds integers.
 
-    param: the parameter that it is given for. other: the tensor that it indexes, which may have
-    been given in its place.
+    param: the parameter that it is passed for. other: the tensor that it indexes, which may have
+    been passed in its place.
     """
     if not dtype_of(index).is_integer:
         instead = Instead(arguments={param: f"cast({{{param}}}, i64)"}) if param else None
@@ -87,7 +87,7 @@ def same_rank(name: str, operands: Operands, axis: int) -> int:
 
 
 def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
-    """Return the call with an index for each row of the tensor, if that is what the index has."""
+    """Return the call with an index for each row of the tensor, if the index has one per row."""
     tensor, index = operands[0].shape, operands[1].shape
     if any(o.shape for o in operands[2:]):
         return None  # a source in the shape of the index
@@ -98,13 +98,13 @@ def _as_column(name: str, operands: Operands, axis: int) -> Instead | None:
 
 
 def _as_subscript(axis: int) -> Instead:
-    """Return an index of several dims as a subscript, which files and scripts have."""
+    """Return an index of several dims as a subscript, as in files and scripts."""
     keys = ":, " * axis
     return Instead(f"{{arg}}[{keys}{{index}}]", why="a subscript takes an index of any rank")
 
 
 def fits_inside(name: str, operands: Operands, axis: int, outer: int, inner: int) -> None:
-    """Raise FusecError where operand `inner` is known to be larger than `outer` beside `axis`."""
+    """Raise FusecError if `inner` has a larger constant extent than `outer` except at `axis`."""
     pairs = zip(operands[inner].shape, operands[outer].shape, strict=True)
     for position, (small, large) in enumerate(pairs):
         if position != axis and small.is_const and large.is_const and small.value > large.value:
@@ -293,7 +293,7 @@ def _prepare_embedding(builder: Any, slots: list[list[Operand] | None], given: A
             "`embedding_fwd` with max_norm: it rescales rows of the weight in place",
             help="clip the norms of the rows before the embedding",
         )
-    # The others only steer the backward: nodes that differ in nothing else are the same.
+    # The others only affect the backward: nodes that differ in nothing else are equal.
     slots[2:] = [None] * len(slots[2:])
 
 

@@ -1,4 +1,4 @@
-"""Which axes of operands and results run together, where no map of coordinates says it."""
+"""Which axes of operands and results are aligned, for operations without a coordinate map."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def linear(
 def grouped(
     links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
 ) -> None:
-    """Link rows and columns, but those of which each group has its own."""
+    """Link rows and columns, except those that each group has its own of."""
     a, b = len(shapes[0]), len(shapes[1])
     if a >= b:
         links.same.append((0, a - 2, len(out) - 2))
@@ -88,7 +88,7 @@ def flip(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple
 def link_other_axes(
     links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
 ) -> None:
-    """Link the axes beside `dim`, in a row of which the operation works."""
+    """Link all axes except `dim`, along which the operation processes whole rows."""
     tensors = [k for k, shape in enumerate(shapes) if len(shape) == len(out)]
     for axis, extent in enumerate(out):
         if axis != attributes["dim"] and all(shapes[k][axis] == extent for k in tensors):
@@ -146,7 +146,7 @@ def _lying_along(
 def links_of(
     node: Node, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
 ) -> Links:
-    """Return how a node's axes relate; axes that it does not name cannot be cut into blocks."""
+    """Return how a node's axes relate; axes that it does not name cannot be divided into blocks."""
     links, op = Links(), node.op
     if op.links is not None:
         op.links(links, attributes, shapes, out)

@@ -1,4 +1,4 @@
-"""Maps of movements and indexing operations, tried on small samples when they are declared."""
+"""Maps of movements and indexing operations, checked on small samples when they are declared."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fusec.ir.op import OpDef
 
 
 def check_map(op: OpDef) -> None:
-    """Try an operation's map on its samples.
+    """Check an operation's map on its samples.
 
-    Raises InternalError where the map reads outside of an operand, or there is no sample.
+    Raises InternalError if the map reads outside of an operand, or if there is no sample.
     """
     if op.access is None:
         return
@@ -51,14 +51,14 @@ def _operand(text: str | float, number: int) -> Operand:
 
 
 def _is_inside(node: Node) -> bool:
-    """Return whether intervals show at once that all elements read inside of operands."""
+    """Return whether interval arithmetic proves that all elements read are inside of operands."""
     axes = (of_var(Var(f"i{k}", extent)) for k, extent in enumerate(node.output.shape))
     branches = _pulled(node, tuple(axes))
     return not any(b.conditions for b in branches) and not any(map(_wrong, branches))
 
 
 def _outside(node: Node, at: Coordinates) -> str:
-    """Return what an element of the result reads outside of an operand; nothing if it does not."""
+    """Return what an element of the result reads outside of an operand; empty if nothing."""
     found = (b for b in _pulled(node, at) if all(c.is_true for c in b.conditions))
     first = next(found, None)
     return "" if first is None else _wrong(first)

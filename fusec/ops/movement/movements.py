@@ -1,4 +1,4 @@
-"""Broadcasts, expansions and squeezes: dims of extent 1 come, go and grow."""
+"""Broadcasts, expansions and squeezes: insert, remove and expand dims of extent 1."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _infer_expand(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 
 
 def _with_new_dims(shape: Sequence[Dim], wanted: Sequence[Dim]) -> Instead | None:
-    """Return the call with new dims of extent 1 where they are wanted, not in front of all."""
+    """Return the call with new dims of extent 1 at the wanted positions instead of leading ones."""
     count = len(wanted) - len(shape)
     for new in combinations(range(len(wanted)), count) if count > 0 else ():
         kept = [e for axis, e in enumerate(wanted) if axis not in new]

@@ -46,7 +46,7 @@ def _canonical_reshape(operands: Operands, attributes: Attributes) -> Attributes
 def _sizes_differ(
     operands: Operands, shape: tuple[Dim, ...], sizes: Mapping[str, int] | None = None
 ) -> FusecError:
-    """Return the error of another number of elements, with the numbers where sizes are given."""
+    """Return the error for a changed number of elements, with the numbers if sizes are known."""
     before, after = product(operands[0].shape), product(shape)
     notes = [described(operands), f"{before} elements, not {after}"]
     if sizes is not None and before.evaluate(sizes) != after.evaluate(sizes):
@@ -63,7 +63,7 @@ def _sizes_differ(
 
 
 def _may_be_inferred(total: Dim, shape: tuple[Dim, ...], sizes: Mapping[str, int]) -> bool:
-    """Return whether a number of a shape may be -1 instead."""
+    """Return whether one number of a shape may be replaced by -1."""
     extents = [extent.evaluate(sizes) for extent in shape]
     rest = (prod(extents[:k] + extents[k + 1 :]) for k, e in enumerate(shape) if e.is_const)
     return any(size > 0 and total.evaluate(sizes) % size == 0 for size in rest)
@@ -82,9 +82,9 @@ def _infer_reshape(operands: Operands, attributes: Attributes) -> tuple[Type, ..
 def _check_elements(
     builder: GraphBuilder, slots: Sequence[list[Operand] | None], attributes: Attributes
 ) -> None:
-    """Raise FusecError for another number of elements at the default sizes.
+    """Raise FusecError for a changed number of elements at the default sizes.
 
-    What no default says, as a `-1` of a script, is checked where the sizes are known.
+    Sizes without a default, as a `-1` of a script, are checked when they are known.
     """
     ((arg,),) = (slot or [] for slot in slots)
     shape: tuple[Dim, ...] = attributes["new_shape"]
@@ -127,7 +127,8 @@ def _check_elements(
 def _may_agree(before: Dim, after: Dim) -> bool:
     """Return whether symbolic element counts may be equal at run time.
 
-    Floor divisions do not cancel in the normal form: `N // 4 * 4` is N for a multiple of 4 only.
+    Integer divisions (`//`) do not cancel in the normal form: `N // 4 * 4` is N for a multiple of 4
+    only.
     """
     if before.is_const and after.is_const:
         return False

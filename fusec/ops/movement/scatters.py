@@ -1,4 +1,4 @@
-"""Writing at positions that a tensor of integers holds."""
+"""Writing at positions in an integer tensor."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _require_type(name: str, operands: Operands) -> None:
 
 
 def _refuse_rows(name: str, operands: Operands, axis: int) -> None:
-    """Raise FusecError for a 1-dim index with a source of whole slices, which others write."""
+    """Raise FusecError for a 1-dim index with a source of whole slices; suggest another call."""
     arg, index, source = (operand.type.shape or () for operand in operands[:3])
     if len(arg) < 2 or len(index) != 1 or len(source) != len(arg):
         return
@@ -99,7 +99,7 @@ def _places(name: str, arg: Array, index: Array, dim: int) -> tuple[Any, ...]:
 
 
 def _written(name: str, src: Array, index: Array) -> Array:
-    """Return the part of the source that an index takes: its first elements in every dim."""
+    """Return the part of the source that an index covers: its first elements in every dim."""
     source, shape = np.asarray(src), np.shape(index)
     if not source.ndim:
         return np.broadcast_to(source, shape)
@@ -125,7 +125,7 @@ def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
     result = np.array(arg)
     places, source = _places("scatter", arg, index, dim), _written("scatter", src, index)
     wide = [np.moveaxis(np.broadcast_to(p, source.shape), dim, 0) for p in (*places, source)]
-    # One slice along `dim` at a time: within it no two elements meet.
+    # One slice along `dim` at a time: indices within it do not collide.
     for *part, values in zip(*wide, strict=True):
         result[tuple(part)] = values
     return result
@@ -198,7 +198,7 @@ def index_add(arg: Array, index: Array, src: Array, dim: Axis, deterministic: bo
 def _expand_index_put(
     builder: GraphBuilder, arg: Operand, index: Operand, value: Operand, deterministic: bool
 ) -> Operand:
-    """Drop dims of extent 1 behind the first one of the index, which broadcast over a row."""
+    """Drop dims of extent 1 after the first one of the index, which broadcast over a row."""
     shape = tensor_shape("index_put_accumulate", index)
     if len(shape) > 1:
         index = builder.apply("squeeze", index, dims=list(range(1, len(shape))))

@@ -34,7 +34,7 @@ def _canonical_slice(operands: Operands, attributes: Attributes) -> Attributes:
         raise FusecError(f"strides of `slice` must be at least 1, got {list(steps)}")
     manual = attributes["manual_normalization"]
     if manual and builtins.all(_lie_within(indices, shape) for indices in (starts, ends)):
-        manual = False  # nothing is left to warrant: one form of equal slices
+        manual = False  # no guarantee needed: one form of equal slices
     if not manual:
         for axis, (start, end, extent) in enumerate(zip(starts, ends, shape, strict=True)):
             ordered = start.is_const and end.is_const and 0 <= end.value < start.value
@@ -58,7 +58,7 @@ def _lie_within(indices: Sequence[Dim], shape: Sequence[Dim]) -> bool:
 
 
 def _inside(index: Dim, extent: Dim) -> Dim:
-    """Return an index counted from the front and cut to the range from 0 to the extent."""
+    """Return an index counted from the front and clamped to the range from 0 to the extent."""
     if index.is_const and index.value < 0:
         index = maximum(extent + index, 0)
     elif dim(0).at_least(index) and index != 0:
@@ -70,7 +70,7 @@ def _inside(index: Dim, extent: Dim) -> Dim:
 
 
 def _at_most(size: Dim, limit: Dim) -> bool:
-    """Return whether `size` is proven to be at most `limit`; a // c counts as at most a / c."""
+    """Return whether `size` is provably at most `limit`; a // c counts as at most a / c."""
     if limit.at_least(size):
         return True
     divisors = [_divisor(m[0]) for m, c in size.terms if len(m) == 1 and c > 0]
@@ -87,7 +87,7 @@ def _at_most(size: Dim, limit: Dim) -> bool:
 
 
 def _divisor(atom: Any) -> int:
-    """Return the positive constant by which an atom divides rounding down, or 0."""
+    """Return the positive constant divisor of an integer division, or 0 for other atoms."""
     if isinstance(atom, Call) and atom.function == "floordiv" and atom.right.is_const:
         return builtins.max(atom.right.value, 0)
     return 0
@@ -147,7 +147,7 @@ def slice(
 
 
 def _canonical_pad(operands: Operands, attributes: Attributes) -> Attributes:
-    """Return the widths of all dims: dims that are left out, the first ones, get none."""
+    """Return the widths of all dims: omitted dims, the first ones, get none."""
     rank = len(tensor_shape("pad", operands[0]))
     widths: tuple[Dim, ...] = attributes["pad_widths"]
     if len(widths) % 2 or len(widths) > 2 * rank:
@@ -211,7 +211,7 @@ def _link_other_axes(operands: Operands, attributes: Attributes) -> Iterable[tup
 
 
 def _with_dim(operands: Operands, axis: int) -> Instead | None:
-    """Return the call with a dim more in tensors that lack it; None where more is wrong."""
+    """Return the call with one more dim in tensors that lack it; None if more is wrong."""
     shapes = [o.shape for o in operands]
     rank = max(map(len, shapes))
     wide = next(s for s in shapes if len(s) == rank)
@@ -224,7 +224,7 @@ def _with_dim(operands: Operands, axis: int) -> Instead | None:
 
 
 def _with_copies(shapes: Sequence[Sequence[Dim]], axis: int) -> Instead | None:
-    """Return the call with a tensor copied along a dim that only the other one of two has."""
+    """Return the call with a tensor copied along a dim that only the other of two has."""
     few, many = sorted(shapes, key=len)
     from_end = axis + len(many) - len(shapes[0])
     copied = "expand(unsqueeze({{tensors_{}}}, {}), {})"
@@ -330,7 +330,7 @@ def _infer_update(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 
 
 def _may_lie(start: Dim, inner: Dim, outer: Dim) -> bool:
-    """Return False where a range is known to leave an extent."""
+    """Return False if a range certainly exceeds an extent."""
     beyond = start + inner - outer
     return not (start.is_const and start.value < 0) and not (beyond.is_const and beyond.value > 0)
 

@@ -1,1 +1,1 @@
-"""Numbers that declarations need: bounds of errors, random bits, special functions."""
+"""Numerics for declarations: error bounds, random bits, special functions."""

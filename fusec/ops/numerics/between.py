@@ -1,7 +1,7 @@
-"""Jumps and poles within reach of an operand's bound, which the results at its ends do not show.
+"""Discontinuities and poles within an operand's bound, which results at its ends do not reveal.
 
-Of waves more than a quarter of a period says little; a jump or a pole counts where the bound
-reaches it.
+Results at the ends of more than a quarter of a wave's period say little; a discontinuity or a pole
+counts if the bound reaches it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Found = tuple[Array | None, Any]
 
 
 def waves(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where a wave turns around between an end and the value, and how far it may get.
+    """Return where a wave has an extremum between an end and the value, and its largest change.
 
     sin(x + d) - sin(x) is 2 sin(d / 2) cos(x + d / 2).
     """
@@ -25,12 +25,12 @@ def waves(values: Sequence[Array], bound: Array, index: int) -> Found:
 
 
 def tangent(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where a tangent meets a pole."""
+    """Return where a tangent may have a pole."""
     return _meets(values[0] / pi - 0.5, bound / pi), inf
 
 
 def fraction(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where a fraction jumps."""
+    """Return where a fraction is discontinuous."""
     return _meets(values[0], bound, but_zero=True), 2.0
 
 
@@ -42,7 +42,7 @@ def pole_at_zero(values: Sequence[Array], bound: Array, index: int) -> Found:
 
 
 def poles_below_zero(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where a function with poles at 0, -1, -2, ... meets one."""
+    """Return where a function with poles at 0, -1, -2, ... may have one."""
     value = values[index]
     return _meets(value, bound) & (value - bound <= 0), inf
 
@@ -56,17 +56,17 @@ def _remainder(values: Sequence[Array], bound: Array, index: int, but_zero: bool
 
 
 def remainder(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where a remainder jumps."""
+    """Return where a remainder is discontinuous."""
     return _remainder(values, bound, index, but_zero=False)
 
 
 def signed_remainder(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where one jumps that, like the fraction, has the sign of what is divided."""
+    """Return where a remainder with the dividend's sign is discontinuous, as the fraction is."""
     return _remainder(values, bound, index, but_zero=True)
 
 
 def _meets(value: Array, bound: Array, *, but_zero: bool = False) -> Array:
-    """Return where an inexact value may be a whole number; a 0 may be no jump."""
+    """Return where an inexact value may be a whole number; 0 may be excluded."""
     near = np.round(value)
     met = (np.abs(value - near) <= bound) & (bound > 0)
     return met & ((near != 0) | (2 * bound >= 1)) if but_zero else met

@@ -1,4 +1,4 @@
-"""What errors of complex operations are relative to, where not to the result's modulus."""
+"""Reference sizes for errors of complex operations, where this is not the result's modulus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusec.ops.lazy import np
 
 def quotient(raw: Array, a: Array, b: Array, least: float) -> Array:
     """Return the terms of a quotient."""
-    # The parts of the dividend are rounded as denormals before they are divided.
+    # The parts of the dividend are rounded as denormals before the division.
     return np.abs(raw) + least / np.abs(b)
 
 

@@ -10,8 +10,8 @@ Layout, the same in templates/device/philox.cuh:
     block p / 2 in f32, all words of block p in f64. With r = sqrt(-2 log(a + 1 step)) the even one
     is r cos(2 pi b), the odd one r sin(2 pi b); a + 1 step lies in (0, 1].
 
-Half types are computed in f32 and rounded; a uniform that would reach its upper limit by that is
-the largest number below it.
+16-bit floats are computed in f32 and rounded; a uniform number that would round to its upper limit
+is replaced by the largest number below it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 MASK = 0xFFFFFFFF
 BLOCKS = 1 << 16
-"""Blocks worked on at a time: their words stay in the cache."""
+"""Blocks processed at a time: their words stay in the cache."""
 
 
 def words(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> list[Array]:
@@ -83,7 +83,7 @@ def normals(seed: int, offset: int, count: int, *, first: int = 0, double: bool)
 def _random_words(
     seed: int, offset: int, first: int, count: int, per: int, convert: Callable[[Array], Array]
 ) -> Array:
-    """Return `count` numbers, `per` from each block, piece by piece and in parallel."""
+    """Return `count` numbers, `per` from each block, computed in parallel chunks."""
     start, skipped = divmod(first, per)
     result = np.empty(-(-(skipped + count) // per) * per)
 
@@ -117,7 +117,7 @@ def _doubles(raw: Array, steps: int) -> Array:
 
 
 def _turn(part: Array) -> tuple[Array, Array]:
-    """Return cosine and sine of a part of a turn, exact where they are 0."""
+    """Return cosine and sine of a fraction of a turn, exact where they are 0."""
     quarter = np.rint(part * 4)
     angle = (part - quarter / 4) * (2 * np.pi)
     cosine, sine = np.cos(angle), np.sin(angle)

@@ -1,4 +1,4 @@
-"""What composites share: half types are widened and rounded once at the end; element counts."""
+"""Helpers of composites: widen 16-bit floats and round once at the end; element counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def widen(builder: GraphBuilder, x: Operand) -> Operand:
-    """Return x in the type in which it is computed; integers become f32."""
+    """Return x in its compute type; integers become f32."""
     dtype = dtype_of(x)
     target = dtype.compute if dtype.is_float else F32
     return x if dtype == target else builder.apply("cast", x, dtype=target)
@@ -29,7 +29,7 @@ def narrow(builder: GraphBuilder, value: Operand, like: Operand) -> Operand:
 
 
 def element_count(builder: GraphBuilder, x: Operand, dims: Sequence[int]) -> Operand | int:
-    """Return the number of elements over dims: a number if it is known now."""
+    """Return the number of elements over dims: a number if it is a constant."""
     constant, total = 1, None
     for axis in dims:
         extent = tensor_shape("mean", x)[axis]

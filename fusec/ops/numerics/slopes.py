@@ -1,7 +1,7 @@
-"""How much steeper than an operand plain functions change, while the others are off by a reach.
+"""Slopes of simple functions by an operand, while the others are off by a reach.
 
-Each takes the place of the operand, and the values and reaches of all, and returns the slope at the
-far end of the others' reach, where it is largest; None stands for 1.
+Each takes the index of the operand, and the values and reaches of all, and returns the slope at the
+far end of the others' reach, where it is largest; None means 1.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def sums(place: int, values: Arrays, reach: Reach) -> Any:
 
 
 def product(place: int, values: Arrays, reach: Reach) -> Any:
-    """Of a * b: that of a holds their common change."""
+    """Of a * b: the slope by a includes their common change."""
     return np.abs(values[1]) + reach(1) if place == 0 else np.abs(values[0])
 
 
 def quotient(place: int, values: Arrays, reach: Reach) -> Any:
-    """Of a / b: without end where b may be 0."""
+    """Of a / b: infinite where b may be 0."""
     a, b = values
     size = np.abs(b)
     least = np.maximum(size - reach(1), 0.0)
@@ -34,7 +34,7 @@ def quotient(place: int, values: Arrays, reach: Reach) -> Any:
 
 
 def choice(place: int, values: Arrays, reach: Reach) -> Any:
-    """Of `where`: the height at which the condition turns, else whether an operand is taken."""
+    """Of `where`: the height at which the condition flips, else whether an operand is taken."""
     condition, x, y = values
     if place == 0:
         return np.abs(np.subtract(x, y, dtype=np.result_type(x, y, np.float64)))

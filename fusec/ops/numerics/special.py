@@ -1,6 +1,6 @@
 """Error functions in double precision on whole arrays, which NumPy lacks.
 
-erf and erfc are Taylor series around a grid of points where Python's math module gives the value.
+erf and erfc are Taylor series around a grid of points whose values are from Python's math module.
 The derivatives follow from f'' = -2 x f', the equation that both functions satisfy.
 """
 

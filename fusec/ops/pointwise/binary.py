@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _truncated(a: Dim, b: Dim) -> Dim:
-    """Return a / b cut towards zero; symbolic sizes are taken as not negative."""
+    """Return a / b truncated towards zero; symbolic sizes are assumed non-negative."""
     if b == 0:
         raise FusecError(f"division by zero: {a} / {b}")
     if a.is_const and b.is_const:
@@ -33,7 +33,7 @@ def _truncated(a: Dim, b: Dim) -> Dim:
 
 
 def _remaining(a: Dim, b: Dim) -> Dim:
-    """Return the remainder with the sign of a; symbolic sizes are taken as not negative."""
+    """Return the remainder with the sign of a; symbolic sizes are assumed non-negative."""
     if b == 0:
         raise FusecError(f"division by zero: {a} % {b}")
     return a - _truncated(a, b) * b if a.is_const and b.is_const else sizes.mod(a, b)
@@ -44,7 +44,7 @@ def _quotient(a: float, b: float) -> float:
 
 
 def wrapping(function: str, plain: str, *types: str) -> dict[str, str]:
-    """Return the expressions of arithmetic that wraps, for the types that C++ leaves undefined."""
+    """Return expressions of wrapping arithmetic, for types whose overflow is undefined in C++."""
     return {**{t: f"fusec::wrapping_{function}({{a}}, {{b}})" for t in types}, "default": plain}
 
 
@@ -229,9 +229,9 @@ _ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 def _root(
     builder: GraphBuilder, slots: list[list[Operand] | None], attributes: Mapping[str, Any]
 ) -> tuple[Operand, ...] | None:
-    """Make a root of a power whose exponent is a scalar 0.5 or -0.5, as PyTorch does.
+    """Replace a power with scalar exponent 0.5 or -0.5 by a root, as PyTorch does.
 
-    They differ at -0 and -inf, where C's pow is +0 and +inf. A tensor of exponents is C's pow.
+    They differ at -0 and -inf, where C's pow is +0 and +inf. A tensor of exponents uses C's pow.
     """
     base, exponent = (slot[0] for slot in slots if slot)
     if not exponent.is_scalar or not common_type("pow", (base, exponent)).is_float:
@@ -242,7 +242,7 @@ def _root(
     if base.is_scalar:
         return None
     dtype = common_type("pow", (base, exponent))
-    # As a tensor, so that the power is no call with a scalar.
+    # As a tensor, so that this is not again a `pow` by a scalar.
     result = builder.apply("pow", base, builder.apply("full", [], exponent, dtype=dtype))
     for number, root in _ROOTS.items():
         is_root = builder.apply("eq", exponent, number)
@@ -267,7 +267,7 @@ def pow(a: Array, b: Array) -> Array:
     A scalar exponent of 0.5 or -0.5 is `sqrt` or `rsqrt`, also at -0 and -inf.
     """
     if np.asarray(a).dtype.kind == "f":
-        # NumPy takes the root where one exponent 0.5 is repeated for all elements.
+        # NumPy uses the root if one exponent 0.5 is repeated for all elements.
         shape = np.broadcast_shapes(np.shape(a), np.shape(b))
         return np.power(a, np.array(np.broadcast_to(b, shape)))
     if np.iscomplexobj(a):

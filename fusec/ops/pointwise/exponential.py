@@ -13,19 +13,19 @@ from fusec.ops.lazy import np
 from fusec.ops.numerics import complex_terms
 
 _STEEPEST = 89.0
-"""The largest exponent for which exp is a float, by which it multiplies relative errors."""
+"""The largest exponent whose exp is a float; exp multiplies relative errors by it at most."""
 
 
 def builtin(name: str) -> dict[str, str]:
     """Return the expressions of a function that CUDA names `name` and, for float, `namef`.
 
-    The global one of double, since values may well be called `cos`.
+    `::` for double, since values may be called `cos`, for example.
     """
     return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})"}
 
 
 def _exp_terms(x: Array, result: Array) -> Array:
-    """Return what exp_approx is relative to: x log2(e) is rounded before it is an exponent."""
+    """Return the size that exp_approx's error is relative to: the exponent x log2(e) is rounded."""
     return np.abs(result) * (1 + np.abs(np.clip(x, -128, 128)) / 4)
 
 
@@ -156,7 +156,7 @@ def rsqrt(x: Array) -> Array:
 
 
 def _sigmoid_terms(x: Array, result: Array) -> Array:
-    """Return what sigmoid_approx is relative to: the error of exp(-x) counts where it is large."""
+    """Return the size that sigmoid_approx's error is relative to, including a large exp(-x)'s."""
     return result * (1 + (1 - result) * np.abs(np.clip(x, -128, 128)) / 6)
 
 
@@ -174,7 +174,7 @@ def _sigmoid_terms(x: Array, result: Array) -> Array:
 )
 def sigmoid(x: Array) -> Array:
     """Return the logistic function, 1 / (1 + exp(-x))."""
-    if np.iscomplexobj(x):  # where exp(-x) overflows, it has no direction
+    if np.iscomplexobj(x):  # where exp(-x) overflows, it has no angle
         left = x.real < -complex_formulas.STEEP
         e = np.exp(np.where(left, x, -x))
         share = np.where(left, e, 1) / (1 + e)
@@ -183,12 +183,12 @@ def sigmoid(x: Array) -> Array:
 
 
 def _silu_terms(x: Array, result: Array) -> Array:
-    """Return what silu is relative to: below -88 its logistic function is 0 instead of 2**-128."""
+    """Return the size that silu's error is relative to: below -88 its sigmoid is 0, not 2**-128."""
     return np.abs(result) + np.abs(x) * 2.0**-105
 
 
 def _silu_approx_terms(x: Array, result: Array) -> Array:
-    """Return what silu_approx is relative to: the terms of its logistic function, times x."""
+    """Return the size that silu_approx's error is relative to: its sigmoid's terms times x."""
     share = 1 / (1 + np.exp(-x))
     return np.abs(x) * (_sigmoid_terms(x, share) + 2.0**-105)
 

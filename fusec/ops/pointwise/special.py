@@ -14,7 +14,7 @@ from fusec.ops.pointwise.exponential import builtin
 
 
 def _steep_terms(x: Array, result: Array) -> Array:
-    """Return what erf is relative to inside gelu_approx, whose error vanishes far from 0."""
+    """Return the size that erf's error in gelu_approx is relative to; it vanishes far from 0."""
     return np.sqrt(np.maximum(1 - np.square(result), 0))
 
 
@@ -88,7 +88,7 @@ def erfcinv(x: Array) -> Array:
 
 
 def _lgamma_terms(x: Array, result: Array) -> Array:
-    """Return what lgamma rounds: below zero it is log(pi / |x sin(pi x)|) - lgamma(-x).
+    """Return the terms that lgamma rounds: below zero it is log(pi / |x sin(pi x)|) - lgamma(-x).
 
     CUDA bounds the error in units of the result only outside the interval in which these cancel
     (CUDA C++ Programming Guide, Mathematical Functions). A relative error of the logarithm's

@@ -175,12 +175,12 @@ def tan(x: Array) -> Array:
 
 
 def _share_terms(x: Array, result: Array) -> Array:
-    """Return what tanh(x) is relative to where 1 + tanh(x) is made of sigmoid_approx(2 x)."""
+    """Return what tanh(x)'s error is relative to if 1 + tanh(x) is sigmoid_approx(2 x)."""
     return (1 + result) * (1 + np.abs(np.clip(x, -64, 64)) / 3)
 
 
 def _tanh_approx_terms(x: Array, result: Array) -> Array:
-    """Return what tanh_approx is relative to: 1, and near 0 the cube that x leaves out."""
+    """Return what tanh_approx's error is relative to: 1, and near 0 the cube that x omits."""
     cube = np.abs(np.clip(x, -1, 1)) ** 3
     return np.where(np.abs(x) < 0.0099, cube * (2.0**23 / 12) + np.abs(result) / 64, 1.0)
 

@@ -1,4 +1,4 @@
-"""Signs, roundings and other plain functions of one operand."""
+"""Signs, roundings and other simple functions of one operand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.ops.numerics import between, exact, slopes
 
 
 def rounding(name: str) -> dict[str, str]:
-    """Return the expressions of a function that leaves integers as they are."""
+    """Return the expressions of a function that does not change integers."""
     return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})", "int": "{x}"}
 
 

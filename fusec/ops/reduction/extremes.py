@@ -1,4 +1,4 @@
-"""Positions of extrema: reductions whose state is a value and where it was first seen."""
+"""Positions of extrema: reductions whose state is a value and its first position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _position(name: str) -> Infer:
 
 
 def _found(function: Any, arg: Array, dims: Dims, keepdim: bool) -> Array:
-    """Return positions in row-major order among the reduced elements; 0 over nothing."""
+    """Return positions in row-major order among the reduced elements; 0 for no elements."""
     array = np.asarray(arg)
     axes = tuple(range(array.ndim)) if dims is None else tuple(dims)
     kept = [axis for axis in range(array.ndim) if axis not in axes]

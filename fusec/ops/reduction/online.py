@@ -1,8 +1,8 @@
-"""A maximum and the sum of the exponentials less it, taken in one reading.
+"""A maximum and the sum of exponentials relative to it, computed in one pass over the data.
 
-Plans put it in the place of two reductions (`fusec.schedule.rows.online`); it is not in the table.
-The sum is rescaled whenever the maximum grows: Milakov and Gimelshein, "Online normalizer
-calculation for softmax", 2018.
+Plans replace two reductions by it (`fusec.schedule.rows.online`); it is not in the table. The sum
+is rescaled whenever the maximum grows: Milakov and Gimelshein, "Online normalizer calculation for
+softmax", 2018.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_EXP_SUM = OpDef(
 
 
 def shifted_sum(fusion: Fusion, top: Node) -> Node | None:
-    """Return the reduction that sums exp(x - top) over the dims of which `top` is the maximum."""
+    """Return the reduction that sums exp(x - top) over the dims that `top` is the maximum of."""
     tensor = top.inputs[0]
     if top.op.combine is not Combine.MAXIMUM or top.op.family != "reduction":
         return None
@@ -74,7 +74,7 @@ def _users(fusion: Fusion, node: Node, *ops: str) -> list[Node]:
 
 
 def _spread(fusion: Fusion, top: Value, dims: tuple[int, ...], tensor: Value) -> list[Value]:
-    """Return the values that hold a maximum beside each element it is of."""
+    """Return the values that are a maximum broadcast to the elements that it was computed from."""
     mask = tuple(k in dims for k in range(tensor.rank))
     found = [
         n.output

@@ -48,7 +48,7 @@ def _reduced(name: str, default: DefaultType) -> Infer:
 
 
 def _without_default(default: DefaultType) -> Canonical:
-    """Return the rule: a `dtype` that is the default anyway is left out."""
+    """Return the rule that omits a `dtype` equal to the default."""
 
     def canonical(
         operands: tuple[Operand, ...], attributes: Mapping[str, Any]
@@ -60,7 +60,7 @@ def _without_default(default: DefaultType) -> Canonical:
 
 
 def _extremum(name: str, numpy_name: str, arg: Array, dims: Dims, keepdim: bool) -> Array:
-    """Return the extremum over dims; over nothing, the value that every other one beats."""
+    """Return the extremum over dims; over no elements, the identity of the operation."""
     array = np.asarray(arg)
     function = getattr(np, numpy_name)
     if array.dtype.kind == "f":

@@ -41,7 +41,7 @@ def _running(name: str, default: DefaultType) -> Infer:
 
 
 def _begun(function: Any, arg: Array, dim: int, init: Array | None) -> Array:
-    """Return running results; `init` takes part in each of them."""
+    """Return running results; `init` contributes to each of them."""
     extrema = function in (np.maximum, np.minimum)
     results = (arrays.running_extremum if extrema else arrays.running)(function, arg, dim)
     return results if init is None else function(results, init)

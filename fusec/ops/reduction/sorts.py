@@ -1,4 +1,4 @@
-"""Order along a dim: sort, argsort and top-k. Equal elements stay in the order they came in."""
+"""Order along a dim: sort, argsort and top-k. The order of equal elements is stable."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def too_large(k: int, extent: int, axis: int, notes: list[str]) -> FusecError:
 def _check_k(
     builder: GraphBuilder, slots: Sequence[list[Operand] | None], attributes: Attributes
 ) -> None:
-    """Raise FusecError where k is larger than the row at the default sizes."""
+    """Raise FusecError if k is larger than the row at the default sizes."""
     ((arg,),) = (slot or [] for slot in slots)
     k, axis = attributes["k"], int(attributes["dim"])
     extent, named = tensor_shape("topk", arg)[axis], builder.dims

@@ -18,7 +18,7 @@ from fusec.ops.shapes import tensor_shape, without_axes
 
 
 def _spread(name: str, results: int) -> Infer:
-    """Return the rule of a variance: `results` floats, and a count if there are three."""
+    """Return the type rule of a variance: `results` floats, and a count if there are three."""
 
     def infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
         dtype = dtype_of(operands[0])
@@ -96,6 +96,6 @@ def welford(arg: Array, dims: Dims) -> Array:
 
 
 def results_of(node: Node) -> tuple[str, ...]:
-    """Return what each result of a node is: `mean`, `m2`, `var` or `count`."""
+    """Return the kind of each result of a node: `mean`, `m2`, `var` or `count`."""
     names = {"avg": "mean", "mean": "mean", "var": "var", "var_sum": "m2", "n": "count"}
     return tuple(names.get(result, "var") for result in node.op.results)

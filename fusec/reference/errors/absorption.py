@@ -1,6 +1,7 @@
-"""Sums in f32 of which one operand absorbs the other, as the lowest number does a score.
+"""Sums in f32 where one operand absorbs the other, as the lowest number absorbs a score.
 
-Whatever the small operand is within its error, the sum rounds to the large one: it has no error.
+The sum rounds to the large operand for any value of the small one within its error: it has no
+error.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from fusec.reference.errors.estimate import Estimate, without_errors
 T = TypeVar("T")
 
 LEAST_RATIO = 2.0**24
-"""How many times larger than the other an operand is that absorbs it."""
+"""Ratio of operands from which the larger one absorbs the smaller one."""
 LOOKED_AT = 4096
-"""Elements of an operand, at most, that tell how large they commonly are."""
+"""Maximum elements of an operand that are sampled for its typical size."""
 
 
 def absorbed(
     node: Node, operands: Sequence[Estimate], passed: Estimate, found: Estimate
 ) -> Estimate:
-    """Return the estimate of a sum or difference, without an error where it is one exact operand.
+    """Return the estimate of a sum or difference, exact where it equals an exact operand.
 
-    passed: the sum in doubles, with what it has of its operands' errors. found: the same with its
-    own rounding.
+    passed: the sum in doubles, with its operands' errors propagated. found: the same with its own
+    rounding.
     """
     if not _absorbs(node) or found.exact:
         return found
@@ -45,7 +46,7 @@ def absorbed(
 
 
 def as_absorbed(node: Node, values: Sequence[Array], raw: Array) -> Array:
-    """Return a sum or difference in doubles, which is one operand where that absorbs the other."""
+    """Return a sum or difference in doubles, replaced by an operand that absorbs the other."""
     if not _absorbs(node):
         return raw
     for large, small, sign in _pairs(node, *values):
@@ -67,7 +68,7 @@ def _pairs(node: Node, a: T, b: T) -> tuple[tuple[T, T, int], tuple[T, T, int]]:
 
 
 def _may_absorb(large: Array, small: Array) -> bool:
-    """Return whether some element may absorb what the other operand commonly has."""
+    """Return whether some element may absorb a typical element of the other operand."""
     if not (large.size and small.size):
         return False
     some = np.sort(np.abs(small.reshape(-1)[:: -(-small.size // LOOKED_AT)]))
@@ -76,7 +77,7 @@ def _may_absorb(large: Array, small: Array) -> bool:
 
 
 def _is_operand(passed: Estimate, operand: Estimate, sign: int) -> Array:
-    """Return where all that a sum may be rounds to an exact operand, times `sign`."""
+    """Return where all possible sums round to the same exact operand, times `sign`."""
     with np.errstate(over="ignore", invalid="ignore"):
         reach = passed.reach
         low, high = ((passed.value + s * reach).astype(np.float32) for s in (-1, 1))

@@ -1,7 +1,8 @@
-"""Expected errors of what accumulates in place or in order: scatters and scans.
+"""Expected errors of accumulation in place or in order: scatters and scans.
 
-A scatter moves errors with the values; one that adds errs as a sum of as many terms as meet in an
-element, one after the other. Running sums and products err as reductions of their first k elements.
+A scatter moves errors with the values; a scatter that adds has the error of a sequential sum of the
+terms with the same index. Running sums and products have the errors of reductions of their first k
+elements.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from fusec.reference.errors.sums import Rules, part_of, sum_error
 Attributes = Mapping[str, Any]
 
 SERIAL = Order((Stage(1 << 62),))
-"""One term after the other."""
+"""Sequential addition."""
 
 
 def scatter(
     node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
 ) -> tuple[Estimate, ...]:
-    """Return a tensor with elements of another one written or added at the places of an index."""
+    """Return a tensor with elements of another one written or added at an index."""
     data, index, source = operands
     dtype = node.output.dtype
 
@@ -89,7 +90,7 @@ def scan(
 ) -> tuple[Estimate, ...]:
     """Return running sums, products or extrema along a dim.
 
-    Neighbours share the roundings before them: the errors of all are in common.
+    Neighbours share the earlier roundings: all errors are common.
     """
     dim, dtype, x = attributes["dim"], node.output.dtype, operands[0]
     initial = [o.value for o in operands[1:]]
@@ -109,7 +110,7 @@ def scan(
 def _moved(
     node: Node, x: Estimate, initial: Sequence[Array], raw: Array, attributes: Attributes
 ) -> Array | None:
-    """Return the variance of running extrema: how far they change when all elements do."""
+    """Return the variance of running extrema: their largest change if all elements change."""
     if x.exact:
         return None
     reach = np.broadcast_to(LIMIT * x.sigma, x.value.shape)
@@ -122,7 +123,7 @@ def _moved(
 
 
 def _steps(node: Node, raw: Array, dim: int, more: int) -> Array:
-    """Return the variance of as many roundings as results before each one, of the largest."""
+    """Return the variance of the roundings before each result, bounded by the largest result's."""
     size = running_extremum(np.maximum, np.abs(raw), dim)
     terms = size if node.op.terms is None else node.op.terms(size)
     off = node.op.accuracy * unit(node.output.dtype) * terms
@@ -130,14 +131,14 @@ def _steps(node: Node, raw: Array, dim: int, more: int) -> Array:
 
 
 def _counts(raw: Array, dim: int, more: int) -> Array:
-    """Return how many terms each running result has."""
+    """Return the number of terms of each running result."""
     along = [1] * raw.ndim
     along[dim] = raw.shape[dim]
     return np.arange(1, raw.shape[dim] + 1, dtype=np.float64).reshape(along) + more
 
 
 def _passed(x: Estimate, dim: int, weight: Array | None = None) -> tuple[Array | None, ...]:
-    """Return the running sums of the errors of elements, weighed."""
+    """Return the weighted running sums of the errors of elements."""
     sums = list[Array | None]()
     for variance in (x.independent, None if x.common is None else np.sqrt(x.common)):
         if variance is not None:
@@ -169,7 +170,7 @@ def _running_sum(
 
 
 def _taken(x: Array, dim: int, dtype: DType, order: Order) -> Array:
-    """Return running sums in the type that a kernel takes them in, and in its order."""
+    """Return running sums in the type and order in which a kernel computes them."""
     kind = dtype.compute.numpy if x.dtype.kind == "c" else dtype.compute.part.numpy
     terms = as_terms(x.astype(kind, copy=False), (dim,))
     return running_sums(terms, order).reshape(x.shape)

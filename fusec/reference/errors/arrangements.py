@@ -1,7 +1,7 @@
-"""The terms of a sum in other places and a little larger or smaller.
+"""The terms of a sum permuted and slightly perturbed.
 
-Roundings of terms that repeat are not independent. They repeat as the terms do, and are others
-where a kernel's terms are a little off: the part of 0.13 below a unit of 100 is as good as random.
+Roundings of repeated terms are not independent. They repeat as the terms do, and change if a
+kernel's terms are slightly off: the part of 0.13 below a unit of 100 is effectively random.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from fusec.ir.arrays import np
 from fusec.ir.evaluate import Array
 
 ARRANGED = 128
-"""Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
+"""Sums that are actually computed if terms repeat; if there are fewer, in several arrangements."""
 ARRANGED_TERMS = 1 << 21
-"""Terms that are arranged otherwise, at most."""
+"""Maximum number of terms that are rearranged."""
 BATCH_TERMS = 1 << 20
-"""Terms that are arranged at once: few calls for many arrangements, in little memory."""
+"""Terms that are rearranged per call: few calls for many arrangements, in little memory."""
 NUDGE = 2.0**-10
-"""Part of themselves by which such terms are moved, at most."""
+"""Largest relative nudge of such terms."""
 
 
 def arrangements(terms: Array) -> Iterator[tuple[Array, Array]]:
     """Yield arrangements of terms [before, count, after], several at once, and what nudges add.
 
-    They are [before, arrangements, count, after], and the sums of what is added [before,
-    arrangements, after]. There are so many that there are enough sums; the same for all terms of
-    one count.
+    They are [before, arrangements, count, after], and the sums of the nudges [before, arrangements,
+    after]. Their number is chosen for enough sums; they are the same for all terms of one count.
     """
     before, count, after = terms.shape
     times = min(ARRANGED // max(before * after, 1), ARRANGED_TERMS // max(terms.size, 1))
@@ -49,9 +48,9 @@ def arrangements(terms: Array) -> Iterator[tuple[Array, Array]]:
 
 @lru_cache(maxsize=4)
 def _places(count: int, times: int) -> tuple[Any, Any]:
-    """Return where the terms of each arrangement come from, and the factors of its nudges.
+    """Return the source index of each arrangement's terms, and the factors of its nudges.
 
-    Blocks of one sum ask for the same ones; to find them takes five times as long as to add.
+    Blocks of one sum use the same ones; computing them takes five times as long as the addition.
     """
     rng = numpy.random.default_rng(0)
     places = numpy.empty((times, count), numpy.intp)

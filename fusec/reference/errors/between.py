@@ -1,4 +1,4 @@
-"""Jumps and poles within reach of an operand's bound, as an operation declares them."""
+"""Discontinuities and poles within an operand's error bound, as an operation declares them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusec.ir.graph import Node
 def between(
     node: Node, values: Sequence[Array], bound: Array, index: int
 ) -> tuple[Array | None, Array | float]:
-    """Return where the results between both ends may differ more than at these, and by how much."""
+    """Return where results between both ends may differ more than at the ends, and by how much."""
     floats = node.output.dtype.is_float and values[index].dtype.kind != "c"
     if node.op.between is None or not floats:
         return None, 0.0

@@ -1,7 +1,7 @@
 """Relative errors that elements have in common: of quotients with one divisor, as softmax weights.
 
-A sum of what such weights multiply is off by the same part of itself, whatever the signs of its
-terms. Taken as common to the terms, the error would add up over their sizes.
+A sum of terms that such weights multiply has the same relative error, for any signs of its terms.
+Treated as an error common to the terms, it would add up over their sizes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fusec.ops.pointwise.binary import div
 from fusec.reference.errors.estimate import LIMIT, Estimate, squared
 
 SMALL = (1 / (8 * LIMIT)) ** 2
-"""Relative variance of a divisor up to which quotients are off in proportion to its error."""
+"""Largest relative variance of a divisor for which quotients are off in proportion to its error."""
 
 
 def factor_of(node: Node, operands: Sequence[Estimate], raw: Array) -> Array | None:
-    """Return the relative variance that a node's quotients have in common by their divisor."""
+    """Return the relative variance that a node's quotients share because of their divisor."""
     if node.op is not div or raw.dtype.kind != "f":
         return None
     divisor = operands[1]
@@ -33,9 +33,9 @@ def factor_of(node: Node, operands: Sequence[Estimate], raw: Array) -> Array | N
 
 
 def without_factor(operand: Estimate, axis: int | None) -> tuple[Array, Array | None]:
-    """Return the common variance of matrices but for a factor along `axis`, and that factor.
+    """Return the common variance of matrices without a factor along `axis`, and that factor.
 
-    axis: None where none can be told apart.
+    axis: None if no such factor can be separated.
     """
     common, factor = operand.common, operand.factor
     assert common is not None

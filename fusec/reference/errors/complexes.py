@@ -1,17 +1,17 @@
 """Errors of complex arithmetic: of the modulus of the difference, relative to moduli.
 
-A kernel computes the parts with the formulas of `fusec.ops.complex_formulas`; below, u is the
-unit in the last place of a part's type and z the exact result.
+A kernel computes the parts with the formulas of `fusec.ops.complex_formulas`; below, u is the unit
+in the last place of a part's type and z the exact result.
 
 - Products: 1.2 u |z|, though a part may cancel: |ac| + |bd| <= |a + bi| |c + di|.
 - Quotients, by Smith's formula: 10 u |z|. The ratio of the divisor's parts is off by 2.5 u, the
   scaled divisor, a sum of one sign, by 2 u, both parts of the dividend by 3 u of its modulus.
 - Logarithms: 4 u (|z| + 1); near 1 the logarithm of the modulus cancels.
 - Powers: the error of b log a is absolute in the exponent.
-- Others: as the functions of reals that they are made of, whose terms do not cancel.
+- Others: as the real functions that they are composed of, whose terms do not cancel.
 
-Where an operand is not finite or the result is near overflow, formulas differ in what they make
-of it: those elements are not judged.
+If an operand is not finite or the result is near overflow, formulas have different results: those
+elements are not judged.
 """
 
 from __future__ import annotations
@@ -66,5 +66,5 @@ def directions(operand: Array) -> tuple[complex, ...]:
 
 
 def steepness(result: Array) -> float:
-    """Return how much steeper than in those four a function is at most: analytic ones are not."""
+    """Return the largest steepness of a function relative to those four, which are not analytic."""
     return 1.0 if result.dtype.kind == "c" else sqrt(2)

@@ -1,10 +1,10 @@
-"""Expected errors of products of matrices, in parts that add up over blocks of the summed dim.
+"""Expected errors of GEMMs, in parts that add up over blocks of the summed dim.
 
 With independent variances s and common ones l of the factors: s passes as s_a @ b**2 + a**2 @ s_b,
 l as (sqrt(l_a) @ |b|)**2 + (|a| @ sqrt(l_b))**2. Errors of a factor reach a row or a column of the
-result, which counts as independent. What the roundings of a sum add up to is `order.roundings`; of
-some sums the products are really added in f32 and in order: where they are further off on average
-(products that repeat are rounded alike), all are.
+result, which counts as independent. `order.roundings` returns the roundings of a sum. Some sums are
+also computed in f32 and in the kernel's order: if these are further off on average (equal products
+are rounded alike), all sums are taken to be.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from fusec.reference.errors.sums import (
 Attributes = Mapping[str, Any]
 
 SAMPLED = 16
-"""Rows and columns of a product of which the sums are taken in f32, too."""
+"""Rows and columns of a GEMM whose sums are also computed in f32."""
 FURTHEST = 4.0
-"""Expected errors within which all of the sampled sums lie where roundings are independent."""
+"""Expected errors that bound all of the sampled sums if roundings are independent."""
 SAMPLED_TERMS = 1 << 21
-"""Products that they have together, at most."""
+"""Upper limit on the products of these sums in total."""
 FACTOR = "factor"
 """Name of the relative variance that all terms of a row have in common."""
 COMPLEX = 4.0
-"""Variance of a complex product's roundings over a real one's: two products and a sum for each part
-add up to less than 2 units of its modulus."""
+"""Variance of a complex product's roundings over a real one's: two products and a sum per part add
+up to less than 2 units of its modulus."""
 
 
 def contract(
     node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
 ) -> Estimate:
-    """Return a product of whole operands."""
+    """Return the contraction of whole operands."""
     state = start(node, operands, attributes, rules)
     return finish(node, state, ancestors_of(operands), rules)
 
@@ -78,7 +78,7 @@ def ancestors_of(operands: Sequence[Estimate]) -> tuple[int, ...]:
 
 
 def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules) -> State:
-    """Return the state of one block of the summed dim; a bias belongs to whole products alone."""
+    """Return the state of one block of the summed dim; a bias is only added to whole GEMMs."""
     values = [o.value for o in operands]
 
     def product(a: Array, b: Array, *rest: Array) -> Array:
@@ -124,7 +124,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
 
 
 def _variances_near_zero(operands: Sequence[Estimate]) -> list[Array] | None:
-    """Return the variances of two factors if both have elements that are lost in their errors.
+    """Return the variances of two factors if both have elements that their errors dominate.
 
     Their product is then off by more than either error times the other factor.
     """
@@ -153,7 +153,7 @@ def _indexed(node: Node) -> bool:
 
 
 def merge(a: State, b: State) -> State:
-    """Return the state of two blocks together."""
+    """Merge the states of two blocks."""
 
     def joined(key: str) -> Array:
         if key not in a or key not in b:
@@ -166,7 +166,7 @@ def merge(a: State, b: State) -> State:
 
 
 def finish(node: Node, state: State, ancestors: Sequence[int], rules: Rules) -> Estimate:
-    """Return the product from its state."""
+    """Return the GEMM's result from its state."""
     dtype, out, count = node.output.dtype, state["out"], int(state["count"])
     if "squares" not in state:
         return result(out, dtype, None, None)
@@ -205,7 +205,7 @@ def _own(node: Node, state: State, count: int, dtype: DType, rules: Rules) -> Ar
         own = own * COMPLEX
     own = own + np.square(count * SMALLEST[dtype.compute.part.name])
     if count == 1:
-        # A single product is rounded by itself.
+        # A single product has a rounding of its own.
         own = own + squares * (np.square(u) * SPREAD)
     if not any(order.rounds_whole_numbers for order in rules.orders):
         own = np.where(is_exact(state, dtype), 0.0, own)
@@ -215,7 +215,7 @@ def _own(node: Node, state: State, count: int, dtype: DType, rules: Rules) -> Ar
 
 
 def _further(state: State, number: int, count: int, order: Order, u: float) -> float:
-    """Return how much more variance the sums that were really taken have, at least 1."""
+    """Return the ratio of the variance of computed sums to the expected one, at least 1."""
     if "sample" not in state:
         return 1.0
     expected = roundings(state["sample"], state["sample squares"], count, order, u)
@@ -224,12 +224,12 @@ def _further(state: State, number: int, count: int, order: Order, u: float) -> f
     if not sure.any():
         return 1.0
     ratio = off[sure] / expected[sure]
-    # Of so few independent sums none is further off than four expected errors.
+    # With so few independent sums, none is further off than four expected errors.
     return max(1.0, float(np.mean(ratio)), float(np.max(ratio)) / FURTHEST**2)
 
 
 def _exact_range(node: Node, operands: Sequence[Estimate], out: Array) -> State:
-    """Return what sums of products are exact by: see `sums.lattice`.
+    """Return the range in which sums of products are exact: see `sums.lattice`.
 
     The sum of the sizes of products is at most the product of the norms.
     """
@@ -251,13 +251,13 @@ def _exact_range(node: Node, operands: Sequence[Estimate], out: Array) -> State:
 
 
 def _row_exact_range(operand: Estimate, axis: int, dtype: DType) -> tuple[Array, Array] | None:
-    """Return the norms of a factor's rows, and what their elements are multiples of."""
+    """Return the norms of a factor's rows, and the common divisors of their elements."""
     step = least_spacing(operand.value, axis, dtype)
     return None if step is None else (np.sqrt(np.sum(operand.squares, axis=axis)), step)
 
 
 def _errors_in_products(node: Node, place: int, array: Array, factor: Array) -> Array:
-    """Return what is known of rows or columns of a factor where they are in products."""
+    """Return a property of a factor's rows or columns, aligned with the products."""
     if factor.ndim == 1:
         return array
     other = len(node.operands[1 - place].type.shape or ())
@@ -267,7 +267,7 @@ def _errors_in_products(node: Node, place: int, array: Array, factor: Array) -> 
 
 
 def _matrices(node: Node, values: Sequence[Array]) -> tuple[Array, Array]:
-    """Return the first matrix of a batch and the one it is multiplied by, [M, K] and [K, N]."""
+    """Return the first pair of matrices of a batch, [M, K] and [K, N]."""
     a, b = values[0], values[1]
     a = a[None, :] if a.ndim == 1 else a[(0,) * (a.ndim - 2)]
     if b.ndim == 1:
@@ -286,9 +286,9 @@ def _places(extent: int, rules: Rules) -> Array:
 
 
 def _sample(node: Node, values: Sequence[Array], rules: Rules) -> State:
-    """Return some sums of a product in the type and orders of a kernel.
+    """Return some sums of a GEMM in the type and orders of a kernel.
 
-    Of several matrices those of the first: what counts is how alike their products are.
+    Of a batch, those of the first pair: what matters is how often products repeat.
     """
     if not all(v.size for v in values[:2]):
         return {}

@@ -1,11 +1,11 @@
-"""A value with its expected error, and what operations in general do to expected errors.
+"""A value with its expected error, and how operations in general propagate expected errors.
 
-An error is a variance in two parts: what is drawn anew for every element, and what elements have in
-common (that of a value which was broadcast). The first adds up in quadrature, the second linearly,
-but for what is common along other axes alone: along the axis of features, say, of a weight that was
-broadcast over them, in a sum over keys.
-A result may be off by `LIMIT` times the root of both together. An infinite variance says that
-nothing is known: the element lies at a pole, or another one may have been chosen in its place.
+An error is a variance in two parts: one that is independent in every element, and one that elements
+have in common (that of a value which was broadcast). The first adds up in quadrature, the second
+linearly, except for what is common along other axes only: for example the feature axis of a weight
+that was broadcast over it, in a sum over keys. A result may be off by `LIMIT` times the root of
+both together. An infinite variance says that nothing is known: the element lies at a pole, or
+another one may have been chosen instead.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from fusec.reference.errors.rivals import Rivals
 T = TypeVar("T")
 
 LIMIT = 8.0
-"""Standard deviations that a right result may be off. Sums of many roundings are near to normal,
-which reaches 8 once in 1e15; what is not normal has its declared maximum within 8 by `BIAS`."""
+"""Standard deviations that a correct result may be off. Sums of many roundings are nearly normal
+and reach 8 once in 1e15; other errors have their declared maximum within 8 by `BIAS`."""
 BIAS = 1 / LIMIT**2
-"""Share of the square of an approximation's largest error that counts as common to all elements:
+"""Fraction of the square of an approximation's largest error that counts as common to all elements:
 it may have one sign."""
 SPREAD = 1 / 3
-"""The variance of what is evenly spread up to 1."""
+"""The variance of a uniform distribution on [-1, 1]."""
 TINY = {"f32": 2.0**-258, "f64": 2.0**-1000}
-"""Variance of what a kernel may flush to 0: LIMIT times its root is the least normal float. For
-doubles, the least whose square is one."""
+"""Variance of values that a kernel may flush to 0: LIMIT times its root is the least normal float.
+For doubles, the least value whose square is a double."""
 LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
 _EXPONENT = np.uint64(0x7FF << 52)
 SMALLEST = {"f32": 2.0**-149, "f64": 2.0**-1074}
@@ -51,12 +51,12 @@ JUMP_PROBABILITY = 0.71
 """sqrt(P) for the probability P that a normal error crosses a boundary t away is at most
 FLIP * exp(-t**2 / 4), since P <= exp(-t**2 / 2) / 2."""
 LEAST_JUMP_PROBABILITY = 2 / LIMIT
-"""Share of a jump that counts at least where it may happen: one is within half the limit."""
+"""Least fraction of a discontinuity that counts if reachable: it is within half the limit."""
 
 
 @dataclass(frozen=True)
 class Alike:
-    """A variance that elements have in common along some axes alone: where they were repeated."""
+    """A variance that elements have in common only along some axes, where they were repeated."""
 
     axes: frozenset[int]
     variance: Array
@@ -64,9 +64,9 @@ class Alike:
 
 @dataclass(frozen=True)
 class Shared:
-    """One error for all elements along the axes where `variance` has one, times a signed slope.
+    """One error of all elements along axes where `variance` has extent 1, times a signed slope.
 
-    rest: the variance of what else elements have in common.
+    rest: the variance of other errors that elements have in common.
     """
 
     variance: Array
@@ -76,20 +76,20 @@ class Shared:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its expected error; None stands for zeros.
+    """A value with its expected error; None means zeros.
 
-    independent, common: variances. alike: how much of `common` is so along some axes alone; what
-    makes an estimate anew may remove it, and all of it is common then. ancestors: a bit for each
-    node whose result is inexact and that this one was computed from: errors of values that have
-    none in common are independent. part: what one of 64 parts of the last reduction adds, as far as
-    it reaches this value. rounds_to: the half type that the value, held as computed, is rounded to
-    wherever it is read. most: an upper limit of the error where few roundings are added up, whose
-    largest sum is less than LIMIT standard deviations; None where none is known. factor: the
-    variance of one relative error that elements have in common along the axes where it has one
-    element, as weights have that are divided by one sum; `common` holds what it makes of the value.
-    What makes an estimate anew may remove it. shared: how `common` is made up, where one error
-    is known with its sign in every element; what makes an estimate anew may leave that out, too.
-    rivals: of positions whose variance is infinite, which others may be found in their place.
+    independent, common: variances. alike: how much of `common` is so along some axes only.
+    ancestors: a bit for each node with an inexact result from which this one was computed: errors
+    of values without a common ancestor are independent. part: the contribution of one of 64 parts
+    of the last reduction, as far as it reaches this value. rounds_to: the 16-bit float type that
+    the value, held as computed, is rounded to wherever it is read. most: an upper limit of the
+    error if it consists of few roundings, whose largest sum is less than LIMIT standard deviations;
+    None if unknown. factor: the variance of one relative error that elements have in common along
+    the axes where it has one element, as weights do that are divided by one sum; `common` holds its
+    effect on the value. shared: how `common` is made up, if one error is known with its sign in
+    every element. rivals: for positions whose variance is infinite, the other positions that may be
+    chosen instead. Operations that build a new estimate may drop alike, factor and shared: all is
+    `common` then.
     """
 
     value: Array
@@ -111,7 +111,7 @@ class Estimate:
 
     @property
     def variance(self) -> Array | None:
-        """Return both variances together."""
+        """Return the sum of both variances."""
         return add(self.independent, self.common)
 
     @property
@@ -124,7 +124,7 @@ class Estimate:
 
     @property
     def squares(self) -> Array:
-        """Return |x|**2, once for all blocks that are multiplied with a matrix."""
+        """Return |x|**2, computed once for all blocks that are multiplied with a matrix."""
 
         def compute() -> Array:
             with np.errstate(all="ignore"):
@@ -133,7 +133,7 @@ class Estimate:
         return self.once("squares", compute)
 
     def once(self, name: Hashable, compute: Callable[[], T]) -> T:
-        """Return what `compute` makes of this estimate, once for all that read it."""
+        """Return `compute` of this estimate, computed once for all readers."""
         if name not in self._computed:
             self._computed[name] = compute()
         return self._computed[name]
@@ -150,12 +150,12 @@ class Estimate:
 
     @property
     def settled(self) -> Estimate:
-        """Return the value as it is read: rounded to its half type."""
+        """Return the value as it is read: rounded to its 16-bit float type."""
         return self if self.rounds_to is None else self._rounded
 
     @cached_property
     def _rounded(self) -> Estimate:
-        # Never itself: a cycle would hold its arrays until Python looks for cycles.
+        # Never itself: a reference cycle would hold its arrays until the next garbage collection.
         assert self.rounds_to is not None
         return rounded(self, self.rounds_to)
 
@@ -172,7 +172,7 @@ def add(*variances: Array | None) -> Array | None:
 
 
 def together(a: Array | None, b: Array | None) -> Array | None:
-    """Return the variance of the sum of two errors that may be one and the same."""
+    """Return the variance of the sum of two errors that may be the same."""
     if a is None or b is None:
         return add(a, b)
     with np.errstate(all="ignore"):
@@ -182,14 +182,14 @@ def together(a: Array | None, b: Array | None) -> Array | None:
 def unit(dtype: DType) -> float:
     """Return the largest unit in the last place relative to a value, for the type computed in.
 
-    Doubled for f64, in which the reference itself rounds.
+    Doubled for f64, since the reference itself rounds in it.
     """
     compute = dtype.compute
     return 2 * compute.epsilon * (2 if compute.part.name == "f64" else 1)
 
 
 def known(variance: Array | None) -> Array | None:
-    """Return a variance with infinity in place of what is no number."""
+    """Return a variance with NaN replaced by infinity."""
     if variance is not None and variance.size and np.isnan(np.max(variance)):
         return np.where(np.isnan(variance), np.inf, variance)
     return variance
@@ -220,10 +220,10 @@ def without_errors(estimate: Estimate, sure: Array) -> Estimate:
 
 
 def with_sure_infinities(estimate: Estimate) -> Estimate:
-    """Return an estimate whose infinities are sure, but for those of which nothing is known.
+    """Return an estimate whose infinities are certain, except where the error is unknown.
 
-    A finite error leaves an infinity as it is: a score that is masked is equal to minus infinity,
-    whatever was added to it.
+    A finite error does not change an infinity: a masked score is equal to minus infinity,
+    regardless of what was added to it.
     """
     value = estimate.value
     if estimate.exact or value.dtype.kind != "f":
@@ -237,7 +237,7 @@ def with_sure_infinities(estimate: Estimate) -> Estimate:
 def spread_alike(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
     """Return an estimate whose elements are repeated to `shape`: their errors become common.
 
-    They are so along the axes of one element; others, too, may be repeated in further blocks.
+    This holds along the axes of extent 1; others, too, may be repeated in further blocks.
     """
     own, was = estimate.value.shape, estimate.alike
     variance = add(estimate.independent, None if was is None else was.variance)
@@ -251,10 +251,10 @@ def spread_alike(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
 
 
 def is_float(value: Array, dtype: DType) -> Array:
-    """Return which values the compute type of `dtype` holds as they are."""
+    """Return which values the compute type of `dtype` represents exactly."""
     compute = dtype.compute
     if compute.part.name == "f64":
-        # The reference has rounded, too: it cannot tell.
+        # unknown: the reference has rounded, too
         return np.zeros(value.shape, np.bool_)
     with np.errstate(all="ignore"):
         near = value.astype(compute.numpy)
@@ -266,11 +266,11 @@ def rounding(
 ) -> tuple[Array | None, Array | None]:
     """Return the variances of one operation of `ulps` accuracy, relative to `value`.
 
-    Every one rounds by at most half a unit; what approximations are off beside may have one sign. A
-    correctly rounded one adds nothing where its operands are `exact` and the result is a float, and
-    none does where `value` is 0: what is 0 in doubles, kernels neither round nor flush. On
-    an H200 the approximations declared with 1 to 6 units are off by 0.21 to 0.45 (root mean square)
-    and 0.6 to 2.7 units (most of a million): decision 040.
+    Every operation rounds by at most half a unit; the further error of an approximation may have
+    one sign. A correctly rounded operation adds nothing if its operands are `exact` and the result
+    is a float, and no operation does where `value` is 0: kernels neither round nor flush what is 0
+    in doubles. On an H200 the approximations declared with 1 to 6 units are off by 0.21 to 0.45
+    (root mean square) and 0.6 to 2.7 units (largest of a million): decision 040.
     """
     if not ulps or not dtype.is_rounded or not value.any():
         return None, None
@@ -292,7 +292,7 @@ def rounding(
 
 
 def squared(x: Array) -> Array:
-    """Return |x|**2; infinite where that is too large."""
+    """Return |x|**2; infinite on overflow."""
     with np.errstate(over="ignore"):
         if x.dtype.kind == "c":
             return np.square(np.real(x)) + np.square(np.imag(x))
@@ -313,16 +313,16 @@ def distance(moved: Array, value: Array) -> Array:
 
 
 def jump_probability(distance: Array, sigma: Array) -> Array:
-    """Return the share of a jump that counts at `distance` from it, where it may happen."""
+    """Return the fraction of a discontinuity's height that counts at `distance` from it."""
     with np.errstate(all="ignore"):
         away = distance / sigma
         return np.fmax(JUMP_PROBABILITY * np.exp(-np.square(away) / 4), LEAST_JUMP_PROBABILITY)
 
 
 def rounded(estimate: Estimate, dtype: DType) -> Estimate:
-    """Return an estimate rounded to a half type: it is exact away from the boundaries.
+    """Return an estimate rounded to a 16-bit float: it is exact away from rounding boundaries.
 
-    Within reach of one the result may be its neighbour: a jump of one unit in the last place.
+    Within reach of a boundary the result may be the adjacent float, a unit in the last place away.
     """
     raw, held = estimate.value, round_to(estimate.value, dtype)
     own, common, variance = estimate.independent, estimate.common, estimate.variance
@@ -337,9 +337,9 @@ def rounded(estimate: Estimate, dtype: DType) -> Estimate:
             return Estimate(held, part=estimate.part)
         height, away = _boundary(raw, held, dtype)
         jump = np.square(height * jump_probability(away, sigma))
-        # A flip of one element says nothing of its neighbours'.
+        # A flip of one element says nothing about its neighbours.
         independent = np.where(near, jump if own is None else own + jump, 0.0)
-        # From the largest number of the type it is not far to infinity.
+        # The largest number of the type is close to infinity.
         independent = np.where(near & ~np.isfinite(upper - lower), np.inf, independent)
         common = None if common is None else without_zeros(np.where(near, common, 0.0))
         most = None if estimate.most is None else known(np.maximum(upper - held, held - lower))
@@ -348,14 +348,14 @@ def rounded(estimate: Estimate, dtype: DType) -> Estimate:
 
 
 def _boundary(raw: Array, held: Array, dtype: DType) -> tuple[Array, Array]:
-    """Return the unit in the last place of half values, and the distance to the next boundary."""
+    """Return the unit in the last place of 16-bit floats, and the distance to the next boundary."""
     step = ulp(held, dtype)
     outward = np.where(raw >= held, held + step / 2, held - step / 2)
     return step, np.abs(outward - raw)
 
 
 def ulp(value: Array, dtype: DType) -> Array:
-    """Return the unit in the last place of values of a half type."""
+    """Return the unit in the last place of 16-bit floats."""
     power = power_below(np.asarray(value, np.float64))
     step = np.maximum(power, 2.0 ** _least_exponent(dtype)) * (2 * dtype.epsilon)
     return np.where(np.isfinite(step), step, dtype.epsilon)
@@ -367,7 +367,7 @@ def power_below(x: Array) -> Array:
 
 
 def _least_exponent(dtype: DType) -> int:
-    """Return the exponent of the least normal number of a half type."""
+    """Return the exponent of the smallest normal number of a 16-bit float type."""
     finfo: Any = ml_dtypes.finfo
     return int(finfo(dtype.numpy).minexp)
 
@@ -398,7 +398,7 @@ def narrowing(value: Array, source: DType, target: DType) -> Array | None:
 
 
 def truth(held: Estimate) -> Estimate:
-    """Return whether a value is other than 0; it may be either where 0 is within reach."""
+    """Return whether a value is nonzero; either answer is possible where 0 is within reach."""
     value = np.not_equal(held.value, 0)
     variance = held.variance
     if variance is None:
@@ -411,7 +411,7 @@ def truth(held: Estimate) -> Estimate:
 
 
 def settled(held: Array, raw: Array, dtype: DType, variance: Array | None) -> Array | None:
-    """Return a variance, infinite where the kernel or the reference alone may overflow f32."""
+    """Return a variance, infinite where only one of kernel and reference may overflow f32."""
     if variance is None or dtype.name != "f32" or not raw.size:
         return variance
     # A float so large is off by more, if at all.
@@ -427,10 +427,10 @@ def result(
     raw: Array, dtype: DType, independent: Array | None, common: Array | None,
     ancestors: int = 0, part: Array | None = None, rounding: Array | None = None,
 ) -> Estimate:  # fmt: skip
-    """Return the result of a node that rounds; of a half type it is rounded where it is read.
+    """Return the result of a node that rounds; a 16-bit result is rounded where it is read.
 
-    rounding: the variance of a correct rounding of the result, besides `independent`. It alone
-    carries no number beyond the largest float: where `raw` overflows is certain.
+    rounding: the variance of a correct rounding of the result, in addition to `independent`. It
+    alone carries no number past the largest float: where `raw` overflows is certain.
     """
     independent, common = known(independent), known(common)
     with np.errstate(all="ignore"):
@@ -446,10 +446,10 @@ def result(
 
 
 def overflowing(total: Array, magnitude: Array, dtype: DType, *, whole: bool = True) -> Array:
-    """Return where sums of some order overflow that are numbers, given sum(x) and sum(|x|).
+    """Return where finite sums overflow in some order, given sum(x) and sum(|x|).
 
-    At most all terms of one sign meet. `whole` says that the sum itself is the result: it is sure
-    where it overflows in any order and meets no infinity of the other sign.
+    At worst all terms of one sign are added first. `whole`: the sum itself is the result, which is
+    certain if it overflows in any order and meets no infinity of the other sign.
     """
     largest = LARGEST[dtype.compute.part.name]
     if not np.max(magnitude, initial=0.0) >= largest:
@@ -458,5 +458,5 @@ def overflowing(total: Array, magnitude: Array, dtype: DType, *, whole: bool = T
     with np.errstate(all="ignore"):
         more, less = (magnitude + size) / 2, (magnitude - size) / 2
     sure = (size >= largest) & (less < largest) if whole else np.False_
-    # Infinite terms are so in any order.
+    # Infinite terms overflow in any order.
     return np.isfinite(total) & (more >= largest) & ~sure

@@ -1,8 +1,8 @@
-"""Sums and products over ranks that are rounded to a half type after every addition.
+"""Sums and products over ranks that are rounded to a 16-bit float after every addition.
 
-NCCL adds half types so: each rank its own to the partial sum that it receives, along a ring or a
-tree, from a rank on that depends on the element's chunk. The last rounding is that of the result.
-The others are few, so that their largest sum is far below 8 standard deviations.
+NCCL adds 16-bit floats this way: each rank adds its own value to the partial sum that it receives,
+along a ring or a tree that starts at a rank determined by the element's chunk. The last rounding is
+that of the result. The others are few, so their largest sum is far below 8 standard deviations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fusec.reference.errors.estimate import SPREAD, Estimate, add, known, ulp
 def with_hops(estimate: Estimate, parts: Array, node: Node) -> Estimate:
     """Return the sum or product of `parts` along axis 0 with the roundings between its terms.
 
-    They are in no order that is known: of k terms in any order the largest partial result counts.
+    Their order is unknown: the largest partial result of k terms in any order counts.
     """
     dtype, count = node.output.dtype, parts.shape[0]
     if count < 3 or not dtype.is_half:
@@ -39,7 +39,7 @@ def with_hops(estimate: Estimate, parts: Array, node: Node) -> Estimate:
 def _half_ulps(parts: Array, dtype: DType) -> Array:
     """Return the largest rounding of sums of 2, 3, ... of the parts, but not of all.
 
-    Where the parts' own roundings could carry a sum over a power of two, it counts as over.
+    If the parts' own roundings could carry a sum over a power of two, it counts as larger.
     """
     ordered = np.sort(np.ascontiguousarray(parts), axis=0)
     low, high = np.cumsum(ordered, axis=0), np.cumsum(ordered[::-1], axis=0)

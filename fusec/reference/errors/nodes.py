@@ -43,28 +43,28 @@ from fusec.reference.errors.sums import Rules
 
 Environment = dict[Value, Estimate]
 MANTISSA = 3 / (8 * log(2))
-"""The mean of 1 / m**2 where log(m) is evenly spread from log(1) to log(2)."""
+"""The mean of 1 / m**2 for log(m) uniformly distributed from log(1) to log(2)."""
 FAR = 65536.0
-"""Size of a maximum, nearly, up to which kernels scale scores before they subtract it."""
+"""Approximate size of a maximum up to which kernels scale scores before they subtract it."""
 LEAST_EPSILON = 2.0**-8
-"""Unit roundoff of half types that round what is next to 1 to 1."""
+"""Unit roundoff of the 16-bit floats that round values close to 1 to 1."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """What computes the results whose errors are expected.
+    """The computation whose results' errors are estimated.
 
-    orders: of sums by the name of their (first) result; what has none is taken in an unknown order.
-    errors: false for a plain evaluation. eager: every operation rounds its result to the half type
-    that its operands come from, as a framework does that runs them one by one. approximated: the
-    values that are computed by cheaper forms of their operations; inside: of products around them.
-    early: half values that are rounded before they are scaled, by a factor of their own, not after,
-    with how many terms of a row are scaled by the largest of them, 0 where it is not known;
-    unrounded: those that are not rounded at all.
-    wide: those that are kept in f32 by another definition of the results.
-    hops: sums and products of half types, over axis 0, that round after every term, in an order
-    that is not known: as ranks do that add their own to what has come. ranks: several ranks compute
-    the results; what they all need may differ from rank to rank by roundings.
+    orders: of sums by the name of their (first) result; a sum without one has an unknown order.
+    errors: false for a plain evaluation. eager: every operation rounds its result to the 16-bit
+    float type that its operands come from, as a framework does that runs them one by one.
+    approximated: the values that are computed by cheaper forms of their operations; inside: of
+    products around them. early: 16-bit values that are rounded before they are scaled, by a factor
+    of their own, not after, with the number of terms of a row that are scaled by the largest of
+    them, 0 if unknown; unrounded: those that are not rounded at all. wide: those that are kept in
+    f32 by an alternative definition of the results. hops: 16-bit sums and products over axis 0 that
+    round after every term, in an unknown order: as ranks do that add their own value to a partial
+    result. ranks: several ranks compute the results; values needed by all of them may differ from
+    rank to rank by roundings.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
@@ -80,7 +80,7 @@ class Model:
 
     @property
     def keeps_whole_numbers(self) -> bool:
-        """Return whether sums of whole numbers that f32 holds are exact."""
+        """Return whether sums of integers that f32 represents are exact."""
         return not any(order.rounds_whole_numbers for order in self.orders.values())
 
 
@@ -140,7 +140,7 @@ class Nodes:
         return self.marked(node, found)
 
     def _keeps(self, node: Node, operand: Estimate) -> bool:
-        """Return whether a cast to the type that a value has keeps it unrounded: no output."""
+        """Return whether a cast to a value's type leaves it unrounded, and it is not an output."""
         same = node.op.converts and node.operands[0].dtype == node.output.dtype
         return same and operand.rounds_to is None and node.output not in self._stored
 
@@ -189,18 +189,18 @@ class Nodes:
         return tuple(marked)
 
     def rules(self, node: Node) -> Rules:
-        """Return how the sums of a node are taken."""
+        """Return how the sums of a node are computed."""
         count, factors = self._terms(node)
         given = self.model.orders
         known = next(((given[v.name],) for v in node.outputs if v.name in given), None)
         orders = known or unknown(count, factors)
         if factors and node.output.dtype.part.name == "f64":
-            # The reference multiplies doubles itself, in some order of the library's.
+            # The reference multiplies doubles itself, in an order that the library chooses.
             orders = (*orders, Order((Stage(max(count, 1)),)))
         return Rules(orders, count, self.model.errors)
 
     def _terms(self, node: Node) -> tuple[int, tuple[DType, ...]]:
-        """Return how many terms a node's sums have, and the types of a contraction's factors."""
+        """Return the number of terms of a node's sums, and the types of a contraction's factors."""
         shape = extents(node.operands[0].type, self.sizes) if node.operands else ()
         if node.op.family == "contraction":
             return (shape[-1] if shape else 1), tuple(o.type.dtype for o in node.operands[:2])
@@ -219,7 +219,7 @@ def operand_of(operand: Operand, environment: Environment) -> Estimate:
 
 
 def _without_finite_errors(estimate: Estimate) -> Estimate:
-    """Return a value of which nothing depends as long as it is a number."""
+    """Return a value that is exact wherever its error is finite."""
     variance = estimate.variance
     unknown = variance is not None and np.isinf(variance)
     if not np.any(unknown):
@@ -246,9 +246,9 @@ def _scores_of(fusion: Fusion, early: Mapping[str, int]) -> frozenset[Value]:
 
 
 def _scaled_first(found: Estimate, shift: Estimate) -> Estimate:
-    """Return differences from a maximum as kernels have them that scale both to powers of 2 before.
+    """Return differences from a maximum as in kernels that scale both by log2(e) first.
 
-    The product with the maximum is rounded by itself, unless that is far from 0
+    The product with the maximum has its own rounding, unless that is far from 0
     (device/softmax_rows.cuh): all weights of a row are off by one factor, and so is their sum.
     """
     with np.errstate(all="ignore"):
@@ -259,11 +259,11 @@ def _scaled_first(found: Estimate, shift: Estimate) -> Estimate:
 
 
 def _rounded_early(estimate: Estimate, dtype: DType, terms: int) -> Estimate:
-    """Return a value that is rounded to a half type at another scale, and not here.
+    """Return a value that is rounded to a 16-bit float at another scale, and not here.
 
-    A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows, but
-    for weights that are 1 before they are divided by their sum. terms: of a row that are scaled by
-    the largest of them.
+    A number m 2**k has a relative rounding error of at most epsilon / m. m is unknown at that
+    scale, except for weights that are 1 before they are divided by their sum. terms: of a row that
+    are scaled by the largest of them.
     """
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
     own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
@@ -275,8 +275,8 @@ def _rounded_early(estimate: Estimate, dtype: DType, terms: int) -> Estimate:
 def _are_ones(estimate: Estimate, dtype: DType, terms: int) -> Array:
     """Return which weights are 1 before they are divided.
 
-    Those of rows where all are equal, or 0; of rows that are scaled by their largest weight that
-    one, unless another may be larger. A kernel's exponent may be off by 2**-8 there, which finer
+    Those of rows whose weights are all equal or 0; in rows scaled by their largest weight, that
+    weight, unless another may be larger. A kernel's exponent may be off by 2**-8 there, which finer
     types than bf16 do not round to 1.
     """
     value, factor = estimate.value, estimate.factor
@@ -294,12 +294,12 @@ def _are_ones(estimate: Estimate, dtype: DType, terms: int) -> Array:
 
 
 def _of_numbers(own: Array, estimate: Estimate) -> Array:
-    """Return variances of roundings, 0 for infinities and NaN: these are rounded to themselves."""
+    """Return variances of roundings, 0 for infinities and NaN, which are not rounded."""
     return np.where(np.isfinite(estimate.value), own, 0.0)
 
 
 def _unrounded(estimate: Estimate, dtype: DType) -> Estimate:
-    """Return the rounded value of one that is off by what its rounding takes away."""
+    """Return a rounded value that is off by what its rounding removes."""
     held = round_to(estimate.value, dtype)
     with np.errstate(invalid="ignore"):
         off = _of_numbers(squared(estimate.value - held), estimate)
@@ -308,9 +308,9 @@ def _unrounded(estimate: Estimate, dtype: DType) -> Estimate:
 
 
 def _half_origins(fusion: Fusion) -> dict[Value, DType]:
-    """Return the half type that floats come from, where all tensors they come from are of one.
+    """Return the 16-bit float type of floats computed only from tensors of that type.
 
-    A framework that runs operation by operation does not widen what it is given.
+    A framework that runs operation by operation does not widen its inputs.
     """
     origin: dict[Value, DType] = {
         i.value: i.value.dtype

@@ -1,4 +1,4 @@
-"""In what order a sum is taken, what its roundings add up to, and the sum itself in that order."""
+"""The order of a sum, the variance of its roundings, and the sum computed in that order."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from fusec.ir.dtype import find as as_dtype
 from fusec.ir.evaluate import Array, round_to
 
 LEAST = {"f16": 2.0**-24, "bf16": 2.0**-133}
-"""The least positive values of the types that sums may be kept in."""
+"""The smallest positive values of the types that sums may be stored in."""
 UNEVEN = 0.55
-"""Mean square of the roundings of normal numbers over that of numbers right above powers of two
+"""Mean square of the roundings of normal numbers over that of numbers just above powers of two
 (measured on numbers of every spread: 0.54 to 0.55)."""
 MOST_PLACES = 64
-"""Places of a block for each term in it; where there are more, how it is filled is left open."""
+"""Maximum slots of a block per term; above it, the assignment of terms is unspecified."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Terms added `chain` at a time one after the other, their results in trees of `depth`.
+    """Terms added sequentially, `chain` at a time, whose results are added in trees of `depth`.
 
-    width: chains side by side, to which terms are dealt in turns of `run` neighbours, as to the
-    threads of a block: a block takes chain * width terms. 0: as many chains as there need be, whose
-    terms lie as far apart as can be. cut: terms that blocks do not reach across, as where groups of
-    rows begin anew; 0 where none do. A tree adds 2**depth neighbours.
-    kept: the 16-bit type that the results are rounded to, empty where they stay as they are.
-    rounded: the one that all terms of a chain but the last, and all its sums but the last, are
-    rounded to, as where each turn but the last adds in that type.
+    width: parallel chains to which terms are dealt round-robin in runs of `run` neighbours, as to
+    the threads of a block: a block takes chain * width terms. 0: as many chains as necessary, whose
+    terms have the largest possible stride. cut: number of terms that blocks do not cross, for
+    example where groups of rows begin; 0 if unlimited. A tree adds 2**depth neighbours. kept: the
+    16-bit type that the results are rounded to, empty if they are not rounded. rounded: the 16-bit
+    type that all terms of a chain except the last, and all its sums except the last, are rounded
+    to, as in serial split-K, where each CTA except the last adds in that type.
     """
 
     chain: int
@@ -44,10 +44,10 @@ class Stage:
     rounded: str = ""
 
     def fitted(self, count: int) -> Stage:
-        """Return the stage as `count` terms go through it.
+        """Return the stage as it applies to `count` terms.
 
-        Where they are too few for a block of chains this long they are part of a longer sum: there
-        are fewer chains, of the same length.
+        If they are too few for a block of chains of this length, they are part of a longer sum:
+        there are fewer chains, of the same length.
         """
         cut = self.cut if 0 < self.cut < count else 0
         most, chain = cut or count, min(max(self.chain, 1), count)
@@ -59,7 +59,7 @@ class Stage:
         return Stage(chain, self.depth, width, run, cut) if width else Stage(chain, self.depth)
 
     def chains(self, count: int) -> int:
-        """Return how many chains `count` terms make; those that got none count up to the last."""
+        """Return the number of chains of `count` terms, empty ones before the last included."""
         if not self.width:
             return ceil(count / self.chain)
         cut, block = self.cut or count, self.chain * self.width
@@ -77,11 +77,11 @@ def _longest(count: int, width: int, run: int) -> int:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a sum: each stage adds what the one before it has left; a tree adds the rest.
+    """The order of a sum: each stage adds the results of the previous one; a tree adds the rest.
 
-    group: products that a matrix unit adds at once, cutting off what lies below the largest of
-    them instead of rounding; 1 where every product is added by itself. Chains count groups.
-    bits: behind the point of the largest that it keeps in the first chains; 0: as the type has.
+    group: products that a matrix unit adds at once, truncating bits below the largest of them
+    instead of rounding; 1 if every product is added separately. Chains count groups. bits: mantissa
+    bits of the largest that it keeps in the first chains; 0: as many as the type has.
     """
 
     stages: tuple[Stage, ...]
@@ -90,11 +90,11 @@ class Order:
 
     @property
     def rounds_whole_numbers(self) -> bool:
-        """Return whether even partial sums are rounded that f32 holds."""
+        """Return whether even partial sums are rounded that f32 represents exactly."""
         return self.bits > 0 or any(s.kept or s.rounded for s in self.stages)
 
     def within(self, count: int) -> tuple[Stage, ...]:
-        """Return the stages that `count` terms go through, the rest of the tree included."""
+        """Return the stages that apply to `count` terms, including the rest of the tree."""
         left, found = ceil(count / self.group), list[Stage]()
         for stage in self.stages:
             if left <= 1 and not stage.kept:
@@ -119,13 +119,13 @@ def _depth(count: int) -> int:
 
 
 UNKNOWN = (1024, 32, 1)
-"""Lengths of the chains that are assumed where no plan says how a sum is taken."""
+"""Lengths of chains that are assumed if no plan defines the order of a sum."""
 TILE = 16
 """Products along K that one instruction of a matrix unit adds (PTX wgmma of 16-bit types)."""
 
 
 def unknown(count: int, factors: Sequence[DType] = ()) -> tuple[Order, ...]:
-    """Return the orders assumed where no plan gives one; `factors`: types, of a contraction."""
+    """Return the orders assumed if no plan defines one; `factors`: types, of a contraction."""
     if not factors and count <= 2:
         return (Order(()),)  # one addition, in any order
     if not factors:
@@ -140,7 +140,7 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
 
     Partial sums of k terms, of mean m and variance s, are k m and a walk of variance k s; each is
     rounded by unit**2 / 3 of its square. Chains of c sums of w terms add m**2 w c**2 / 3 + s c / 2
-    for each term, trees of depth d 2 m**2 w (2**d - 1) + s d. What a matrix unit cuts off has one
+    for each term, trees of depth d 2 m**2 w (2**d - 1) + s d. What a matrix unit truncates has one
     sign: it drifts. Of several counts the order is that of the largest.
     """
     stages = order.within(int(np.max(count, initial=0)))
@@ -178,9 +178,9 @@ def roundings(total: Array, squares: Array, count: Array | int, order: Order, un
 def _kept_variance(square: Array, spread: Array, parts: Array, kept: str) -> Array:
     """Return the variance of rounding each of the parts of a sum to a 16-bit type.
 
-    Their squares are those of what they have of the mean, and of a walk, whose ends lie anywhere
-    between powers of two. Below the least normal number all are rounded by up to half of the
-    least one.
+    Their squares are those of their fraction of the mean, and of a walk, whose ends are anywhere
+    between powers of two. Below the least normal number, all are rounded by up to half of the
+    smallest positive one.
     """
     unit = as_dtype(kept).epsilon
     return (unit**2 * (square / parts + UNEVEN * spread) + (LEAST[kept] / 2) ** 2 * parts) / 3
@@ -189,7 +189,7 @@ def _kept_variance(square: Array, spread: Array, parts: Array, kept: str) -> Arr
 def _turns_variance(
     square: Array, spread: Array, turns: Array, chains: Array, rounded: str
 ) -> Array:
-    """Return the variance of chains of so many turns, all of which but the last round.
+    """Return the variance of chains of `turns` partial sums, each rounded except the last.
 
     Turn k of n rounds its term to a 16-bit type, then the sum of k terms. Given the total, such a
     sum has k / n of it and k (n - k) / n**2 of the spread; a term has those of k = 1. The first
@@ -205,11 +205,11 @@ def _turns_variance(
 
 
 def _cut(square: Array, squares: Array, spread: Array, terms: Array, chained: int) -> Array:
-    """Return the variance of what products lose, over the square of the part of a sum that is cut.
+    """Return the variance lost by truncating products, over the square of the truncated fraction.
 
-    A product loses up to that part of the sum of `chained` terms that it is added to, of mean m and
-    root mean square r. The losses are towards 0; an H200's are a third of this for terms of one
-    sign, and a fifth for those of both.
+    A product loses up to that fraction of the sum of `chained` terms that it is added to, of mean m
+    and root mean square r. The losses are towards 0; on an H200 they are a third of this for terms
+    of one sign, and a fifth for terms of both.
     """
     alike = np.sqrt(square / np.maximum(terms * squares, np.finfo(np.float64).tiny))
     drift = alike * (chained / 8) + np.sqrt(chained) / 8
@@ -219,12 +219,12 @@ def _cut(square: Array, squares: Array, spread: Array, terms: Array, chained: in
 def performed(terms: Array, order: Order) -> Array:
     """Return sums over axis 1 of terms [before, count, after], in the terms' own precision.
 
-    Where a stage leaves it open which terms meet, those of a chain lie apart, as a thread's do.
+    If a stage does not define which terms meet, those of a chain are strided, as a thread's are.
     """
     before, count, after = terms.shape
     if not terms.size:
         return np.zeros((before, after), terms.dtype)
-    # NumPy adds along an axis in a row unless it is the one that lies along memory.
+    # NumPy adds sequentially along any axis except the contiguous one.
     terms = np.ascontiguousarray(terms)
     for stage in order.within(count):
         if stage.rounded:
@@ -256,7 +256,7 @@ def _chained(terms: Array, chain: int) -> Array:
 
 
 def _in_turns(terms: Array, stage: Stage) -> Array:
-    """Return chains of neighbours whose terms and sums are rounded, but for the last ones."""
+    """Return chains of neighbours whose terms and sums are rounded, except the last ones."""
     before, _, after = terms.shape
     dtype, kind = as_dtype(stage.rounded), terms.dtype
     parts = _padded(terms, stage.chain).reshape(-1, stage.chain, after)
@@ -278,7 +278,7 @@ def _halved(terms: Array) -> Array:
 
 
 def _dealt(terms: Array, stage: Stage) -> Array:
-    """Return chains to which blocks of terms are dealt in turns; missing terms are 0."""
+    """Return chains to which blocks of terms are dealt round-robin; missing terms are 0."""
     before, count, after = terms.shape
     chain, width, run = stage.chain, stage.width, stage.run
     if chain <= 1 and not stage.cut:
@@ -291,7 +291,7 @@ def _dealt(terms: Array, stage: Stage) -> Array:
 
 
 def _in_a_row(terms: Array) -> Array:
-    """Return sums of terms [blocks, chain, width, after] over the chain, one after the other."""
+    """Return sequential sums of terms [blocks, chain, width, after] over the chain."""
     blocks, chain, width, after = terms.shape
     if width * after > 1 or chain <= 2:
         return arrays.in_a_row(np.add, terms, 1)
@@ -308,7 +308,7 @@ def _padded(terms: Array, multiple: int) -> Array:
 
 
 def _trees(terms: Array, depth: int) -> Array:
-    """Return trees over 2**depth neighbours each: the first half and the second, term by term."""
+    """Return trees over 2**depth neighbours each: the first half plus the second, elementwise."""
     before, _, after = terms.shape
     parts = _padded(terms, 2**depth).reshape(before, -1, 2**depth, after)
     for _ in range(depth):
@@ -320,7 +320,8 @@ def _trees(terms: Array, depth: int) -> Array:
 def running(terms: Array, order: Order) -> Array:
     """Return the running sums along axis 1 of terms [before, count, after], in their own precision.
 
-    Neighbours make the chains and trees; to each running sum of one is added what lies before it.
+    Neighbours form the chains and trees; the total of the preceding terms is added to each running
+    sum of a chain.
     """
     return _running(terms, order.within(terms.shape[1]))
 
@@ -334,7 +335,7 @@ def _running(terms: Array, stages: tuple[Stage, ...]) -> Array:
     parts = arrays.running(np.add, parts, 3)
     ends = parts[..., -1, :].copy()
     for level in range(stages[0].depth):
-        # As the lanes of a warp do: each takes what the one 2**level below has.
+        # As the lanes of a warp do: each adds the value of the lane 2**level below.
         ends[:, :, 2**level :] = ends[:, :, 2**level :] + ends[:, :, : -(2**level)]
     parts[:, :, 1:] += ends[:, :, :-1, None]
     if parts.shape[1] > 1:

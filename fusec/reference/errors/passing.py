@@ -1,4 +1,4 @@
-"""How the expected errors of an operand pass to the result of an operation, given the slope."""
+"""Propagation of an operand's expected errors to the result of an operation, by its slope."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from fusec.reference.errors.estimate import (
 def joined(
     passed: Estimate, operand: Estimate, slope: Array | None, least: Array | None
 ) -> Estimate:
-    """Return a result with what passes from one more operand by its slope.
+    """Return a result with the error of one more operand, propagated by its slope.
 
-    least: the slope by which a part of a sum passes: what is lost shows at least so much.
+    least: the slope that propagates a part of a sum: a lost part changes the result at least so
+    much.
     """
     square = None if slope is None else _square(np.asarray(slope))
     taken = spread_alike(operand, passed.value.shape)
@@ -46,7 +47,7 @@ def joined(
 
 
 def _with_most(passed: Estimate, operand: Estimate, slope: Array | None) -> Array | None:
-    """Return the limit of an error with what passes of it from one more operand."""
+    """Return the limit of an error with that of one more operand propagated to it."""
     if passed.most is None and operand.most is None:
         return None
     with np.errstate(all="ignore"):
@@ -59,7 +60,7 @@ def _with_alike(
     square: Array | None,
     join: Callable[[Array | None, Array | None], Array | None],
 ) -> Alike | None:
-    """Return what is common along some axes alone, with what passes of it from one more operand."""
+    """Return the error common along some axes only, with that of one more operand added."""
     if taken is None:
         return passed
     own = _scaled(taken.variance, square)
@@ -72,7 +73,7 @@ def _with_alike(
 
 
 def _square(slope: Array) -> Array:
-    """Return the square of a slope; of whether an operand is taken it is the same."""
+    """Return the square of a slope; unchanged for a mask of taken operands."""
     return slope if slope.dtype.kind == "b" else squared(slope)
 
 

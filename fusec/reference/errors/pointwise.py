@@ -1,8 +1,8 @@
 """Expected errors of elementwise operations.
 
 Each operand is moved up and down by the limit of its error; the larger change of the result, over
-that of the operand, is the slope by which both of its variances pass. Operations whose slopes are
-plain declare them. To that comes the operation's own error: see `estimate.rounding`.
+that of the operand, is the slope that propagates both of its variances. Operations with simple
+slopes declare them. The operation's own error is added: see `estimate.rounding`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Attributes = Mapping[str, Any]
 
 
 class Arithmetic(Enum):
-    """How an operation is computed: without errors, as declared, by a cheaper form, inside one."""
+    """How an operation is computed: exactly, as declared, by a cheaper form, or inside one."""
 
     EXACT = "exact"
     DECLARED = "declared"
@@ -54,9 +54,9 @@ class Arithmetic(Enum):
 
 
 RESOLUTION = 2.0**-52
-"""Distance of doubles, relative to them."""
+"""Relative spacing of doubles."""
 CORRECT = 0.5
-"""Units within which a result is rounded correctly."""
+"""Error in units of a correctly rounded result."""
 
 
 def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
@@ -80,7 +80,7 @@ def pointwise(
     node: Node, operands: Sequence[Estimate], attributes: Attributes, arithmetic: Arithmetic,
     limit: Limit | None = None,
 ) -> Estimate:  # fmt: skip
-    """Return the result of an elementwise operation other than a cast; limit: of what passes."""
+    """Return the result of an elementwise operation, not a cast; limit: of propagated errors."""
     (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
     if arithmetic is Arithmetic.EXACT:
         values = [o.value for o in operands]
@@ -113,7 +113,7 @@ def _passed(
     node: Node, operands: Sequence[Estimate], raw: Array, inexact: Sequence[int],
     attributes: Attributes,
 ) -> Estimate:  # fmt: skip
-    """Return the result with what passes from its operands."""
+    """Return the result with the propagated errors of its operands."""
     passed = Estimate(raw)
     for index in inexact:
         if node.op.slopes is None:
@@ -130,7 +130,7 @@ def _passed(
 def _with_certain_nans(
     node: Node, operands: Sequence[Estimate], raw: Array, passed: Estimate
 ) -> Estimate:
-    """Return a result without errors where it is no number since an operand certainly is none."""
+    """Return a result without errors where it is NaN because an operand certainly is NaN."""
     if passed.exact or raw.dtype.kind not in "fc" or node.op.chooses:
         return passed
     with np.errstate(all="ignore"):
@@ -152,9 +152,9 @@ def _with_sure_infinities(
     node: Node, operands: Sequence[Estimate], own: Estimate, inexact: Sequence[int],
     attributes: Attributes,
 ) -> Estimate:  # fmt: skip
-    """Return a result without errors where it is one infinity at all limits of its operands.
+    """Return a result without errors where it is the same infinity at all limits of its operands.
 
-    A score that is masked is minus infinity times a positive number, whatever that is off.
+    A masked score is minus infinity times a positive number, regardless of that number's error.
     """
     if own.exact or own.value.dtype.kind != "f":
         return own
@@ -185,7 +185,7 @@ def _is_float(array: Array) -> bool:
 def _declared_slope(
     slopes: Slopes, operands: Sequence[Estimate], place: int, *, far: bool = True
 ) -> Array | None:
-    """Return the slope that an operation declares, where operands (far) are off by their limits."""
+    """Return the slope that an operation declares, for operands off by (far) their limits."""
 
     def reach(other: int) -> Array | float:
         return LIMIT * operands[other].sigma if far and not operands[other].exact else 0.0
@@ -195,7 +195,7 @@ def _declared_slope(
 
 
 def _step(operand: Estimate, times: int = 1) -> Array:
-    """Return how far an operand is moved: its limit, a bool and an integer by a whole step."""
+    """Return how far an operand is moved: by its limit, bools and integers by a whole step."""
     sigma = operand.sigma
     if operand.value.dtype.kind == "b":
         return np.asarray(sigma > 0, np.float64)
@@ -235,7 +235,7 @@ def _slope(
 ) -> tuple[Array, Array]:
     """Return the change of the result over that of an operand at its limits.
 
-    That of the steeper side, or of what lies between, and that of the other.
+    That of the steeper side, or of the range between, and that of the other.
     """
     operand = operands[index]
     step = _step(operand)
@@ -258,9 +258,9 @@ def _slope(
 def _jumping(
     node: Node, operands: Sequence[Estimate], raw: Array, attributes: Attributes
 ) -> Estimate:
-    """Return the result of an operation that jumps: by its height where it may happen.
+    """Return the result of a discontinuous operation, off by the height of what it may cross.
 
-    Several operands may reach a jump together that none of them reaches alone.
+    Several operands may reach a discontinuity together that none of them reaches alone.
     """
     inexact = [k for k, o in enumerate(operands) if not o.exact]
     passed, height = Estimate(raw), np.zeros(raw.shape)
@@ -274,10 +274,11 @@ def _jumping(
         if inside is not None and inside.any():
             change = np.where(inside, np.fmax(change, most), change)
         if operand.value.dtype.kind in "iu":
-            # What lies between two integers' results says nothing of theirs.
+            # Values between two integers' results are meaningless.
             lost |= np.broadcast_to(step > 0, lost.shape)
         if raw.dtype.kind == "f":
-            # A smooth stretch changes alike on both sides but for the reference's own rounding.
+            # A smooth stretch changes equally on both sides except for the reference's own
+            # rounding.
             with np.errstate(all="ignore"):
                 jumps = change > LIMIT * (smooth + np.abs(raw) * RESOLUTION)
                 slope = np.where(step > 0, np.fmin(change, smooth * LIMIT) / step, 0.0)
@@ -295,10 +296,10 @@ def _jumping(
 
 
 def _compared(node: Node, operands: Sequence[Estimate], raw: Array) -> Estimate:
-    """Return a comparison: it may be the other way round where both meet within their errors."""
+    """Return a comparison: it may flip where the operands are within their errors."""
     a, b = operands
     if node.operands[0] is node.operands[1]:
-        # A value is compared with itself, wherever it lies.
+        # A value compared with itself has no error.
         return Estimate(raw)
     join = together if a.ancestors & b.ancestors else add
     variance = join(a.variance, b.variance)
@@ -341,7 +342,7 @@ def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Esti
 def _approximated(
     node: Node, operands: Sequence[Estimate], exact: Estimate, *, inside: bool
 ) -> Estimate:
-    """Return a result with the error of the form that stands for the operation or around it."""
+    """Return a result with the error of the form that replaces the operation or surrounds it."""
     form, values = node.op.approx, [o.value for o in operands]
     if inside:
         assert node.op.inside is not None

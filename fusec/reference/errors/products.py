@@ -1,7 +1,7 @@
 """Expected errors of products of all elements: relative variances add.
 
-Partial products of some order (by thread, by vector lane, by block) may leave the range of the
-accumulator even where the result does not: at most all factors above 1 meet, or all below.
+Partial products may leave the range of the accumulator in some order (by thread, by vector lane, by
+block) even if the result does not: at worst all factors above 1 come first, or all below.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fusec.reference.errors.sums import Rules, State, passed
 
 NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
 LOGARITHMS = 1e-12
-"""Part of a sum of logarithms that its own roundings may come to."""
+"""Largest relative rounding error of a sum of logarithms itself."""
 INFINITE, UNDEFINED, ZERO = "infinite", "undefined", "zero"
 """Names of whether some factor is certainly infinite, NaN or 0."""
 SEEN = 32
-"""Factors of a sample, at least, by which one can tell how many are equal."""
+"""Minimum number of sampled factors for an estimate of how many are equal."""
 
 
 def start_product(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rules) -> State:
@@ -39,7 +39,7 @@ def start_product(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules:
     if not rules.errors or not dtype.is_rounded:
         return state
     if dtype.is_float:
-        # What is not finite has no logarithm, and a zero makes no product larger or smaller.
+        # Infinities and NaN have no logarithm, and a zero makes no product larger or smaller.
         logs = np.log(np.where((x == 0) | ~np.isfinite(x), 1.0, np.abs(x)))
         state |= _not_finite(operand, x, axes)
         state["growing"] = np.sum(np.maximum(logs, 0.0), axis=axes)
@@ -79,7 +79,7 @@ def finish_product(state: State, dtype: DType, rules: Rules) -> Estimate:
     reach = np.where(state[INFINITE], inf, state["growing"] + slack), state["shrinking"] + slack
     independent = np.where(np.isnan(independent), inf, independent)
     independent = independent + np.square(product_range(*reach, count, dtype) / LIMIT)
-    # One that is infinite in any order, and meets no 0, is sure; so is NaN in any order.
+    # A product that is infinite in any order, and meets no 0, is certain; so is NaN in any order.
     infinite = state["growing"] - state["shrinking"] - slack > log(LARGEST[dtype.compute.name])
     infinite = (infinite | state[INFINITE]) & (LIMIT * np.sqrt(factors) < 1)
     sure = infinite & (out != 0) & ~np.isnan(out) & ~meets_no_number(*reach, dtype)
@@ -89,7 +89,7 @@ def finish_product(state: State, dtype: DType, rules: Rules) -> Estimate:
 
 
 def rounding_factors(x: Array) -> Array:
-    """Return which factors a product is rounded by: real powers of two are multiplied exactly."""
+    """Return which factors cause a rounding: real powers of two are multiplied exactly."""
     if x.dtype.kind == "c":
         return np.ones(x.shape, np.bool_)
     mantissa, _ = np.frexp(np.abs(x))
@@ -97,9 +97,9 @@ def rounding_factors(x: Array) -> Array:
 
 
 def alike_factors(x: Array, axes: tuple[int, ...], rounds: Array) -> float:
-    """Return how many of the factors that round are equal to one of them: these are rounded alike.
+    """Return how many of the factors that round are equal on average: these are rounded alike.
 
-    rounds: `rounding_factors(x)`. Where a sample of the factors has too few to tell, all may be.
+    rounds: `rounding_factors(x)`. If a sample has too few such factors, all may be equal.
     """
     sampled = prod(x.shape[a] for a in axes) > LOOKED_AT
     if sampled and x.size and float(np.mean(rounds)) * LOOKED_AT < SEEN:
@@ -108,7 +108,7 @@ def alike_factors(x: Array, axes: tuple[int, ...], rounds: Array) -> float:
 
 
 def of_neighbours(x: Array, axis: int, initial: Sequence[Array]) -> tuple[Array, Array]:
-    """Return the same for products of neighbours up to each factor: a scan forms no others."""
+    """Return the same for products of consecutive factors up to each: a scan forms no others."""
     one = np.ones_like(x.take([0], axis)) if x.shape[axis] else x
     factors = np.concatenate([one, *(one * value for value in initial), x], axis)
     sums = np.cumsum(np.log(np.where(factors == 0, 1.0, np.abs(factors))), axis)
@@ -119,7 +119,7 @@ def of_neighbours(x: Array, axis: int, initial: Sequence[Array]) -> tuple[Array,
 
 
 def product_range(largest: Array, smallest: Array, count: Array | int, dtype: DType) -> Array:
-    """Return what partial products add to the error when they overflow or become denormal."""
+    """Return the error from partial products that overflow or become denormal."""
     name = dtype.compute.name
     lost = np.maximum(count, 1) * SMALLEST[name] * np.exp(largest)
     error = np.where(smallest > -log(NORMAL[name]), lost, 0.0)

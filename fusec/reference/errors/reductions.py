@@ -1,8 +1,8 @@
 """Expected errors of reductions, in parts that add up over blocks of the reduced axes.
 
-A state is a dict of arrays; `start` makes it of a block, `merge` joins two, `finish` gives the
-result: see `sums`, `products` and `spreads`. Of extrema the largest variance among those that may
-be the extremum; of any and all a flip where elements that may be either way decide.
+A state is a dict of arrays; `start` creates that of a block, `merge` joins two, `finish` returns
+the result: see `sums`, `products` and `spreads`. An extremum has the largest variance of the
+elements that may be the extremum; any and all may flip if uncertain elements decide.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fusec.reference.errors.spreads import finish_spread, merge_spread, start_sp
 from fusec.reference.errors.sums import Rules, State, finish_sum, merged, start_sum
 
 SHORT = 8
-"""Terms along one axis up to which that axis is moved in front: ten times as fast for two."""
+"""Terms along one axis up to which that axis is moved first: ten times as fast for two."""
 
 
 def start(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) -> State:
@@ -48,7 +48,7 @@ def start(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) ->
 
 
 def merge(node: Node, a: State, b: State) -> State:
-    """Return the state of two blocks together."""
+    """Merge the states of two blocks."""
     combine = node.op.combine
     with np.errstate(all="ignore"):
         match combine:
@@ -103,7 +103,7 @@ def reduce_estimate(
     results = apply_reference(node.op, [operand.value], attributes)
     state = start(node, operand, axes, rules)
     if node.op.combine is not Combine.MOMENTS:
-        # The reference decides the value, the state only how far it may be off.
+        # The reference decides the value, the state only its error.
         state["out"] = results[0]
     found = finish(node, state, attributes, operand.ancestors, rules)
     return tuple(
@@ -113,14 +113,14 @@ def reduce_estimate(
 
 
 def _is_short(operand: Estimate, axes: tuple[int, ...]) -> bool:
-    """Return whether few terms along one axis are reduced: NumPy calls a loop for each result."""
+    """Return whether few terms are reduced along one axis: NumPy calls a loop for each result."""
     if len(axes) != 1 or axes[0] == 0 or operand.alike is not None or operand.factor is not None:
         return False
     return operand.value.shape[axes[0]] <= SHORT < operand.value.size
 
 
 def _moved(operand: Estimate, axis: int) -> Estimate:
-    """Return an estimate with an axis in front of the others, in memory, too."""
+    """Return an estimate with an axis moved first, in memory, too."""
     shape = operand.value.shape
 
     def moved(array: Array | None) -> Array | None:
@@ -140,7 +140,7 @@ def _moved(operand: Estimate, axis: int) -> Estimate:
 
 def _extremum(node: Node, operand: Estimate, axes: tuple[int, ...]) -> State:
     x, variance = operand.value, operand.variance
-    # The reference also knows the extremum of nothing.
+    # The reference also defines the extremum of no elements.
     pick = node.op.reference
     state: State = {"out": pick(x, dims=axes)}
     if variance is None:

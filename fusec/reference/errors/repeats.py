@@ -1,4 +1,4 @@
-"""How many terms of a sum are equal, and have therefore one and the same error (decision 162)."""
+"""Number of equal terms of a sum, which therefore have the same error (decision 162)."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from fusec.ir.evaluate import Array
 from fusec.reference.errors.order import as_terms
 
 LOOKED_AT = 1024
-"""Terms of a sum that are looked at to tell how many are equal."""
+"""Terms of a sum that are sampled to estimate how many are equal."""
 BY_CHANCE = 4
-"""Equal terms among those looked at that may be chance."""
+"""Equal terms in a sample that may be chance."""
 NOISE = 2.0**-40
-"""Part of a variance that may be noise of the reference's own doubles."""
+"""Fraction of a variance that may be noise of the reference's own doubles."""
 SUMS = 4
-"""Sums that are looked at."""
+"""Number of sampled sums."""
 REPEATED = 1.5
-"""Equal terms of a kind from which on they count for each sum, and so does their arrangement."""
+"""Equal terms above which they are counted for each sum, and sums are rearranged."""
 COUNTED = 1 << 22
-"""Terms, at most, among which equal ones are counted for each sum."""
+"""Maximum number of terms whose repetitions are counted for each sum."""
 
 
 def alike(x: Array, axes: tuple[int, ...], variance: Array | None = None) -> float:
     """Return how many equal terms a term of a sum has on average, itself included.
 
-    Estimated from some terms of some sums: of n terms of which two are equal with a probability p,
-    each has 1 + (n - 1) p. variance: of the terms, by which they are weighted: equal terms add up
-    to sum(sigma)**2. Terms are equal where it is, too: a half type makes values equal, but not the
-    errors of what was rounded to it (decision 162).
+    Estimated from some terms of some sums: in a sum of n terms where two are equal with probability
+    p, each has 1 + (n - 1) p. variance: of the terms, as weights: equal terms add up to
+    sum(sigma)**2. Terms are equal only if their variances are: rounding to a 16-bit float makes
+    values equal, but not their errors from before (decision 162).
     """
     terms = as_terms(x, axes)
     before, count, after = terms.shape
@@ -45,10 +45,10 @@ def alike(x: Array, axes: tuple[int, ...], variance: Array | None = None) -> flo
 
 
 def repeats(x: Array, axes: tuple[int, ...], variance: Array) -> Array:
-    """Return the same for each sum, in the shape of `x` but for one element along `axes`.
+    """Return the same for each sum, in the shape of `x` with extent 1 along `axes`.
 
-    Terms are counted in full where some repeat; of very many, and of complex terms, the most that
-    is found counts for all sums.
+    Terms are counted in full if some repeat; of very many, and of complex terms, the largest count
+    found applies to all sums.
     """
     most = np.asarray(alike(x, axes, variance))
     if most <= REPEATED or x.size > COUNTED or x.dtype.kind == "c":
@@ -79,15 +79,15 @@ def _repeats_of_rows(rows: Array, variance: Array) -> Array:
 
 
 def _without_noise(variance: Array) -> Array:
-    """Return variances rounded to what is more than noise of the reference's own doubles."""
+    """Return variances rounded to remove the noise of the reference's own doubles."""
     mantissa, exponent = np.frexp(variance)
     return np.ldexp(np.round(mantissa / NOISE) * NOISE, exponent)
 
 
 def _share_of_equals(row: Array, variance: Array | None) -> float:
-    """Return the probability that two of some terms are equal, weighted by their sizes of error.
+    """Return the probability that two of some terms are equal, weighted by their error sizes.
 
-    Terms are compared by value and, but for noise of doubles, variance.
+    Terms are compared by value and by variance without the noise of doubles.
     """
     parts = [np.real(row).astype(np.float32), np.imag(row).astype(np.float32)]
     sigma = np.ones(row.size)
@@ -98,7 +98,7 @@ def _share_of_equals(row: Array, variance: Array | None) -> float:
     erring = parts[0][sigma > 0]
     few = erring.size
     if few < 2 or few - np.unique(erring).size < min(BY_CHANCE, few - 1):
-        return 0.0  # no more are equal with their other parts
+        return 0.0  # no two are equal including their other parts
     _, kinds = np.unique(np.stack(parts, axis=1), axis=0, return_inverse=True)
     if few - np.unique(kinds[sigma > 0]).size < min(BY_CHANCE, few - 1):
         return 0.0

@@ -1,8 +1,8 @@
-"""Positions of elements that lie within their errors of one another: which of them may be found.
+"""Positions of elements that are within their errors of each other: which may be selected.
 
-A kernel may find another position than the reference where errors decide (argmax, argsort, top-k).
-It is right if its element may be the value there: the intervals of both meet. So a tie of a few
-elements is verified like any other result, and a position of another element differs.
+A kernel may select another position than the reference where errors decide (argmax, argsort,
+top-k). It is correct if its element may have the value there: the intervals of both overlap. So a
+tie of a few elements is verified like any other result, and a position of another element differs.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from fusec.ir.evaluate import Array
 from fusec.reference.errors.order import as_terms
 
 OPEN_RIVALS = 0.5
-"""Share of a row that may be found beyond which a position tells nothing."""
+"""Fraction of a row that may be selected above which a position is considered unknown."""
 FEW = 32
-"""Positions in a row up to which its elements are counted anew for each."""
+"""Positions in a row up to which its elements are counted separately for each."""
 
 
 @dataclass(frozen=True)
 class Rivals:
     """Rows of elements as intervals [low, high], and [least, most] of the value at each position.
 
-    low, high: [rows, elements]; least, most: [rows, positions]. axis: of the positions, along which
-    a row has several; None where each row has one.
+    low, high: [rows, elements]; least, most: [rows, positions]. axis: of the positions, if a row
+    has several along it; None if each row has one.
     """
 
     low: Array
@@ -36,17 +36,17 @@ class Rivals:
     axis: int | None = None
 
     def judged(self, found: Array) -> tuple[Array, Array]:
-        """Return (which positions may be found, which of them tell nothing: most may be)."""
+        """Return (which positions may be selected, which are unknown: most elements qualify)."""
         rows = self._rows(found)
         inside = (rows >= 0) & (rows < self.low.shape[1])
         at = np.where(inside, rows, 0).astype(np.int64)
         low, high = (np.take_along_axis(a, at, 1) for a in (self.low, self.high))
-        # What is no number is in no interval: it may be found.
+        # NaN is in no interval: it may be selected.
         right = inside & ~((high < self.least) | (low > self.most))
         return self._restored(right, found), self._restored(self._open(), found)
 
     def _open(self) -> Array:
-        """Return at which positions most elements of the row may be found."""
+        """Return at which positions most elements of the row may be selected."""
         rows, positions = self.least.shape
         counts = np.empty((rows, positions), np.int64)
         if positions <= FEW:

@@ -1,10 +1,10 @@
-"""Expected errors of operations that move, select, sort or draw.
+"""Expected errors of operations that move, select or sort elements, or generate random numbers.
 
 - Movement and indexing move errors with the values. What is repeated (expanded, gathered)
-  has its errors in common. An index that may be another one: nothing is known of what it reads.
+  has its errors in common. If an index is uncertain, so is the value that it reads.
 - A position (argmax, argsort, top-k) is one of several where elements lie within their errors of
   one another (`rivals`): a kernel may order them the other way round. Equal exact elements do not
-  count. Nothing is known of what such a position reads.
+  count. The value that such a position reads is unknown.
 - The k-th value in order lies between the k-th of all lower and the k-th of all upper ends.
 - Random numbers have the same bits everywhere; only the arithmetic on them rounds.
 """
@@ -68,7 +68,7 @@ def selected(
 def _common(estimate: Estimate, own: tuple[int, ...]) -> Estimate:
     """Return an estimate whose elements may be read several times; own: the shape of their source.
 
-    Where that has one element along an axis, or as many, repetition is along those axes alone.
+    If that has extent 1 or the same extent along an axis, repetition is along those axes only.
     """
     shape, alike = estimate.value.shape, None
     if len(own) == len(shape) and all(f in (1, m) for f, m in zip(own, shape, strict=True)):
@@ -79,9 +79,9 @@ def _common(estimate: Estimate, own: tuple[int, ...]) -> Estimate:
 
 
 def _shared(source: Estimate, shape: tuple[int, ...]) -> Shared | None:
-    """Return the error of each element as that of all its repetitions, along axes of one element.
+    """Return the error of each element as that of all its repetitions, along axes of extent 1.
 
-    None where elements are repeated otherwise.
+    None if elements are repeated in any other way.
     """
     own, variance = source.value.shape, source.variance
     if variance is None or len(own) != len(shape):
@@ -92,7 +92,7 @@ def _shared(source: Estimate, shape: tuple[int, ...]) -> Shared | None:
 
 
 def _mosts(taken: Sequence[Estimate]) -> Sequence[Array | None]:
-    """Return the limits of errors, of all operands where one has any."""
+    """Return the limits of errors, of all operands if any has one."""
     if all(t.most is None for t in taken):
         return [None] * len(taken)
     return [t.reach for t in taken]
@@ -227,7 +227,7 @@ def _in_order(node: Node, x: Array, reach: Array, attributes: Attributes) -> Riv
 
 
 def _overlapping(x: Array, reach: Array, axis: int) -> Array:
-    """Return which elements a neighbour in order may change places with."""
+    """Return which elements may swap positions with a neighbour in order."""
     order = np.argsort(x, axis=axis, kind="stable")
     s = np.take_along_axis(np.asarray(x, np.float64), order, axis)
     b = np.take_along_axis(reach * MARGIN, order, axis)
@@ -283,7 +283,7 @@ def _random(
 def _factory(
     node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
 ) -> tuple[Estimate, ...]:
-    """Return a tensor made of scalars: where they are off, it is off as if made of their errors."""
+    """Return a tensor generated from scalars: it is off as if generated from their errors."""
     (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
     held = settle(node, node.output, raw)
     if all(o.exact for o in operands):

@@ -1,8 +1,8 @@
 """One error that elements share with known signs: that of a mean which is subtracted from all.
 
-Taken as common without a sign, it adds up in a sum of squared distances, where it cancels, and
-hides whether results are off by a scale or shifted. With its sign it is fitted to what was found:
-what remains is judged by the other errors alone.
+Taken as common without a sign, it adds up in a sum of squared distances, although it cancels there,
+and hides scale errors and shifts of results. With its sign it is fitted to the actual results: the
+residuals are judged by the other errors only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusec.reference.errors.estimate import add as add_variances
 
 Arrays = Sequence[Array]
 FAINT = 1e-4
-"""Relative size of a shared error up to which nothing is made of it."""
+"""Relative size up to which a shared error is ignored."""
 
 
 def _of_sum(values: Arrays) -> tuple[Array, ...]:
@@ -41,7 +41,7 @@ def _of_quotient(values: Arrays) -> tuple[Array, ...]:
 
 
 def _of_power(values: Arrays) -> tuple[Array, ...] | None:
-    """Of squares alone, which distances from a mean are added up as."""
+    """Only of squares, which occur in sums of distances from a mean."""
     a, b = values
     return (2 * a, np.zeros(())) if b.ndim == 0 and b == 2 else None
 
@@ -58,7 +58,7 @@ SIGNED: Mapping[OpDef, Callable[[Arrays], tuple[Array, ...] | None]] = {
     div: _of_quotient,
     pow_: _of_power,
 }
-"""The slopes of operations, with their signs; None where they are not known."""
+"""The slopes of operations, with their signs; None if unknown."""
 
 
 def shared_of(
@@ -66,7 +66,7 @@ def shared_of(
 ) -> Shared | None:
     """Return the error that elements of an elementwise result share with known signs, if any.
 
-    passed: the result with what passes from its operands; found: with its own error, too.
+    passed: the result with the propagated errors of its operands; found: with its own error, too.
     """
     signed_by = SIGNED.get(node.op)
     steep_by = _of_square if node.op is pow_ else node.op.slopes
@@ -113,9 +113,9 @@ def shared_of(
 
 
 def _symbol(node: Node, operand: Estimate, result: Array) -> Shared | None:
-    """Return the shared error of an operand, which is its own where it is repeated.
+    """Return the shared error of an operand, which is its own error if it is repeated.
 
-    None where it is so faint that results show scale errors next to it.
+    None if it is so small that results detect scale errors despite it.
     """
     variance, own, shape = operand.variance, operand.value.shape, result.shape
     if variance is None or operand.value.size == result.size:
@@ -145,10 +145,10 @@ def _size(shared: Shared) -> float:
 
 
 def fit(shared: Shared, off: Array, tolerance: Array) -> tuple[Array, Array]:
-    """Return what is left of differences less the shared error that fits best, and its limits.
+    """Return the residuals of differences after fitting the shared error, and their limits.
 
-    tolerance: how far elements may be off by all else. What is no number takes no part, and has
-    an infinite limit.
+    tolerance: how far elements may be off by all other errors. NaN and infinite elements are
+    excluded from the fit and have an infinite limit.
     """
     shape = off.shape
     axes = tuple(a for a, e in enumerate(shared.variance.shape) if e == 1)

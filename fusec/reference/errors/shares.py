@@ -1,9 +1,9 @@
 """Quotients of exponentials by their own sum, and logarithms of such sums, whose errors are large.
 
-Scores of half types that are rounded the other way are off by so much that the limits of a sum of
-their exponentials reach 0, as if there were a pole. But exponentials are positive, and a part is
+Scores in 16-bit floats that are rounded the other way are off by so much that the limits of a sum
+of their exponentials reach 0, as if there were a pole. But exponentials are positive, and a part is
 never larger than the whole: a / (a + r) is a weight of nearly 1 where the rest r is small, however
-far a is off. What is up to q times as large may be as many times smaller, not less.
+far a is off. A value that may be q times as large may be q times as small, not smaller.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from fusec.reference.errors.common_factors import SMALL
 from fusec.reference.errors.estimate import LIMIT, Estimate, known, squared
 
 CANCELLED = 2.0**-48
-"""Of the variance of a whole, what may be lost in its difference from that of a part."""
+"""Fraction of a whole's variance that may be lost in its difference from that of a part."""
 Limit = Callable[[Estimate, Sequence[Estimate]], Estimate]
-"""What limits the result of a node, without its own error, given its operands."""
+"""Limits the error of a node's result, without its own error, given its operands."""
 Axes = Mapping[int, int]
-"""Axes of what is made of a sum, with those of its terms that they are."""
+"""Axes of a value computed from a sum, with the corresponding axes of the sum's terms."""
 
 
 def find_shares(fusion: Fusion, sizes: Sizes) -> dict[Node, Limit]:
-    """Return the shares of a whole, and the logarithms of one, with what limits their errors."""
+    """Return quotients of parts by their whole, and logarithms of wholes, with their limits."""
     found = dict[Node, Limit]()
     for node in fusion.nodes:
         if node.op is not sum_ or not isinstance(terms := node.operands[0], Value):
@@ -48,7 +48,7 @@ def find_shares(fusion: Fusion, sizes: Sizes) -> dict[Node, Limit]:
 
 
 def _users_of_whole(fusion: Fusion, total: Node, sizes: Sizes) -> Iterator[tuple[Node, Axes]]:
-    """Yield what reads a sum, moved or with a number in place of some, with axes of the result."""
+    """Yield readers of a sum, moved or partly replaced by a constant, with the result's axes."""
     left: list[tuple[Value, Axes]] = [(total.output, _passed(total, 0, None, sizes))]
     seen = {total.output}
     while left:
@@ -67,7 +67,7 @@ def _users_of_whole(fusion: Fusion, total: Node, sizes: Sizes) -> Iterator[tuple
 
 
 def _passed(node: Node, place: int, axes: Axes | None, sizes: Sizes) -> Axes:
-    """Return the axes of a node's result which are those of an operand; axes: those of that one."""
+    """Return the axes of a node's result aligned with an operand's; axes: those of the operand."""
     shapes = [extents(o.type, sizes) for o in node.operands]
     attributes = evaluate_attributes(node.attributes, sizes)
     links = links_of(node, attributes, shapes, extents(node.output.type, sizes))
@@ -78,7 +78,7 @@ def _passed(node: Node, place: int, axes: Axes | None, sizes: Sizes) -> Axes:
 
 
 def _divides(user: Node, terms: Value, dims: Sequence[int], axes: Axes, sizes: Sizes) -> bool:
-    """Return whether each term is divided by the sum that it is in."""
+    """Return whether each term is divided by its own sum."""
     if user.op is not div or user.operands[0] != terms:
         return False
     shape = extents(terms.type, sizes)
@@ -87,7 +87,7 @@ def _divides(user: Node, terms: Value, dims: Sequence[int], axes: Axes, sizes: S
 
 
 def limit_quotient(passed: Estimate, operands: Sequence[Estimate]) -> Estimate:
-    """Return a share with what it is off at most where the whole is hardly known.
+    """Return a quotient with its largest possible error if the whole is very uncertain.
 
     With a + r as the whole, its limits are those of a and of r.
     """
@@ -107,7 +107,7 @@ def limit_quotient(passed: Estimate, operands: Sequence[Estimate]) -> Estimate:
 
 
 def limit_logarithm(passed: Estimate, operands: Sequence[Estimate]) -> Estimate:
-    """Return the logarithm of a sum with what it is off at most where that is hardly known."""
+    """Return the logarithm of a sum with its largest error where the sum is very uncertain."""
     (whole,) = operands
     vague = _is_vague(whole)
     if not vague.any():
@@ -117,7 +117,7 @@ def limit_logarithm(passed: Estimate, operands: Sequence[Estimate]) -> Estimate:
 
 
 def _is_vague(whole: Estimate) -> Array:
-    """Return which sums are a number that is hardly known."""
+    """Return which sums are finite but very uncertain."""
     sigma, value = whole.sigma, whole.value
     with np.errstate(all="ignore"):
         small = squared(sigma) < SMALL * squared(value)
@@ -125,13 +125,13 @@ def _is_vague(whole: Estimate) -> Array:
 
 
 def _ends(positive: Array, sigma: Array) -> tuple[Array, Array]:
-    """Return the least and the largest that a positive number may be."""
+    """Return the bounds of a positive number."""
     high = positive + LIMIT * sigma
     return np.where(high > 0, squared(positive) / high, 0.0), high
 
 
 def _limited(passed: Estimate, off: Array, vague: Array) -> Estimate:
-    """Return a result that is off by no more than `off` where it is vague; all of it is common."""
+    """Return a result with its error limited to `off` where it is vague; all of it is common."""
     with np.errstate(all="ignore"):
         variance = np.fmin(squared(off / LIMIT), squared(passed.sigma))
     own, common = (0.0 if v is None else v for v in (passed.independent, passed.common))

@@ -1,8 +1,8 @@
 """Maxima whose errors cancel: those that a softmax subtracts before it exponentiates.
 
-exp(x - m) / sum(exp(x - m)) and m + log(sum(exp(x - m))) do not depend on m. The maximum that a
-kernel finds may be off by a rounding of x. All weights are then off by one factor, which cancels.
-Nor does it matter what stands for a maximum that is infinite, that of a row without keys.
+exp(x - m) / sum(exp(x - m)) and m + log(sum(exp(x - m))) do not depend on m. A kernel's maximum may
+be off by a rounding of x. All weights are then off by one factor, which cancels. Nor does the value
+matter that replaces an infinite maximum, that of a row without keys.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fusec.ops.reduction.reductions import sum as sum_
 
 
 def free_shifts(fusion: Fusion) -> frozenset[Value]:
-    """Return the maxima that may have any value without a change of what is computed of them."""
+    """Return the maxima whose value does not affect the results computed from them."""
     return frozenset(shift.top.output for shift in _find_free(fusion))
 
 
 def shifted_scores(fusion: Fusion) -> frozenset[Value]:
-    """Return what exponentials are taken of, less such a maximum."""
+    """Return the arguments of exponentials: scores minus such a maximum."""
     return frozenset(value for shift in _find_free(fusion) for value in shift.shifted)
 
 
@@ -40,7 +40,7 @@ def _find_free(fusion: Fusion) -> Iterator[_Shift]:
 
 
 class _Shift:
-    """What is made of one maximum."""
+    """The values computed from one maximum."""
 
     def __init__(self, fusion: Fusion, top: Node) -> None:
         self.fusion, self.top = fusion, top
@@ -60,7 +60,7 @@ class _Shift:
             self.logarithms |= self._moved(value)
 
     def is_free(self) -> bool:
-        """Return whether all that is made of the maximum is among what does not depend on it."""
+        """Return whether all values computed from the maximum are independent of its value."""
         inside = (self.tops, self.shifted, self.weights, self.sums, self.logarithms)
         return bool(self.sums) and all(
             value not in self.fusion.output_of
@@ -70,7 +70,7 @@ class _Shift:
         )
 
     def _allows(self, user: Node) -> bool:
-        """Return whether a node makes one of these values, or something that has no shift."""
+        """Return whether a node computes one of these values, or something that has no shift."""
         known = self.tops | self.shifted | self.weights | self.sums | self.logarithms
         if user.output in self.infinite | self.finite:
             return True
@@ -89,7 +89,7 @@ class _Shift:
         return any(o in values for o in operands)
 
     def _made(self, op: OpDef, of: set[Value], place: int) -> set[Value]:
-        """Return the results of an operation that have one of some values at a place."""
+        """Return the results of an operation with one of some values as the operand at `place`."""
         users = (user for value in of for user in self.fusion.users.get(value, ()))
         return {
             user.output
@@ -100,7 +100,7 @@ class _Shift:
         }
 
     def _compared(self, op: OpDef, test: OpDef) -> set[Value]:
-        """Return whether maxima are infinite, or finite: no error of theirs changes that."""
+        """Return whether maxima are infinite, or finite: their errors do not change that."""
         users = (user for value in self.tops for user in self.fusion.users.get(value, ()))
         found = set[Value]()
         for user in users:
@@ -111,7 +111,7 @@ class _Shift:
         return found
 
     def _guarded(self, values: set[Value]) -> set[Value]:
-        """Return some of these values with a number in place of those of infinite maxima."""
+        """Return those of these values that replace infinite maxima by a number."""
         found = set[Value]()
         for user in (user for value in values for user in self.fusion.users.get(value, ())):
             if user.op is not where:
@@ -124,7 +124,7 @@ class _Shift:
         return found
 
     def _moved(self, value: Value) -> set[Value]:
-        """Return a value, and what movement makes of it alone."""
+        """Return a value and its moved copies."""
         found, left = {value}, [value]
         while left:
             for made in self._movements(left.pop()):

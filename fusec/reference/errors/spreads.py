@@ -1,10 +1,10 @@
-"""Expected errors of variances and means, taken together.
+"""Expected errors of variances and means, computed together.
 
-With independent variances s and common ones l of the terms, a sum of squared distances has
-sum(4 (x - mean)**2 s) and sum(2 |x - mean| sqrt(l))**2; what an error of the mean adds is of second
-order. A single pass (Welford) loses digits where the mean is large: each update is off by a
-rounding of the mean times the distance from it, and so is each merge of a tree. Where terms are
-equal the distances lie between few merges, each of many terms, instead of all over the tree.
+With independent variances s and common ones l of the terms, a sum of squared distances has sum(4 (x
+- mean)**2 s) and sum(2 |x - mean| sqrt(l))**2; the effect of the mean's error is of second order. A
+single pass (Welford) loses digits if the mean is large: each update is off by a rounding of the
+mean times the distance from it, and so is each merge of a tree. If terms are equal, the distances
+are between few merges, each of many terms, instead of all over the tree.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fusec.reference.errors.sums import (
 )
 
 NEXT = 1 + 2.0**-20
-"""Times a mean that is next to a power of two, whose errors may carry it there."""
+"""Factor of a mean close to a power of two, which its errors may carry across."""
 
 
 def start_spread(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) -> State:
@@ -62,7 +62,7 @@ def start_spread(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Ru
         return state
     squares = squared(centred)
     state["fourth"] = moments(squares, axes)
-    # Blocks that are merged have as many more of a kind as they have terms.
+    # Merged blocks repeat terms in proportion to their size.
     state["alike"] = np.asarray(alike(x, axes))
     state |= taken(x, axes, dtype, rules) | passed(operand, axes)
     for key, found in taken(squares, axes, dtype, rules, OFF).items():
@@ -79,7 +79,7 @@ def merge_spread(a: State, b: State) -> State:
     joined["mean"] = a["mean"] + delta * share
     joined["m2"] = joined["m2"] + squared(delta) * (a["count"] * share)
     for part, other in ((a, 1 - share), (b, share)):
-        # Seen from the mean of both, the terms of a part lie further away by this.
+        # Relative to the mean of both, the terms of a part are further away by this.
         away = np.abs(delta) * other
         if "fourth" in a:
             moved = 6 * part["m2"] * np.square(away) + part["count"] * np.square(np.square(away))
@@ -117,7 +117,7 @@ def finish_spread(
 
 
 def _over(m2: Estimate, free: int) -> Estimate:
-    """Return a variance: what squares add up to over the degrees of freedom."""
+    """Return a variance: a sum of squares over the degrees of freedom."""
     with np.errstate(all="ignore"):
         value = m2.value / np.float64(free)
         over = 1 / free if free else 0.0
@@ -154,10 +154,10 @@ def _spread_errors(
     own = own + np.square(LIMIT * n * off)
     spread = own + state.get("cross independent", 0.0)
     shared = np.square(state["cross common"]) if "cross common" in state else None
-    # The sum of the squares overflows where the variance does not.
+    # The sum of the squares may overflow even if the variance does not.
     wide = np.isfinite(m2) & (2 * m2 >= LARGEST[dtype.compute.part.name])
     spread = np.where(np.isinf(independent) | wide, inf, spread)
-    # What is no number in double precision comes from terms that are none, or infinite.
+    # NaN in double precision comes from terms that are NaN or infinite.
     sure = ~np.isinf(state.get("independent", 0.0))
     independent, common = _certain(np.isnan(mean) & sure, independent, common)
     spread, shared = _certain(np.isnan(m2) & ~np.isfinite(mean) & sure, spread, shared)
@@ -168,7 +168,7 @@ def _spread_errors(
 
 
 def _of_mean(mean: Array, count: int, dtype: DType) -> Array:
-    """Return the variance of a mean's last rounding, and of that of 1 / count where it rounds."""
+    """Return the variance of a mean's last rounding, and of that of 1 / count if it rounds."""
     part, size = dtype.compute.part, np.abs(mean)
     relative = size * unit(dtype) / 2
     # Means of many rows lie between the same powers of two: half a unit is less than `relative`.
@@ -179,7 +179,7 @@ def _of_mean(mean: Array, count: int, dtype: DType) -> Array:
 
 
 def _certain(where: Array, independent: Array, common: Array | None) -> tuple[Array, Array | None]:
-    """Return variances without those of what is certain."""
+    """Return variances, set to zero where the result is certain."""
     if not np.any(where):
         return independent, common
     kept = None if common is None else np.where(where, 0.0, common)

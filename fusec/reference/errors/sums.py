@@ -1,10 +1,10 @@
 """Expected errors of sums: of their terms, and of their own roundings.
 
 With independent variances s and common ones l of the terms, a sum has sum(s) and sum(sqrt(l))**2
-(sum(l) of what is common along other axes than those of the sum), what the roundings of its order
-add up to (`order.roundings`), and the square of the error of the same sum really taken in that
-order: roundings of terms that repeat are not independent. Sums of multiples of one number, up to
-2**24 of it, are exact: whole numbers, and some halves.
+(sum(l) for errors that are common along axes other than those of the sum), the roundings of its
+order (`order.roundings`), and the square of the error of the same sum actually computed in that
+order: roundings of repeated terms are not independent. Sums of multiples of one number, up to 2**24
+of it, are exact: integers, and some 16-bit floats.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ from fusec.reference.errors.repeats import REPEATED, alike, repeats
 State = dict[str, Array]
 
 WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
-"""Up to which all whole numbers are floats."""
+"""Limits up to which all integers are floats."""
 COARSE = 6
-"""Last bits that are 0 in all terms of sums that may be exact."""
+"""Trailing zero bits of all terms in sums that may be exact."""
 CERTAIN = 4.0
-"""Times that the sum of sizes, told by a few, must be too large to be too large without a doubt."""
+"""Times the limit that the sum of sizes, estimated from a sample, must reach to be certainly too
+large."""
 SIZE, STEP = "size", "step"
-"""Names of the sum of all sizes, and of what all terms are multiples of."""
+"""Names of the sum of all sizes, and of the common divisor of all terms."""
 SHARED, SLOPE = "shared", "slope"
 """Names of the variance of an error that all terms share, and of the sum of its signed slopes."""
 TAKEN = "taken"
-"""Name of the sums that were really taken, in every order."""
+"""Name of the sums that were actually computed, in every order."""
 OFF = "off"
-"""Name of how far sums of squares, really taken, are off in every order."""
+"""Name of the errors of sums of squares actually computed in every order."""
 BATCH_ELEMENTS = 1 << 17
-"""Elements whose spacing is found at once: some ten arrays as large lie between."""
+"""Elements whose spacing is computed at once; that takes some ten temporary arrays of this size."""
 PARTS = 64
-"""Equal parts of a reduction of which one may be lost: see `Estimate.part`."""
+"""Number of equal parts of a reduction that may each be lost: see `Estimate.part`."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How the sums of a node are taken, and whether errors are wanted at all.
+    """How the sums of a node are computed, and whether errors are estimated.
 
-    orders: that of the node's sums, or those that it may be; count: how many terms it has in all.
+    orders: that of the node's sums, or the candidates; count: number of terms in total.
     """
 
     orders: tuple[Order, ...]
@@ -57,7 +58,7 @@ class Rules:
 
 
 def addition(dtype: DType) -> Callable[..., Array]:
-    """Return the sum to take: doubles are enough for f32 in any order."""
+    """Return the sum function: doubles suffice for f32 in any order."""
     return total if dtype.part.name == "f64" else np.sum
 
 
@@ -74,7 +75,7 @@ def moments(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None) -> State:
-    """Return the sums of the terms' errors, weighed; terms that are equal err alike."""
+    """Return the weighted sums of the terms' errors; equal terms have the same error."""
     state: State = {}
     shape = operand.value.shape
     if operand.independent is not None:
@@ -90,10 +91,10 @@ def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None
 
 
 def taken(x: Array, axes: tuple[int, ...], dtype: DType, rules: Rules, name: str = TAKEN) -> State:
-    """Return the sum in the type that a kernel takes it in, in the orders that it may have.
+    """Return the sum in the type that a kernel computes it in, in its candidate orders.
 
-    First over the terms as they lie; where terms repeat and there are few sums, also over terms in
-    other places and nudged (`arrangements`). What a nudge adds is taken off.
+    First over the terms in place; if terms repeat and there are few sums, also over permuted and
+    nudged terms (`arrangements`). The contribution of a nudge is subtracted.
     """
     compute = dtype.compute
     kind = compute.numpy if x.dtype.kind == "c" else compute.part.numpy
@@ -115,7 +116,7 @@ def _each_performed(terms: Array, order: Order) -> Array:
 
 
 def merged(a: State, b: State) -> State:
-    """Return the sums of two blocks' states; of other arrangements those that both have."""
+    """Merge the sums of two blocks' states, keeping only the arrangements that both have."""
 
     def joined(key: str) -> Array:
         if key not in a or key not in b:
@@ -137,7 +138,7 @@ def _stacked(a: Array, b: Array) -> Array:
 def spacing(x: Array, dtype: DType) -> Array | None:
     """Return the largest power of 2 that each term is a multiple of, infinity for 0.
 
-    None where some are as fine as floats get: a look at a few tells most.
+    None if some are as fine as floats get: a small sample usually suffices to see that.
     """
     if x.dtype.kind == "c" or not x.size or _spacing(_few(x), dtype.compute) is None:
         return None
@@ -145,7 +146,7 @@ def spacing(x: Array, dtype: DType) -> Array | None:
 
 
 def least_spacing(x: Array, axis: int, dtype: DType) -> Array | None:
-    """Return the least spacing along an axis, read in pieces; None where `spacing` is."""
+    """Return the least spacing along an axis, read in chunks; None if `spacing` is."""
     if x.dtype.kind == "c" or not x.size or _spacing(_few(x), dtype.compute) is None:
         return None
     rows, found = max(1, BATCH_ELEMENTS * len(x) // x.size), list[Array]()
@@ -158,7 +159,7 @@ def least_spacing(x: Array, axis: int, dtype: DType) -> Array | None:
 
 
 def _few(x: Array) -> Array:
-    """Return some elements of an array, without a look at the others."""
+    """Return a sample of an array's elements, without reading the others."""
     return x[tuple(slice(None, None, -(-e // 16)) for e in x.shape[-2:])] if x.ndim < 3 else (
         x[(*(e // 2 for e in x.shape[:-2]), ..., slice(None, None, -(-x.shape[-1] // 256)))]
     )  # fmt: skip
@@ -184,7 +185,7 @@ def _spacing(x: Array, compute: DType) -> Array | None:
 
 
 def lattice(x: Array, axes: tuple[int, ...], dtype: DType) -> State:
-    """Return sum(|x|), and what all terms are multiples of: sums are exact up to 2**24 of these."""
+    """Return sum(|x|), and the common divisor of all terms: sums are exact up to 2**24 of these."""
     steps = spacing(x, dtype) if _may_be_exact(x, axes, dtype) else None
     if steps is None:
         return {SIZE: np.asarray(inf), STEP: np.asarray(0.0)}
@@ -192,7 +193,7 @@ def lattice(x: Array, axes: tuple[int, ...], dtype: DType) -> State:
 
 
 def _may_be_exact(x: Array, axes: tuple[int, ...], dtype: DType) -> bool:
-    """Return whether a few terms leave it open that sums are exact."""
+    """Return whether a sample of terms does not rule out that sums are exact."""
     if x.dtype.kind == "c" or not x.size:
         return False
     few = _few(x)
@@ -205,7 +206,7 @@ def _may_be_exact(x: Array, axes: tuple[int, ...], dtype: DType) -> bool:
 
 
 def may_be_exact(factors: Sequence[Array], count: int, dtype: DType) -> bool:
-    """Return whether a few elements of two factors leave it open that sums of products are exact.
+    """Return whether a sample of two factors does not rule out that sums of products are exact.
 
     count: products in a sum.
     """
@@ -223,7 +224,7 @@ def may_be_exact(factors: Sequence[Array], count: int, dtype: DType) -> bool:
 
 
 def is_exact(state: State, dtype: DType) -> Array:
-    """Return which sums have no partial sum that is rounded, in any order."""
+    """Return which sums have no rounded partial sum, in any order."""
     return state[SIZE] <= WHOLE[dtype.compute.part.name] * state[STEP]
 
 
@@ -238,7 +239,7 @@ def start_sum(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rul
 
 
 def _pass_unshared(operand: Estimate, axes: tuple[int, ...]) -> State:
-    """Return the sums of the terms' errors; along axes other than its own, what is alike is not."""
+    """Return the sums of the terms' errors, summing errors common along other axes separately."""
     apart, shared = operand.alike, operand.shared
     if shared is not None and all(shared.variance.shape[a] == 1 for a in axes):
         state = passed(replace(operand, common=shared.rest), axes)
@@ -276,13 +277,13 @@ def finish_sum(state: State, dtype: DType, rules: Rules) -> Estimate:
 
 
 def part_of(out: Array, squares: Array) -> Array:
-    """Return what one of the equal parts of a sum is expected to be, given sum(x) and sum(x**2)."""
+    """Return the expected size of one of the equal parts of a sum, given sum(x) and sum(x**2)."""
     with np.errstate(over="ignore"):
         return np.sqrt(squares / PARTS + np.square(np.abs(out) / PARTS))
 
 
 def sums_of(state: State, name: str = TAKEN) -> list[Array]:
-    """Return the sums really taken, in every order."""
+    """Return the sums actually computed, in every order."""
     return [array for key, array in state.items() if key.startswith(name)]
 
 
@@ -290,7 +291,7 @@ def sum_error(
     out: Array, squares: Array, found: Sequence[Array], count: Array | int, dtype: DType,
     orders: Sequence[Order], *, whole: bool = True,
 ) -> Array:  # fmt: skip
-    """Return the variance of a sum's own roundings; `found` are the sums really taken in `orders`.
+    """Return the variance of a sum's own roundings; `found` are the sums computed in `orders`.
 
     Infinite where sums of some order overflow; `whole`: the sum itself is the result.
     """
@@ -310,9 +311,9 @@ def _in_order(
 
 
 def widened(closed: Array, off: Array) -> Array:
-    """Return the variance of sums by the closed form and by how far they really were off (squared).
+    """Return the variance of sums by the closed form and by their actual errors (squared).
 
-    Where they are further off than roundings that are independent, all may be.
+    If they are further off than with independent roundings, all sums may be.
     """
     off = np.where(np.isfinite(off), off, 0.0)
     sure, further = (off > 0) & (closed > 0), 1.0
