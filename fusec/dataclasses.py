@@ -1,8 +1,8 @@
 """Dataclasses as in the standard library, but without compiling methods on import.
 
 The standard decorator compiles the text of six methods for each class, and half of the classes make
-no instance. Here fields are found without evaluating annotations, `__init__` is compiled for classes
-with many instances, and the other methods are closures over the fields.
+no instance. Here fields are found without evaluating annotations, `__init__` is compiled for
+classes with many instances, and the other methods are closures over the fields.
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ PIPELINE: tuple[Pass[Fusion], ...] = (
     _pass(remove_copies),  # a `set` hides its operand from the rules below
     _rare("multiply_outer_products", _has_product),  # before its broadcasts are merged
     _pass(specialize_units),  # before reductions of these extents are squeezed
-    _rare("scatters_as_selects", _has_scatter),  # before the nodes that it writes are merged and shared
+    _rare(
+        "scatters_as_selects", _has_scatter
+    ),  # before the nodes that it writes are merged and shared
     _pass(squeeze_unit_reductions),  # before squeezes and casts are merged
     _rare("hoist_scales", _has_product),  # before the movements that it copies are merged
     _pass(merge_casts),
@@ -94,7 +96,7 @@ PIPELINE: tuple[Pass[Fusion], ...] = (
     _pass(expand_repeats),  # the same
     _pass(merge_pads),
     _rare("hoist_selections", _selects),  # after slices of slices are one
-    _pass(tanh_to_sigmoid),  # after chains are short, before other operations are approximated
+    _pass(tanh_to_sigmoid),  # after chains are short, before operations are approximated
     _pass(hoist_reciprocals),
     _pass(approximate),
     _rare("update_slices", _writes_inputs),  # leaves joined slices without uses
