@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
 import re
+import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import click
 from paths import ROOT
@@ -57,6 +61,23 @@ def user_texts() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "fusec" / "templates").rglob("*")):
         if path.suffix in (".j2", ".cuh"):
             yield from _comments(path)
+
+
+def python_texts() -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each docstring and comment of the package."""
+    for path in sorted((ROOT / "fusec").rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        found = [(n.lineno, n.value.value) for n in ast.walk(ast.parse(source)) if _is_text(n)]
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        found += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+        for line, text in found:
+            yield f"{path.relative_to(ROOT)}:{line}", _prose(" ".join(text.split()))
+
+
+def _is_text(node: ast.AST) -> TypeGuard[Any]:
+    """Return whether a statement is a docstring, of a constant as well."""
+    is_constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_constant and isinstance(node.value.value, str)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _prose(text: str) -> str:

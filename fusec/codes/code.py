@@ -1,4 +1,4 @@
-"""What a kind of error is: its number, cause, and a file that has it beside one that has not."""
+"""What a kind of error is: its number, cause, and a file that has it next to one that has not."""
 
 from __future__ import annotations
 

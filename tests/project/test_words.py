@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from user_text import user_texts
+from user_text import python_texts, user_texts
 
 REJECTED = {
     r"pric(?:e|es|ed|ing)": "cost model, predicted time",
@@ -94,6 +94,18 @@ def texts() -> list[tuple[str, str]]:
 def test_users_read_standard_terms(texts: list[tuple[str, str]]) -> None:
     """Each phrase is looked for once in everything, and placed where it is found."""
     everything = "\n".join(text.replace("\n", " ") for _, text in texts)
+    found = [
+        f"{place}: {r}"
+        for place, text in (texts if rejected(everything) else ())
+        for r in rejected(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_docstrings_and_comments_have_standard_terms() -> None:
+    """Also what only those read who change fusec."""
+    texts = list(python_texts())
+    everything = "\n".join(text for _, text in texts)
     found = [
         f"{place}: {r}"
         for place, text in (texts if rejected(everything) else ())
