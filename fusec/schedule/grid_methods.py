@@ -1,6 +1,6 @@
-"""The registry of methods by which blocks that share a result combine their partial results.
+"""The registry of methods that combine the partial results of blocks that share a result.
 
-Each family's schedule field offers the methods of its rows, in their order: `split_method` of
+Each scheduler's schedule field offers the methods of its rows, in their order: `split_method` of
 `matmul`, `grid_reduce` of `reduction` and of `inner_outer_persistent`. docs/grid-reduce.md shows
 the table (tests/schedule/test_grid_methods.py compares them).
 """
@@ -21,16 +21,17 @@ class CombineOrder(Enum):
     FIXED = "fixed"
     """The same in every run: results are bitwise reproducible."""
     ARRIVAL = "arrival"
-    """That in which blocks finish: sums of floats may differ in their last bits between runs."""
+    """That in which blocks finish: sums of floats may differ in their last bits between runs.
+    """
 
 
 class HalfPartials(Enum):
     """How often `workspace_dtype: half` rounds to the 16-bit type of the result."""
 
     NEVER = "no"
-    """The method has no partial results of 16 bits."""
+    """The method has no 16-bit partial results."""
     ONCE = "each part once"
-    """Blocks store their parts in 16 bits, which are summed in f32."""
+    """Blocks store 16-bit partial results, which are summed in f32."""
     EACH_ADD = "each addition"
     """The instruction adds in 16 bits."""
 

@@ -1,4 +1,4 @@
-"""The dynamic shared memory of a matrix product's CTA: what lies where, as its kernel prints it."""
+"""The dynamic shared memory layout of a GEMM's CTA, as its kernel declares it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fusec.schedule.matmul.staged import StagedSlots, staged_columns
 from fusec.schedule.plan import Kernel
 
 PAD = 16
-"""Bytes behind a row of a tile, so that the rows of an ldmatrix are in all banks."""
+"""Padding bytes per row of a tile, so that the rows of an ldmatrix cover all banks."""
 SUMS_PAD = 8
-"""Floats behind a row of sums: a quarter of the banks on, where the next row of a warp begins; with
-swapped operands it begins two rows on."""
+"""Padding floats per row of accumulators, a quarter of the banks: the next row of a warp begins
+there; with swapped operands it begins two rows further."""
 STAGED_PAD = 8
-"""Elements behind a staged row, or twice as many: an odd multiple of 8 from row to row, so that
-pairs of eight rows are in all banks (staged_rows.cuh)."""
+"""Padding elements per staged row, or twice as many: the pitch is an odd multiple of 8, so that
+pairs of eight rows cover all banks (staged_rows.cuh)."""
 Kinds = tuple[tuple[bool, int, int], ...]
-"""Of A and of B whether it lies along K, the bytes of an element, and the values in one."""
+"""For A and B: whether it is K-major, the bytes per element, and the values per element."""
 _ELEMENT = 2
 STAGE_BYTES = 128
-"""Bytes of a row of what is copied in bulk at once, which the swizzle spans."""
+"""Bytes per row of a bulk copy: the span of the swizzle."""
 _SUM = 4
 _BARRIER = 8
 _SLOT = 16
@@ -35,7 +35,7 @@ _SLOT = 16
 class SharedLayout:
     """Constants of the kernel: name, value, meaning; all but pitches are in bytes.
 
-    bytes: of shared memory in all.
+    bytes: total shared memory.
     """
 
     constants: tuple[tuple[str, int, str], ...] = ()
@@ -44,9 +44,9 @@ class SharedLayout:
 
 @dataclass(frozen=True)
 class MatmulKernel(Kernel):
-    """The launch of a matrix product and the layout of its shared memory.
+    """The launch of a GEMM and the layout of its shared memory.
 
-    once: whether A, and B, are read once and leave L2 first.
+    once: whether A and B are each read once and have evict-first hints.
     """
 
     layout: SharedLayout = field(kw_only=True)
@@ -62,7 +62,7 @@ def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
 
 
 def spelled_layout(p: MatmulParameters, problem: Product) -> Constants:
-    """Return the constants of the layout as sums of those before them, and of the tile."""
+    """Return the layout's constants as sums of earlier constants and tile sizes."""
     listing = Listing(spelled=True)
     _listed(p, problem, listing)
     return listing.constants
