@@ -344,7 +344,7 @@ class MatmulParameters(Parameters):
 
     @property
     def part_of_k(self) -> tuple[int, int]:
-        """Return the elements of K that a summand accumulates per step, and a cluster's summands."""
+        """Return the elements of K that a summand accumulates, and a cluster's summands."""
         return self.tile_k, self.cluster_k
 
     @property

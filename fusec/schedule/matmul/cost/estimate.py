@@ -29,7 +29,7 @@ from fusec.target.costs import MatmulCost
 _SIMT_RESIDENT = 4
 """Resident CTAs per SM of kernel `simt`."""
 _BARRIER, _SLOT = 8, 16
-"""Bytes of shared memory besides the stages: barriers per stage, and a CTA's broadcast slot."""
+"""Bytes of shared memory besides the stages: barriers per stage, and a slot for a CTA's ticket."""
 
 
 def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:

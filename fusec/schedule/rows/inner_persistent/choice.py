@@ -253,7 +253,7 @@ def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
         chunks=chunks,
         wide_index=problem.wide,
         keep_values=keep,
-        # If exponentials stay on chip, the two-pass form computes each of them only once.
+        # If exponentials stay on chip, the other form computes each of them only once.
         online=not fit and storage != "shared" and problem.online is not None,
         shifted=shifted,
     )
