@@ -81,7 +81,7 @@ def _symbol_of(extent: Dim) -> Dim | None:
 
 
 def specialise(fusion: Fusion, keep: Iterable[str] = ()) -> tuple[Fusion, Mapping[str, int]]:
-    """Return the segment with every symbol but `keep` replaced by its hint, and those sizes."""
+    """Return the segment with every symbol except `keep` replaced by its hint, and those sizes."""
     kept = set(keep)
     sizes = {d.name: d.default for d in fusion.dims if d.name not in kept}
     values = {name: dim(size) for name, size in sizes.items()}
@@ -211,6 +211,6 @@ def _no_kernel(value: Value) -> Refusal:
 
 
 def is_empty(fusion: Fusion) -> bool:
-    """Return whether some tensor of the segment has no element at hint sizes."""
+    """Return whether some tensor of the segment has no elements at hint sizes."""
     sizes = fusion.hints
     return any(e.evaluate(sizes) == 0 for v in fusion.values for e in v.shape)

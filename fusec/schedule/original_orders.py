@@ -99,7 +99,7 @@ class _Made:
         return own if first is None else first.then(own)
 
     def _of_new(self, operand: Operand) -> PlannedOrder | None:
-        """Return the order of a value that is a sum which the original fusion does not have."""
+        """Return the order of a value that is a sum absent from the original fusion."""
         node = self._source(operand)
         if node is None or not is_sum(node) or node.output.name in self._given:
             return None

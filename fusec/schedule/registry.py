@@ -26,7 +26,7 @@ from fusec.target import Target
 
 
 class PlanningScheduler(Protocol):
-    """A scheduler that the segmenter can ask and that can build a plan."""
+    """A scheduler that the segmenter can query and that can build a plan."""
 
     @property
     def name(self) -> str:
@@ -78,10 +78,10 @@ class PlanningScheduler(Protocol):
 
 
 class Entry:
-    """A scheduler by name, whose family is imported for the first segment that it may support.
+    """A scheduler by name, whose class is imported for the first segment that it may support.
 
-    kind: the family's class in `module`. requirement: returns why the family cannot support a
-    segment, or None; the family's `problem` returns the same refusal.
+    kind: the class in `module`. requirement: returns why the scheduler cannot support a segment, or
+    None; its `problem` returns the same refusal.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Entry:
 
     @cached_property
     def family(self) -> PlanningScheduler:
-        """Return the family's only instance; InternalError where it has another name."""
+        """Return the scheduler's only instance; raise InternalError if it has another name."""
         family: PlanningScheduler = getattr(import_module(self.module), self.kind)()
         if family.name != self.name:
             raise InternalError(f"the registry calls scheduler `{family.name}` `{self.name}`")
@@ -111,7 +111,7 @@ class Entry:
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> Sequence[Redefinition]:
-        """Return other definitions of a segment that the family may support."""
+        """Return alternative definitions of a segment that the scheduler may support."""
         if self.requirement(segment) is not None or not isinstance(self.family, Redefining):
             return ()
         return self.family.redefinitions(segment, fusion, target)

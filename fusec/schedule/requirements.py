@@ -15,7 +15,7 @@ from fusec.segment.cheap import FLAT
 from fusec.segment.limits import MOST_ARMS
 
 IN_GEMM = ("contraction", "pointwise", "movement", "factory", "scalar")
-"""Families of operations that a GEMM with prologue and epilogue has."""
+"""Families of operations in a GEMM with prologue and epilogue."""
 FORWARD_GEMMS, BACKWARD_GEMMS = 2, 5
 """GEMMs of attention, and of its gradients."""
 

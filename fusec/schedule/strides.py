@@ -186,7 +186,7 @@ def _in_pieces(address: Index, axis: Var, sizes: Mapping[str, int]) -> bool:
     try:
         place = compile_index(address, sizes)
     except FusecError:
-        return False  # places in an empty part are divided by its extents
+        return False  # positions in an empty part divide by its extents
     at = {v: v.extent.evaluate(sizes) // 2 for v in address.variables}
     places = range(min(PLACES, axis.extent.evaluate(sizes)))
     steps = [b - a for a, b in pairwise([place({**at, axis: k}) for k in places])]
@@ -260,7 +260,7 @@ def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, i
 
 
 def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
-    """Return the axis along which the largest load reads neighbours, in either direction."""
+    """Return the axis along which the largest load is contiguous, in either direction."""
     best: tuple[int, Var] | None = None
     reduced = domain.reduced_axes
     for load, address, value in _read_by_reductions(fusion, domain):

@@ -27,7 +27,7 @@ ONE = dim(1)
 
 @dataclass(frozen=True)
 class BatchAxis:
-    """An axis of a map along batches: its index, None where it is 0, extent, and stride if any."""
+    """A batch axis of a tensor map: its index (None if it is 0), extent, and stride if any."""
 
     index: Atom | None = None
     extent: Dim = ONE
@@ -96,7 +96,7 @@ def operand_map(
     """Return the map of an operand; stride: distance between rows."""
     size = operand.buffer.dtype.size
     features, rows = extents
-    # A stride that nothing follows may be any multiple of 16 bytes.
+    # A stride without further rows may be any multiple of 16 bytes.
     chunk = CHUNK_BYTES // size
     pitch = ceildiv(features, chunk) * chunk if stride is None else stride
     inner, outer = batch_axes(operand)

@@ -96,7 +96,7 @@ def _limit(test: Instance, axes: Axes, known: frozenset[Var]) -> Limit | None:
         if key is None or not at.dtype.is_integer or not at.variables <= known:
             continue
         if at.dtype == U64:
-            return None  # the limit is computed in 64 bits with a sign
+            return None  # the limit is computed in signed 64-bit integers
         if affine(at) is not None:
             return None  # known without data
         rest = key - of_var(axes.chunk) * axes.width - of_var(axes.lane)
@@ -190,7 +190,7 @@ def _affine(instance: Instance) -> Index | None:
 
 
 def _holds(dtype: DType, place: Index) -> bool:
-    """Return whether a type holds all values of an integer: 64 bits hold any sum of positions."""
+    """Return whether a type can represent all values of an integer; 64 bits hold any position."""
     if dtype == I64:
         return True
     limits = _limits(place)

@@ -105,7 +105,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         given, made = tensor_bytes(node.inputs[0], hints), tensor_bytes(node.output, hints)
         kind, ranks = plan.parameters.kind, plan.parameters.ranks
         if kind == RECEIVE_SLICE.name:
-            given = made  # a piece of the tensor
+            given = made  # a slice of the tensor
         pushed = kind == "all_reduce" and pushes_sum(
             plan.parameters.reduction, node.output.dtype, given, ranks
         )
@@ -122,7 +122,7 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             # Its bytes cross the links while kernels read them, and those kernels account for them.
             given = made = 0
         elif pushed:
-            given += 2 * sent  # as much arrives as is sent, and is read
+            given += 2 * sent  # as many bytes arrive as are sent, and are read
         elif kind == SEND_SLICE.name:
             made = given  # of the blocks that it returns, one arrives in each iteration
         return Estimate(

@@ -18,7 +18,7 @@ from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.target import Target
 
 KERNELS = ("wgmma", "split_k", "gemv", "mma", "simt")
-"""The kernels' names in files; records.py has the record of each."""
+"""The kernels' names in files; records.py defines the record of each."""
 MOST_COORDINATE = 2**31 - 1 - 256
 """Coordinates of a tensor map are ints, including those past the end in the last tile."""
 SWAP_AB_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
@@ -46,7 +46,7 @@ CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
 """Compared cluster shapes in tile rows and columns: CTAs of a row share A, of a column B."""
 CLUSTER_EXTENTS = (1, 2, 4)
 MOST_CTAS = 8
-"""CTAs of a cluster that every GPU with clusters supports."""
+"""Most CTAs of a cluster that every GPU with clusters supports."""
 RASTER_GROUP = 8
 RASTER_GROUPS = (1, 2, 4, 8, 16, 32, 64)
 """Tile rows per raster group."""

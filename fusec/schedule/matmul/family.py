@@ -205,7 +205,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             flops=flops,
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
-            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+            ctas=target.sms,  # SM utilization is part of the predicted time
             kernels=len(plan.kernels),
         )
         return lasting(estimate, taken, target, is_simt=not parameters.on_tensor_cores)

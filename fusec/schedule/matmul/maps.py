@@ -63,7 +63,7 @@ def _map(
         rows, columns = rows // 2, swizzled // 2
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)
     box = (deep, tile_rows // parts) if operand.k_major else (columns, deep // parts)
-    # A stride that nothing follows may be any multiple of 16 bytes.
+    # A stride without further rows may be any multiple of 16 bytes.
     pitch = operand.pitch or ceildiv(inner, CHUNK_BYTES // size) * (CHUNK_BYTES // size)
     terms = operand.batch.terms
     batches, stride = (batch_extent(terms[0][0]), terms[0][1]) if terms else (dim(1), pitch * outer)

@@ -35,7 +35,8 @@ IN_FLIGHT = 16
 """Least bytes that a thread reads and writes at a time, unrolled as often as needed."""
 MOST_THREADS = 1024
 MAX_GRID_Y = 65535
-"""Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
+"""Most blocks in the second dimension of a grid (CUDA programming guide, technical specifications).
+"""
 ROWS = 0.13
 """Instructions per element that a loop over rows must save: one quotient per 8 elements.
 
@@ -275,7 +276,7 @@ def _shape(nest: FlatNest, wide: bool) -> PointwiseParameters:
             rows = -(-rows // width)
         unroll = max(unroll, rows_of_thread(loads, rows, threads))
         if not loads.late:
-            flight = IN_FLIGHT * (4 if loads.elements else 2)  # elements take a turn each
+            flight = IN_FLIGHT * (4 if loads.elements else 2)  # elements take one access each
             most = min(8, flight // bytes_per_thread, threads // LEAST_THREADS)
             unroll = max(unroll, min(power_below(max(1, most)), power_above(rows)))
         if shifted:

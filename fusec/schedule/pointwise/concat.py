@@ -37,7 +37,7 @@ class ConcatParameters(Parameters):
 
 @dataclass(frozen=True, eq=False)
 class ConcatProblem(Problem):
-    """A segment, and what each of its kernels stores, as updates of the result."""
+    """A segment, and the part that each of its kernels stores, as updates of the result."""
 
     parts: tuple[FlatProblem, ...]
 

@@ -112,7 +112,7 @@ class Phases:
 
     @property
     def cached(self) -> tuple[Instance, ...]:
-        """Return the loads that more than one phase reads, in the order to load them in."""
+        """Return the loads that more than one phase reads, in the order of loading."""
         seen = [i for phase in self.loads for i in phase]
         again = {i for i in seen if seen.count(i) > 1}
         return tuple(sorted(again, key=reading_order))

@@ -125,7 +125,7 @@ class RowsFamily(NestFamily[RowsProblem, R]):
         return reach_of_pieces(plan.problem, along, target) if plan.problem.inner else along
 
     def takes_any_length(self, problem: RowsProblem) -> bool:
-        """Return whether a kernel reduces any number of elements."""
+        """Return whether a kernel reduces a dynamic number of elements."""
         return False
 
     def default_parameters(self, problem: RowsProblem, target: Target) -> R | Refusal:

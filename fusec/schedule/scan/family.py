@@ -94,7 +94,7 @@ class Scan(Problem):
     inner: bool
 
     def bind(self, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var, Var]]:
-        """Return the axes in loop variables, and those: row, chunk and lane."""
+        """Return the axes in loop variables, and the variables: row, chunk and lane."""
         along = self.rows.along(inner=self.inner)
         return along.bind(width), along.variables(width)
 
@@ -193,7 +193,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         )
 
     def with_derived(self, problem: Scan, parameters: ScanParameters) -> ScanParameters:
-        """Return parameters with the tiles of a row, unless a block has whole rows."""
+        """Return parameters with the derived tiles of a row, unless a block has whole rows."""
         p = parameters
         if p.tiles == 1:
             return p

@@ -35,10 +35,10 @@ Launches = tuple[list[Kernel], tuple[Workspace, ...]]
 class Algorithm:
     """An algorithm of a scatter.
 
-    why_illegal: why a scatter does not support it, or None; kernels: those that write, by vectors
-    of so many lines, with their workspaces; scratch: bytes of workspace traffic; by_lines: whether
-    a thread processes a line of the source, not an element; along_scratch: whether accesses to
-    workspaces are contiguous.
+    why_illegal: why a scatter does not support it, or None; kernels: those that write, for a number
+    of lines per vector, with their workspaces; scratch: bytes of workspace traffic; by_lines:
+    whether a thread processes a line of the source, not an element; along_scratch: whether accesses
+    to workspaces are contiguous.
     """
 
     why_illegal: Callable[[Scatter], Refusal | None]

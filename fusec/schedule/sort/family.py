@@ -123,7 +123,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
     def with_derived(
         self, problem: Parts, parameters: SortParameters | TopParameters
     ) -> SortParameters | TopParameters:
-        """Return parameters with the tiles of a row, unless a block has whole rows."""
+        """Return parameters with the derived tiles of a row, unless a block has whole rows."""
         if isinstance(parameters, TopParameters):
             return parameters
         tiles = -(-problem.length // (parameters.threads * parameters.items))

@@ -65,7 +65,7 @@ class TopParameters(Parameters):
 
 
 def bind(parts: Parts, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var]]:
-    """Return the operand's axes in loop variables, and those: chunk and lane."""
+    """Return the operand's axes in loop variables, and the variables: chunk and lane."""
     length = parts.node.inputs[0].shape[parts.axis]
     chunk, lane = Var("chunk", ceildiv(length, width)), Var("v", dim(width))
     along = parts.operand.axes[parts.axis]

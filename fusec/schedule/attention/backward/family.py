@@ -141,7 +141,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
             sfu=sfu,
             kernels=len(plan.kernels),
             efficiency=target.reach("matmul", "vector"),
-            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+            ctas=target.sms,  # SM utilization is part of the predicted time
             seen=visible(problem.backward, problem.hints),
         )
         return lasting(estimate, taken, target, is_simt=False)

@@ -67,7 +67,7 @@ class DecodeLayout:
 
 @dataclass(frozen=True)
 class DecodeKernel(Kernel):
-    """The launch of a decoding attention and the layout of its shared memory."""
+    """The launch of decode attention and the layout of its shared memory."""
 
     layout: DecodeLayout = field(kw_only=True)
 

@@ -45,7 +45,7 @@ TEMPLATE = "attention_decode"
 
 @dataclass(frozen=True, eq=False)
 class DecodeProblem(Problem):
-    """A segment that is an attention of few queries."""
+    """A segment that is an attention with few queries."""
 
     decode: Decode
 
@@ -131,7 +131,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             sfu=sfu,
             tensor_flops=2.0 * 16 * keys * features,
             efficiency=cost.memory_reach,
-            ctas=target.sms,  # how far the SMs are filled is part of what blocks wait for
+            ctas=target.sms,  # SM utilization is part of the predicted waits
             waits=max(0.0, taken - streaming(moved, target)),
             seen=visible(graph, hints),
         )

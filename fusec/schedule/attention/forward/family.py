@@ -124,7 +124,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
             flops=flops,
             sfu=sfu,
             efficiency=target.reach("matmul", "vector") * min(1.0, reading),
-            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+            ctas=target.sms,  # SM utilization is part of the predicted time
             seen=visible(problem.attention, problem.hints),
         )
         return lasting(estimate, taken, target, is_simt=False)

@@ -188,7 +188,7 @@ def _found_graph(fusion: Fusion) -> AttentionGraph | Refusal:
 
 
 def _not_rows(scores: Part, rows: Sequence[Output]) -> Refusal | None:
-    """Return the first output that has an element for each key, if there is one."""
+    """Return why an output with an element for each key is unsupported, or None."""
     key = scores.domain.axes[-1]
     for output in rows:
         if output.value.is_scalar:

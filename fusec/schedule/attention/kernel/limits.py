@@ -1,4 +1,4 @@
-"""The limits of the keys that a query sees, in kernels of attention."""
+"""The bounds on the keys that a query sees, in attention kernels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bound_test(bound: Bound, width: int) -> Expression:
 
 
 def counted(name: str, offset: Dim) -> Expression:
-    """Return a position, or 0, plus an offset, clamped since its size is irrelevant out of bounds."""
+    """Return a position, or 0, plus an offset, clamped where its size no longer matters."""
     if offset.is_const:
         offset = dim(max(-MOST_ROWS, min(offset.value, MOST_ROWS)))
     known = dim(sum(c for monomial, c in offset.terms if not monomial))

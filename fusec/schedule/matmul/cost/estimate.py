@@ -123,7 +123,7 @@ def _plain_seconds(
 
     computed: the seconds of the operations.
     """
-    # About half of the SMs saturate the memory.
+    # About half of the SMs saturate the memory bandwidth.
     resident = target.sms * (1 if p.on_tensor_cores else _SIMT_RESIDENT)
     filled = min(1.0, 2 * max(1, min(_ctas(p, needed), resident)) / target.sms)
     moved = needed.bytes / (target.bandwidth * filled) + target.cost.matmul.plain_start_seconds

@@ -121,7 +121,9 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     reads = sum(2 * elements(v, hints) > results for v in others)
     if product.totals:
         each = sum(_TOTAL[t.along_row] for t in product.totals)
-        flops += results * each * len(product.totals)  # of several threads hold less at hand
+        flops += (
+            results * each * len(product.totals)
+        )  # with several, threads have fewer registers left
     epilogue = EpilogueWork(
         flops / results, sfu / results, reads, product.slots.fetched, bool(product.totals)
     )

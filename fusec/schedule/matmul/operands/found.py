@@ -57,7 +57,7 @@ def _factors(fusion: Fusion, node: Node, at: Coordinates, axes: tuple[Var, ...])
     converted to.
     """
     from fusec.schedule.matmul.operands.packed import (
-        find_integers,  # it evaluates: starting up need not
+        find_integers,  # evaluates operations: not needed at startup
     )
 
     kind = node.output.dtype

@@ -96,7 +96,7 @@ def weighed(operand: Operand, found: Found, own: tuple[Var, ...], depth: Var) ->
 def operand_of(
     resolve_address: ResolvedAddress, batch: tuple[Var, ...], own: tuple[Var, ...], depth: Var
 ) -> Operand | Refusal:
-    """Return an operand whose address is linear in its own axes and in K."""
+    """Return an operand if its address is linear in its own axes and in K."""
     buffer, address = resolve_address
     zero = {axis: index(0) for axis in (*own, depth)}
     strides = [address.coefficient(a) for a in (*own, depth) if a.extent != 1]
@@ -115,7 +115,7 @@ def operand_of(
 
 
 def _merged(value: Index) -> Index:
-    """Return an index with x % (a * b) / a as x / a % b, which may join x / (a * b) to x / a."""
+    """Return an index with x % (a * b) / a as x / a % b, which may merge x / (a * b) into x / a."""
     total = index(value.constant)
     for atom, coefficient in value.terms:
         new = Index(((atom, dim(1)),), dim(0))

@@ -101,7 +101,7 @@ def _difference(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Co
             value, at = branch[0], branch[1]
         elif node.op.converts and isinstance(node.operands[0], Value):
             value = node.operands[0]
-        else:  # x - 0 is x, and no other number leaves anything as it is
+        else:  # x - 0 is x; no other number is neutral
             return (node, at) if node.op.neutral == (None, 0) else None
     return None
 

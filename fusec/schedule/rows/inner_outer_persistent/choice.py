@@ -189,7 +189,7 @@ def _resident(
 
 def register_limit(warps: int, target: Target) -> int:
     """Return the registers per thread with which that many warps fit on an SM."""
-    # Each quarter of an SM has registers of its own.
+    # Each quarter of an SM has its own registers.
     return target.registers // 4 // (32 * -(-warps // 4)) // 8 * 8
 
 

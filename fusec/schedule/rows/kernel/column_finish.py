@@ -1,4 +1,4 @@
-"""The statements of the finish of column sums."""
+"""The statements of the finish kernels of column sums."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _vector(p: InnerPersistentParameters, array: str) -> Expression:
 
 
 def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
-    """Emit the copies of the values that stay in registers for the phases after this one."""
+    """Emit the copies of the values that stay in registers for later phases."""
     kept: list[RegisterArray] = []
     for instance, first in phases.kept:
         if first == number:

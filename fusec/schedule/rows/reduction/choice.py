@@ -279,7 +279,7 @@ def _most(problem: RowsProblem, whole: ReductionParameters) -> int:
 
 
 def _busy(problem: RowsProblem, whole: ReductionParameters) -> int:
-    """Return the blocks that keep an SM busy."""
+    """Return the blocks that saturate an SM."""
     if problem.inner or _has_moments(problem):
         wanted = THREADS_OF_MOMENTS if _has_moments(problem) else THREADS_PER_SM
         return max(1, wanted // whole.threads)

@@ -130,7 +130,7 @@ def stored_dtype(node: Node, p: ReductionParameters) -> DType:
 
 
 def padded_results(dtype: DType, p: ReductionParameters) -> int:
-    """Return how many results of a block one bulk copy combines: whole units of 16 bytes."""
+    """Return how many results of a block one bulk copy combines: whole 16-byte units."""
     unit = BULK_BYTES // dtype.size
     return -(-p.block_results // unit) * unit
 
