@@ -66,9 +66,7 @@ class BackwardProblem(Problem):
 
     @property
     def in_memory(self) -> bool:
-        """Return whether only elements in memory count for index width: weights exist only in
-        tiles.
-        """
+        """Return whether index width depends on memory alone: weights exist only in tiles."""
         return True
 
 

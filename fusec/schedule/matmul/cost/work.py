@@ -121,9 +121,7 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     reads = sum(2 * elements(v, hints) > results for v in others)
     if product.totals:
         each = sum(_TOTAL[t.along_row] for t in product.totals)
-        flops += (
-            results * each * len(product.totals)
-        )  # with several, threads have fewer registers left
+        flops += results * each * len(product.totals)  # several leave threads fewer registers
     epilogue = EpilogueWork(
         flops / results, sfu / results, reads, product.slots.fetched, bool(product.totals)
     )
