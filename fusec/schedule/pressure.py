@@ -23,7 +23,7 @@ WEIGHED = tuple(f.name for f in fields(RegisterWeights))
 MOST_IN_FLIGHT = 32
 """Most words of loads in flight in a loop, however far it is unrolled."""
 SIDE_BY_SIDE = 8
-"""Elements that a thread computes in parallel, half as many for special functions."""
+"""Elements whose computations a thread interleaves, half as many for special functions."""
 MOST_SPECIAL = 3
 """Special functions of an element that are computed at a time."""
 MOST = 255
@@ -42,7 +42,7 @@ class Pressure:
     column accumulators. derived: values that later phases read and earlier ones have computed,
     beyond those staged. ahead: loads of unrolled vectors, and quotients in addresses, which others
     need not wait for. flight: loads of the vectors that a loop processes at a time. lanes: values
-    of the elements that are computed in parallel. special: special functions of these that take
+    of the elements that are interleaved. special: special functions of these that take
     many operations; doubles: whether there are such functions of doubles. arrays: tensors that a
     loop reads or writes. sums: partial results. shared: bytes of shared memory that the kernel
     declares for its block.

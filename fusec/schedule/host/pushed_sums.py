@@ -60,5 +60,5 @@ def pushes_rows(reduction: str, dtype: DType, ranks: int) -> bool:
 
 
 def most_turns(size: int, ranks: int) -> int:
-    """Return the most rows a block adds, for `size` bytes of rows in all; 0: it is not pushed."""
+    """Return the most rows per block, for `size` bytes of rows in all; 0 if that is too large."""
     return MOST_CHUNKS if size <= most_added(PUSHED_SLICES, ranks) else 0

@@ -172,7 +172,7 @@ def _simt(problem: Traits, steps: int, target: Target) -> Iterator[MatmulParamet
 _OF_KERNEL: Mapping[str, Callable[[Traits, int, Target], Iterator[MatmulParameters]]] = {
     "wgmma": _persistent, "split_k": _split_k, "gemv": _gemv, "mma": _mma, "simt": _simt,
 }  # fmt: skip
-"""Yields the parameters of each kernel, for a GEMM and its number of steps along K."""
+"""The generator of each kernel's parameters, for a GEMM and its number of steps along K."""
 
 
 def _two_per_sm(

@@ -177,7 +177,7 @@ def _copied(
 
 
 def _aligned(work: Rewriter, node: Node, value: Value) -> Value:
-    """Return a copy of a value with rows padded to whole chunks, without the padding."""
+    """Return a copy of a value whose rows are padded to whole chunks, as a view without padding."""
     columns, by = value.shape[-1], CHUNK_BYTES // value.dtype.size
     if Facts.proven(columns, by):
         return work.add(node, "segment_set", [value])

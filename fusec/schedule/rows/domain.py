@@ -39,7 +39,7 @@ class Rows:
         return product(a.extent for a in self.reduced)
 
     def along(self, *, inner: bool) -> Rows:
-        """Return the rows whose columns are contiguous (`inner`), or with the reduced axes."""
+        """Return these rows if their columns are contiguous, else with rows and columns swapped."""
         return self if inner else Rows(self.reduced, self.kept)
 
     def variables(self, width: int, shifted: bool = False) -> tuple[Var, Var, Var]:

@@ -325,7 +325,7 @@ def _steps(found: Tiled, columns: int, width: int, threads: int) -> float:
 
 
 def conflicts(pitch: int, size: int, width: int, threads: int) -> int:
-    """Return the bank conflict degree of a warp's access with `threads` threads per row.
+    """Return the shared memory wavefronts of a warp's access with `threads` threads per row.
 
     pitch: elements between rows; size: bytes of one; width: elements of an access.
     """

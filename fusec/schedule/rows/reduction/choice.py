@@ -37,7 +37,7 @@ With 8 columns that have a mean and a variance each, too few threads fit on an S
 exponentials of 1889 x 45288 16-bit floats 65 us by 4 and 83 by 8.
 """
 THREADS_OF_MOMENTS = 2048
-"""The same for rows whose Welford states divide per vector, for which a thread waits."""
+"""`THREADS_PER_SM` for Welford states, whose division per vector a thread waits for."""
 RUN = 128
 """Least bytes of columns of a row that a block reads: two blocks share the sector at each end."""
 BLOCK = 256

@@ -75,7 +75,7 @@ class Reduction(RowsFamily[ReductionParameters]):
         return found if isinstance(found, Refusal) else _why_illegal(found) or found
 
     def takes_any_length(self, problem: RowsProblem) -> bool:
-        """Return whether the reduced size is dynamic: all of a tensor, or its outer axes."""
+        """Return whether the reduced size may be dynamic: all of a tensor, or its outer axes."""
         few = not problem.inner and problem.rows.columns.evaluate(problem.hints) <= FEW_ROWS
         return not (problem.inner or few) or not problem.rows.kept
 

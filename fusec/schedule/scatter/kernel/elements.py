@@ -221,7 +221,7 @@ class _Making:
         return tuple(coordinates)
 
     def write_after(self, after: After) -> None:
-        """Emit the statements that compute the outputs of a sum, and write them in its place."""
+        """Emit the computation of a sum's outputs, and their stores at its destination."""
         emitter, at = self.emitter, self._target()
         lowering, instances = after.at(at, self.place)
         sums = lowering.at(after.sums, at, ())
