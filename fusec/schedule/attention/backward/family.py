@@ -118,7 +118,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
     def with_derived(
         self, problem: BackwardProblem, parameters: BackwardParameters
     ) -> BackwardParameters:
-        """Return parameters with the derived ones."""
+        """Return parameters with the derived index width."""
         return replace(parameters, wide_index=problem.wide)
 
     def why_illegal(

@@ -104,7 +104,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
     def with_derived(
         self, problem: DecodeProblem, parameters: DecodeParameters
     ) -> DecodeParameters:
-        """Return parameters with the derived ones."""
+        """Return parameters with the derived index width."""
         return replace(parameters, wide_index=problem.wide)
 
     def why_illegal(

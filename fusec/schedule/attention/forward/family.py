@@ -102,7 +102,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
     def with_derived(
         self, problem: AttentionProblem, parameters: AttentionParameters
     ) -> AttentionParameters:
-        """Return parameters with the derived ones."""
+        """Return parameters with the derived index width."""
         return replace(parameters, wide_index=problem.wide)
 
     def why_illegal(
