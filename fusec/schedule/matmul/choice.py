@@ -373,7 +373,7 @@ class Sizes:
         return self.batches * rows * columns
 
     def clusters(self, p: MatmulParameters) -> int:
-        """Return the number of clusters, including their tiles out of bounds."""
+        """Return the number of clusters, with tiles that may be out of bounds."""
         rows, columns = -(-self.m // p.tile_m), -(-self.n // p.columns)
         return self.batches * -(-rows // p.cluster_m) * -(-columns // p.cluster_n)
 

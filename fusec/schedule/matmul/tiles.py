@@ -37,8 +37,8 @@ def persistent_tiles(
 ) -> Iterator[PersistentParameters]:
     """Yield the tiles, with the supported multicast and staging of each.
 
-    Tiles that fill whole waves of the SMs are among them. Rows are staged if possible; variants
-    without staging would only be more to compare.
+    Tiles that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
+    only some tiles are also compared without staging.
     """
     narrow = problem.is_narrow
     can_stage = bool(problem.slots.sizes) or problem.has_totals

@@ -201,7 +201,7 @@ def _redefinition(
 def _has_steps(node: Node) -> bool:
     """Return whether a reduction equals one of partial results, without rounding in between.
 
-    A variance is computed from those of its parts if it is not corrected for their number.
+    A variance equals one of its parts' variances and means only without a correction.
     """
     kinds = {v.dtype for v in (node.inputs[0], *node.outputs)}
     if node.op.combine is Combine.MOMENTS:

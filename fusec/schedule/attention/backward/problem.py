@@ -226,7 +226,7 @@ def _read_at_home(
 
 
 def _producers_until(root: Instance, end: Instance) -> Iterable[Instance]:
-    """Yield the producers of an instance, except those of `end`."""
+    """Yield an instance and its producers, without `end` and the producers of `end`."""
     seen, stack = {end}, [root]
     while stack:
         instance = stack.pop()

@@ -267,7 +267,7 @@ def _share(
 ) -> tuple[ElementNodes, tuple[Statement, ...]]:
     """Return the statements that compute a share, and those common to all elements.
 
-    The share of an exponential is computed with one fused multiply-add.
+    The share of an exponential is computed with one multiply-add.
     """
     emitter = _emitter(context, context.backward.between.part, 1)
     emitter.given.update(tests)

@@ -23,7 +23,7 @@ class GraphNodes:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether results are stored unchanged."""
+        """Return whether the graph has nothing to compute or store."""
         return not (self.loads or self.statements or self.stores)
 
 

@@ -111,7 +111,7 @@ class EpilogueNodes:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether accumulators are stored unchanged."""
+        """Return whether the epilogue has nothing to compute or store."""
         return not (self.loads or self.statements or self.stores)
 
     @property

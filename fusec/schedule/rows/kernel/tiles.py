@@ -111,7 +111,7 @@ def _load(load: TiledLoad, tile: str, rows: int) -> Statement:
 def _leave(
     store: TiledStore, tile: str, plans: tuple[StorePlan, ...], rows: int
 ) -> tuple[Statement, Statement]:
-    """Return the statement that arranges a tile like memory, and the one that stores it."""
+    """Return the statement that aligns a tile like its destination, and the one that stores it."""
     (plan,) = (p for p in plans if p.output.value is store.value)
     run = Pointer(Name(identifier(plan.buffer)), FIRST * store.pitch)
     shift = call("fusec::shift_of", run, about=(COPY // store.value.dtype.size,))

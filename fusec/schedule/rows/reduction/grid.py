@@ -88,6 +88,6 @@ def seconds(method: str, splits: int, threads: int, step: float, cost: GridReduc
 
 
 def quickest(splits: int, threads: int, step: float, cost: GridReduceCost) -> str:
-    """Return the fastest method that supports all kinds of partial results."""
+    """Return the fastest of the methods that the cost model compares."""
     methods = (m.name for m in REDUCTION_METHODS.values() if m.compared)
     return min(methods, key=lambda method: seconds(method, splits, threads, step, cost))
