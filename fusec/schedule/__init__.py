@@ -1,1 +1,1 @@
-"""Schedulers: each prices a segment, or refuses it, and builds its plan and its kernels."""
+"""Schedulers: each predicts a segment's cost or refuses it, and builds its plan and kernels."""

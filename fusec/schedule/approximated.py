@@ -1,4 +1,4 @@
-"""Which values of a fusion as it was given are computed otherwise than their operations say."""
+"""Which values of the original fusion are not computed the way their operations define them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from fusec.schedule.original_orders import expressions, names_of
 from fusec.schedule.plan import KernelPlan
 
 MOST_STEPS = 6
-"""Operations between a product that a form stands for and the operation inside it."""
+"""Most operations between a GEMM that a form replaces and the operation inside it."""
 
 
 def approximated(original: Fusion, fusion: Fusion) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names in `original` of what is off by more than its operation is declared.
+    """Return the names in `original` of values with larger errors than their operations declare.
 
-    The first are computed by forms of their own operations, the others inside forms of products.
+    The first are computed by forms that replace their own operation, the others inside forms that
+    replace a GEMM.
 
-    fusion: what `original` has become. A form keeps the name of the operation that it stands for,
-    or that of the product around it, if not as its own then as its user's.
+    fusion: what `original` was rewritten to. A form keeps the name of the operation that it
+    replaces, or of the GEMM around it, or else the name of its user.
     """
     forms = [n for n in fusion.nodes if n.op.is_form]
     if not forms:
@@ -36,9 +37,9 @@ def approximated(original: Fusion, fusion: Fusion) -> tuple[tuple[str, ...], tup
 
 
 def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> dict[str, int]:
-    """Return what is rounded to a half type before it is scaled, by its name in `original`.
+    """Return the values that are rounded to a 16-bit float before scaling, by name in `original`.
 
-    With how many terms of a row are scaled by the largest of them.
+    Each with the number of terms of a row that are scaled by the largest of them.
     """
     wanted = {
         known: terms
@@ -56,7 +57,7 @@ def rounded_early(original: Fusion, plans: Iterable[KernelPlan]) -> dict[str, in
 
 
 def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
-    """Return the names in `original` of values of half types that are not rounded."""
+    """Return the names in `original` of 16-bit float values that are not rounded."""
     wanted = {
         known
         for plan in plans
@@ -71,12 +72,12 @@ def unrounded(original: Fusion, plans: Iterable[KernelPlan]) -> tuple[str, ...]:
 
 
 def _names_in_original(plan: KernelPlan, name: str) -> set[str]:
-    """Return the names that a value of a plan may have in the original: its own and its origin."""
+    """Return the names that a plan's value may have in the original: its own and its origin's."""
     return {name, *(n.origin for n in plan.fusion.nodes if n.output.name == name and n.origin)}
 
 
 def _makers(fusion: Fusion) -> dict[str, list[Node]]:
-    """Return by name what may be known by it later: last what the fusion itself calls so."""
+    """Return candidate producers by name, those that the fusion itself calls by the name last."""
     found: dict[str, list[Node]] = {}
     for node in fusion.nodes:
         for name in names_of(fusion, node):
@@ -87,7 +88,7 @@ def _makers(fusion: Fusion) -> dict[str, list[Node]]:
 def _consumers(
     form: Node, fusion: Fusion, original: Fusion, makers: dict[str, list[Node]]
 ) -> Iterator[tuple[Value, bool]]:
-    """Yield what a form stands for: an operation, or (false) those inside the product around it."""
+    """Yield the operation that a form replaces (true), or those in the GEMM around it (false)."""
     names = [name for name in (form.output.name, form.origin) if name]
     own = [n for name in names for n in makers.get(name, ()) if n.op.approx is form.op]
     if own:

@@ -1,4 +1,4 @@
-"""What blocks of threads may be: their shapes, and the sums that they share."""
+"""Shapes of thread blocks, and the reductions that their threads share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.segment.protocol import Refusal
 
 MAX_THREADS = 1024
-"""Threads of a block (CUDA programming guide, technical specifications)."""
+"""Most threads per block (CUDA programming guide, technical specifications)."""
 STATIC_SHARED = 48 << 10
-"""Bytes of shared memory of a block that no attribute has to allow (the same place)."""
+"""Most bytes of shared memory per block that need no opt-in attribute (the same source)."""
 
 
 VECTOR_WIDTH = Field("vector_width", WIDTHS, "elements per load and store of a thread")
@@ -65,7 +65,7 @@ def check_shape(p: BlockParameters) -> Refusal | None:
 
 
 def check_access(width: int, widest: int) -> Refusal | None:
-    """Return why accesses cannot have so many elements, or None."""
+    """Return why accesses cannot have that many elements, or None."""
     if width <= widest:
         return None
     return Refusal("access", f"vectors have at most {widest} elements here")
@@ -81,7 +81,7 @@ def check_shared(bytes_: int, what: str = "the partial results of a block") -> R
 def check_column_sums(nodes: Iterable[Node], p: BlockParameters) -> Refusal | None:
     """Return why block_reduce_columns (device/reduce.cuh) has no memory for reductions, or None.
 
-    Half of the rows are in shared memory at once; those of one kind share an array.
+    Half of the rows are in shared memory at once; reductions of the same kind share an array.
     """
     if p.threads_y == 1:
         return None

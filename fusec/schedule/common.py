@@ -1,4 +1,4 @@
-"""What schedulers share: specialised sizes, arguments, index width, and the bytes of a segment."""
+"""Shared by schedulers: specialized sizes, arguments, index width, and a segment's traffic."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _CACHE: IdentityCache[Fusion] = IdentityCache()
 
 
 def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
-    """Return the symbols that can stay kernel parameters: only ever whole leading extents.
+    """Return the symbols that can stay kernel parameters: those that occur only as leading extents.
 
-    A symbol that occurs inside a shape, a stride other than a run-time one, or an attribute is
-    specialised, so that strides and divisors are constants.
+    A symbol inside a shape, an attribute, or a stride other than a run-time one is specialized, so
+    that strides and divisors are constants.
     """
     if not fusion.dims:
         return frozenset()
@@ -81,7 +81,7 @@ def _symbol_of(extent: Dim) -> Dim | None:
 
 
 def specialise(fusion: Fusion, keep: Iterable[str] = ()) -> tuple[Fusion, Mapping[str, int]]:
-    """Return the segment with every symbol but `keep` replaced by its hint, and those sizes."""
+    """Return the segment with every symbol except `keep` replaced by its hint, and those sizes."""
     kept = set(keep)
     sizes = {d.name: d.default for d in fusion.dims if d.name not in kept}
     values = {name: dim(size) for name, size in sizes.items()}
@@ -93,8 +93,8 @@ def tensor_arguments(
 ) -> tuple[Argument, ...]:
     """Return a kernel's arguments: inputs, outputs, workspaces, scalars, then dynamic sizes.
 
-    An aliased output is written through its input's pointer; pointers to buffers that are written
-    and read are not restrict.
+    An aliased output is written through its input's pointer; pointers to buffers that are both read
+    and written are not restrict.
     """
     written = fusion.effects.overwritten
     arguments: list[Argument] = [
@@ -127,37 +127,37 @@ def tensor_arguments(
 def needs_wide_index(fusion: Fusion, *, in_memory: bool = False) -> tuple[bool, tuple[Guard, ...]]:
     """Return whether hint sizes need 64-bit indices; if not, the guards that keep it so.
 
-    What is never in memory counts, too, where loops go over it: in_memory says that none do.
+    Values that are never in memory also count if loops iterate over them; in_memory: none are.
     """
     found = dict.fromkeys((*_spans(fusion), *(() if in_memory else _made(fusion))))
     if any(elements.evaluate(fusion.hints) > INT32_MAX // 2 for elements in found):
         return True, ()
     open_ = [elements for elements in found if not elements.is_const]
-    # Where an extent is 0, nothing is addressed, so that the larger of two is enough; a run-time
-    # stride, of which the name has a dot, may be 0.
+    # If an extent is 0, nothing is addressed, so the larger of two bounds is enough; a run-time
+    # stride (its name contains a dot) may be 0.
     dense = [elements for elements in open_ if not any("." in s for s in elements.symbols)]
     largest = (e for e in open_ if not any(o is not e and (o - e).at_least(0) for o in dense))
     return False, tuple(Guard(e, "<=", INT32_MAX // 2, "32-bit addresses") for e in largest)
 
 
 def _spans(fusion: Fusion) -> list[Dim]:
-    """Return over how many elements of memory each input and output reaches."""
+    """Return the number of elements that each input and output spans in memory."""
     values = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
     return [span_of(fusion, v) for v in values if not v.is_scalar]
 
 
 def _made(fusion: Fusion) -> list[Dim]:
-    """Return how many elements each result of a node has."""
+    """Return the number of elements of each node's result."""
     return [product(v.shape) for n in fusion.nodes for v in n.outputs if v.shape]
 
 
 def access(width: int) -> str:
-    """Return what `Target.reach` calls loads of `width` elements along memory."""
+    """Return the key in `Target.reach` of contiguous loads of `width` elements."""
     return "vector" if width > 1 else "scalar"
 
 
 def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:
-    """Return a refusal naming the first operation that no kernel of `families` has, if any."""
+    """Return a refusal that names the first operation without a kernel in `families`, or None."""
     foreign = foreign_nodes(fusion, families)
     if foreign is not None:
         return foreign
@@ -170,11 +170,11 @@ def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None
 
 
 def foreign_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:
-    """Return a refusal naming the first operation outside `families`, or type, if any."""
+    """Return a refusal that names the first operation outside `families`, or type, or None."""
     allowed = families if isinstance(families, (set, frozenset)) else set(families)
     first, untyped, at = _FIRST.of(fusion, None, lambda: _first_nodes(fusion))
     foreign = next((n for f, (_, n) in first.items() if f not in allowed), None)
-    # The nodes of `first` come in order, and so the first foreign one before others.
+    # Nodes of `first` are in order, so the first foreign one is found first.
     if foreign is not None and first[foreign.op.family][0] <= at:
         because = f"`{foreign.op.name}` ({foreign.op.family})"
         return Refusal("operation", f"the scheduler does not support {because}")
@@ -185,9 +185,9 @@ _FIRST = IdentityCache[tuple[dict[str, tuple[int, Node]], Refusal | None, int]](
 
 
 def _first_nodes(fusion: Fusion) -> tuple[dict[str, tuple[int, Node]], Refusal | None, int]:
-    """Return the first node of each family with its place, and the first type without kernels.
+    """Return the first node of each family with its index, and the first type without kernels.
 
-    With the place of the node that has it: what all schedulers ask of a segment is found once.
+    The last number is the index of that type's node. Cached, since every scheduler needs this.
     """
     first: dict[str, tuple[int, Node]] = {}
     untyped, at = None, len(fusion.nodes)
@@ -211,6 +211,6 @@ def _no_kernel(value: Value) -> Refusal:
 
 
 def is_empty(fusion: Fusion) -> bool:
-    """Return whether some tensor of the segment has no element at hint sizes."""
+    """Return whether some tensor of the segment has no elements at hint sizes."""
     sizes = fusion.hints
     return any(e.evaluate(sizes) == 0 for v in fusion.values for e in v.shape)

@@ -1,4 +1,4 @@
-"""Families that select the candidate with the least predicted time."""
+"""Schedulers that select the candidate with the least predicted time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.target import Target
 
 
 class ComparedFamily(Family[P, R, L]):
-    """A family that compares candidate parameters by their predicted time."""
+    """A scheduler that compares candidate parameters by their predicted time."""
 
     def __init__(self) -> None:
         """Start with an empty cache."""
@@ -31,7 +31,7 @@ class ComparedFamily(Family[P, R, L]):
         """Return the predicted time of a candidate in seconds."""
 
     def ranked(self, problem: P, found: Iterable[R], target: Target) -> Iterable[R]:
-        """Return candidates by their predicted time, the fastest first."""
+        """Return candidates in the order of their predicted time, the fastest first."""
         return sorted(found, key=lambda p: self.seconds(problem, p, target))
 
     @abstractmethod

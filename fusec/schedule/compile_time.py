@@ -1,8 +1,8 @@
-"""What NVRTC takes for a kernel that works in phases, from what its schedule knows of its text.
+"""The predicted compile time (NVRTC) of a kernel with phases, from its schedule.
 
-A phase computes again what an earlier one computed but did not keep, so that statements grow with
-the square of the phases; loops over what a thread holds are unrolled; and what blocks reduce side
-by side is held side by side. The coefficients are `cost.build` of a target.
+A phase recomputes values that an earlier one did not keep, so the number of statements grows with
+the square of the phases; loops over a thread's elements are unrolled; reductions that blocks
+compute together are held together. The coefficients are `cost.build` of a target.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fusec.target import Target
 from fusec.target.costs import BuildCost
 
 TILE_ELEMENTS = 64
-"""Elements that a thread computes where blocks compute tiles."""
+"""Elements per thread in tiled kernels."""
 
 
 def build_time(phases: Phases, elements: int, target: Target, results: int = 1) -> BuildTime:
-    """Return what NVRTC takes for a kernel, and what for each value computed once by itself.
+    """Return the predicted compile time of a kernel, and that with each value computed only once.
 
-    elements: those that the unrolled loop of a phase computes; results: of each reduction that a
-    thread holds side by side.
+    elements: per unrolled loop of a phase; results: how many results of each reduction a thread
+    holds.
     """
     cost = target.cost.build
     each, power = statement_seconds(elements, cost), cost.reductions_exponent
@@ -47,9 +47,9 @@ def build_time(phases: Phases, elements: int, target: Target, results: int = 1) 
 
 
 def flat_build_time(made: Collection[Instance], target: Target) -> BuildTime:
-    """Return the same for a kernel without phases, which computes some values at several places.
+    """Return the same for a kernel without phases, which computes some values in several places.
 
-    made: what it loads and computes.
+    made: the values that it loads and computes.
     """
     cost = target.cost.build
     each = statement_seconds(FLAT_ELEMENTS, cost)
@@ -61,10 +61,11 @@ def flat_build_time(made: Collection[Instance], target: Target) -> BuildTime:
 
 
 def with_build_time(estimate: Estimate, segment: Fusion, target: Target) -> Estimate:
-    """Return a price with what NVRTC takes for elementwise operations, where the family tells none.
+    """Return an estimate with the compile time of elementwise operations if it has none yet.
 
-    Their loops over a tile are unrolled: 150 operations of 50 steps of sin(x) + cos(x) take it 14 s
-    in a transpose, 18 s after a scan and 77 s after a product of f32, 3 s in a plain loop.
+    Their loops over a tile are unrolled: NVRTC compiles 150 operations of 50 steps of sin(x) +
+    cos(x) in 14 s in a transpose, 18 s after a scan and 77 s after an f32 GEMM, but 3 s in a plain
+    loop.
     """
     if estimate.build.seconds:
         return estimate
@@ -76,12 +77,12 @@ def with_build_time(estimate: Estimate, segment: Fusion, target: Target) -> Esti
 
 
 def _statements(instances: Iterable[Instance], cost: BuildCost) -> float:
-    """Return the operations of some values: at least one of each that is no load."""
+    """Return the number of operations of some values, at least one for each that is not a load."""
     return sum(_operations(instance, cost) for instance in instances)
 
 
 def _operations(instance: Instance, cost: BuildCost) -> float:
-    """Return the operations of a value and the conditions under which it is needed."""
+    """Return the operations of a value and of the conditions under which it is needed."""
     tests = len(instance.conditions) + sum(map(len, instance.branches))
     if instance.kind == "load":
         return tests

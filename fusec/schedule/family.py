@@ -1,4 +1,4 @@
-"""The base class of kernel families: problem, space of parameters, plans, and their cost."""
+"""The base class of schedulers: problem, parameter space, plans, and their predicted cost."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Family(ABC, Generic[P, R, L]):
     """A scheduler that analyses a segment once, then estimates costs and makes plans from that.
 
     name: the scheduler's name, as in nvFuser. templates: the templates of its kernels, by name.
-    reach: the tables `[reach.NAME]` of target files that its costs read. vocabulary: the names of
-    variables that its templates declare; no value of a kernel may have one of them. former: former
+    reach: the tables `[reach.NAME]` of target files that its costs read. vocabulary: the variable
+    names that its templates declare; no value of a kernel may have one of them. former: former
     names of its fields, which files may still have.
     """
 
@@ -63,7 +63,7 @@ class Family(ABC, Generic[P, R, L]):
         """Return the analysis of a segment, valid for all parameters, or why it is unsupported."""
 
     def with_dynamic_sizes(self, problem: P) -> P:
-        """Return the problem with every size dynamic that can be without slowing the kernel.
+        """Return the problem with each size dynamic unless that would slow the kernel.
 
         Only for plans that are built; proposals have the same cost without it.
         """
@@ -74,15 +74,15 @@ class Family(ABC, Generic[P, R, L]):
         """Return the parameters that are used where no field is set, or why there are none."""
 
     def with_settings(self, parameters: R, settings: Mapping[str, Setting]) -> R | Refusal:
-        """Return parameters with some free fields set, or why no kernel has them together."""
+        """Return parameters with some free fields set, or why no kernel has that combination."""
         return replace(parameters, **settings)
 
     def with_derived(self, problem: P, parameters: R) -> R:
-        """Return parameters with those that follow from the free ones."""
+        """Return parameters with those that are derived from the free ones."""
         return parameters
 
     def why_illegal(self, problem: P, parameters: R, target: Target) -> Refusal | None:
-        """Return the rule that parameters violate, whose values are each valid; None if legal."""
+        """Return the rule that individually valid parameters violate, or None if they are legal."""
         return None
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Family(ABC, Generic[P, R, L]):
     # -- the same for all families
 
     def legal(self, problem: P, parameters: R, target: Target) -> Refusal | None:
-        """Return the rule by which no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         return _no_value(parameters, parameters.settings) or self.why_illegal(
             problem, parameters, target
         )
@@ -206,7 +206,7 @@ class Family(ABC, Generic[P, R, L]):
     ) -> L:
         """Return the first plan of the space of a segment that was accepted.
 
-        Unsupported if there is none with these settings.
+        Raise Unsupported if there is none with these settings.
         """
         offer = self.offer(segment, target, settings)
         if isinstance(offer, Refusal):
@@ -276,7 +276,7 @@ class Family(ABC, Generic[P, R, L]):
 
 
 def _no_value(parameters: Parameters, settings: Mapping[str, Setting]) -> Refusal | None:
-    """Return which setting is none of its field's values, or None."""
+    """Return the setting that is not a valid value of its field, or None."""
     for free in parameters.free:
         if free.name in settings and settings[free.name] not in free.values:
             value = setting_text(settings[free.name])
@@ -285,5 +285,5 @@ def _no_value(parameters: Parameters, settings: Mapping[str, Setting]) -> Refusa
 
 
 def _order_of(field: Field) -> Callable[[Setting], int]:
-    """Return the place of a value among those of a field."""
+    """Return a function that gives the index of a value among those of a field."""
     return field.values.index

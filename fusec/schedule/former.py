@@ -10,7 +10,7 @@ from fusec.ir.annotations import Setting
 
 @dataclass(frozen=True)
 class Former:
-    """A former field, or a present one some of whose values had other names.
+    """A former field, or a present one with renamed values.
 
     fields: the present fields. values: their values for each former value; another value is that of
     the one present field.
@@ -30,7 +30,7 @@ class Former:
 
 
 def present(former: Mapping[str, Former], name: str, value: Setting) -> Mapping[str, Setting]:
-    """Return a setting with present names; the same if it has them."""
+    """Return a setting with present names; unchanged if it already has them."""
     each = former.get(name)
     found = None if each is None else each.now(value)
     return {name: value} if found is None else found

@@ -1,4 +1,4 @@
-"""Outputs that NCCL gathers from three and more ranks into the caller's memory."""
+"""Outputs that NCCL gathers from three or more ranks into the caller's memory."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 
 GATHERED_OUTPUT = "gathered_output"
-"""The kind of such an exchange in a target's `links`, and for who carries it."""
+"""The kind of this collective in a target's `links` and in its choice of carrier."""
 NCCL_GATHERS = 8 << 20
-"""Bytes of an output from which on NCCL gathers it from three and more ranks.
+"""Bytes of an output from which NCCL gathers it from three or more ranks.
 
-On four H200 it takes 59, 79, 337 and 650 us for 11, 22, 134 and 268 MB, copy engines 77, 121, 567
-and 1088 (2026-11).
+On four H200 it takes 59, 79, 337 and 650 us for 11, 22, 134 and 268 MB; copy engines take 77, 121,
+567 and 1088 us (2026-11).
 """
 
 
 def is_gathered_by_nccl(kind: str, ranks: int, size: int) -> bool:
-    """Return whether NCCL gathers an output of `size` bytes, where all ranks have it."""
+    """Return whether NCCL gathers an output of `size` bytes into all ranks."""
     return kind == ALL_GATHER.name and ranks > 2 and size >= NCCL_GATHERS
 
 

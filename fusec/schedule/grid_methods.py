@@ -1,6 +1,6 @@
-"""The registry of methods by which blocks that share a result combine their partial results.
+"""The registry of methods that combine the partial results of blocks that share a result.
 
-Each family's schedule field offers the methods of its rows, in their order: `split_method` of
+Each scheduler's schedule field offers the methods of its rows, in their order: `split_method` of
 `matmul`, `grid_reduce` of `reduction` and of `inner_outer_persistent`. docs/grid-reduce.md shows
 the table (tests/schedule/test_grid_methods.py compares them).
 """
@@ -21,16 +21,17 @@ class CombineOrder(Enum):
     FIXED = "fixed"
     """The same in every run: results are bitwise reproducible."""
     ARRIVAL = "arrival"
-    """That in which blocks finish: sums of floats may differ in their last bits between runs."""
+    """That in which blocks finish: sums of floats may differ in their last bits between runs.
+    """
 
 
 class HalfPartials(Enum):
     """How often `workspace_dtype: half` rounds to the 16-bit type of the result."""
 
     NEVER = "no"
-    """The method has no partial results of 16 bits."""
+    """The method has no 16-bit partial results."""
     ONCE = "each part once"
-    """Blocks store their parts in 16 bits, which are summed in f32."""
+    """Blocks store 16-bit partial results, which are summed in f32."""
     EACH_ADD = "each addition"
     """The instruction adds in 16 bits."""
 
@@ -53,14 +54,14 @@ as unsigned integers of the same order (device/combine_in_bulk.cuh). It has no p
 
 @dataclass(frozen=True)
 class GridMethod:
-    """A method of one family.
+    """A method of one scheduler.
 
-    name: the value of the family's schedule field. about: what the blocks do. instruction: that
-    combines parts in memory, empty where threads do it in registers. is_serial: whether blocks
-    wait for each other. order: that in which parts are combined. halves: how often
-    `workspace_dtype: half` rounds. capability: the least compute capability that the method itself
-    needs, 90 for 9.0. operations: what the instruction combines, and in which types; None: all of
-    the family. compared: whether the cost model selects it.
+    family: the scheduler's name. name: the value of its schedule field. about: what the blocks do.
+    instruction: combines partial results in memory, empty if threads do it in registers. is_serial:
+    whether blocks wait for each other. order: that in which partial results are combined. halves:
+    how often `workspace_dtype: half` rounds. capability: the least compute capability of the method
+    itself, 90 for 9.0. operations: those that the instruction combines, and in which types; None:
+    all of the scheduler. compared: whether the cost model selects it.
     """
 
     family: str
@@ -81,11 +82,11 @@ class GridMethod:
 
     @property
     def on_request(self) -> bool:
-        """Return whether only a schedule that names it selects it: bits may vary between runs."""
+        """Return whether it is used only if a schedule names it: bits may vary between runs."""
         return self.order is CombineOrder.ARRIVAL
 
     def combines(self, combine: Combine | None, dtype: DType) -> bool:
-        """Return whether it combines parts of an operation that accumulates in a type."""
+        """Return whether it combines partial results of an operation that accumulates in a type."""
         if self.operations is None:
             return True
         return combine is not None and dtype in self.operations.get(combine, ())
@@ -93,7 +94,7 @@ class GridMethod:
 
 PARTIALS = ("f32", "half")
 """The values of field `workspace_dtype`: the type in which the reduction accumulates, or the 16-bit
-type of the result, which is only used on request."""
+type of the result, which is used only on request."""
 MATMUL, REDUCTION, COLUMN_SUMS = "matmul", "reduction", "inner_outer_persistent"
 _ARRIVAL = CombineOrder.ARRIVAL
 METHODS = (
@@ -152,11 +153,11 @@ METHODS = (
         capability=90, compared=True,
     ),
 )  # fmt: skip
-"""All methods, those of a family in the order of its field's values."""
+"""All methods, those of a scheduler in the order of its field's values."""
 
 
 def methods_of(family: str) -> Mapping[str, GridMethod]:
-    """Return the methods of a family by name."""
+    """Return the methods of a scheduler by name."""
     return {m.name: m for m in METHODS if m.family == family}
 
 

@@ -1,4 +1,4 @@
-"""The no_op scheduler: segments whose outputs need no kernel, because they are views or empty."""
+"""The no_op scheduler: segments whose outputs need no kernel because they are views or empty."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NoOp(Family[Problem, NoOpParameters, NoOpPlan]):
         return NoOpParameters()
 
     def plan(self, problem: Problem, parameters: NoOpParameters, target: Target) -> NoOpPlan:
-        """Return a plan without kernels; each output that is a view says of what."""
+        """Return a plan without kernels; each view names its base."""
         views: list[View] = []
         guards: list[Guard] = []
         for output in problem.segment.outputs:
@@ -70,7 +70,7 @@ class NoOp(Family[Problem, NoOpParameters, NoOpPlan]):
         )
 
     def estimate(self, plan: NoOpPlan, target: Target) -> Estimate:
-        """Return a price of nothing."""
+        """Return an empty estimate."""
         return Estimate(bytes=0, ctas=0, kernels=0)
 
 

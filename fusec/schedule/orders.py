@@ -1,7 +1,7 @@
-"""In what order the kernels of each family add: the orders of a plan's sums, as data.
+"""The summation orders of each scheduler's kernels: the orders of a plan's sums, as data.
 
-They follow the kernels' templates and device/reduce.cuh to the term: on a host that rounds as a GPU
-does, `fusec.reference.errors.order.performed` returns the same bits
+They match the kernels' templates and device/reduce.cuh term by term: on a host that rounds like a
+GPU, `fusec.reference.errors.order.performed` returns the same bits
 (tests/reference/test_planned_orders.py).
 """
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 WARP = 32
 FP8_BITS = 13
-"""Bits behind the point that tensor cores keep of sums of 8-bit floats (arXiv 2412.19437)."""
+"""Mantissa bits of 8-bit float sums that tensor cores keep (arXiv 2412.19437)."""
 GROUP = 16
-"""Products along K that an instruction of a tensor core adds (PTX mma.m16n8k16, wgmma k16)."""
+"""Terms along K that one tensor core instruction adds (PTX mma.m16n8k16, wgmma k16)."""
 TF32_GROUP = 8
-"""The same of 10 bits of f32 (PTX mma.m16n8k8)."""
+"""The same for TF32 (PTX mma.m16n8k8)."""
 KEPT = ("f16", "bf16")
-"""16-bit types in which the clusters of a split product may leave sums."""
+"""16-bit types of partial sums that the clusters of a split-K GEMM may store."""
 TILES_PER_WARP = 32
-"""Totals of tiles that a warp combines, as in device/scan_tiles.cuh."""
+"""Tile totals that a warp combines, as in device/scan_tiles.cuh."""
 _MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
 
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage of an order, as `fusec.reference.errors.order.Stage`; chains may depend on sizes.
+    """A stage of an order, like `fusec.reference.errors.order.Stage`; chains may depend on sizes.
 
-    arrives: whether the terms of a chain are added as they arrive, so that bits differ from run to
-    run; as many are rounded as in the order of the terms.
+    arrives: whether the terms of a chain are added in arrival order, so that bits differ between
+    runs; the number of roundings is that of the terms' order.
     """
 
     chain: Dim
@@ -73,7 +73,7 @@ class PlannedOrder:
     bits: int = 0
 
     def at(self, sizes: Mapping[str, int]) -> Order:
-        """Return the order at sizes."""
+        """Return the order at the given sizes."""
         from fusec.reference.errors.order import Order, Stage
 
         stages = (
@@ -87,12 +87,12 @@ class PlannedOrder:
 
     @property
     def rounded_to(self) -> str:
-        """Return the 16-bit type that partial sums are rounded to, empty where there is none."""
+        """Return the 16-bit type that partial sums are rounded to, or an empty string."""
         return next((t for s in self.stages for t in (s.kept, s.rounded) if t), "")
 
     @property
     def arrives(self) -> bool:
-        """Return whether terms are added as they arrive, so that bits differ from run to run."""
+        """Return whether terms are added in arrival order, so that bits differ between runs."""
         return any(s.arrives for s in self.stages)
 
     def longest(self, sizes: Mapping[str, int]) -> int:
@@ -100,7 +100,7 @@ class PlannedOrder:
         return max((s.chain.evaluate(sizes) for s in self.stages), default=1)
 
     def check(self, name: str) -> None:
-        """Raise FusecError where no kernel adds the sum called `name` in such an order."""
+        """Raise FusecError if no kernel adds the sum called `name` in such an order."""
         numbers: list[tuple[str, int | str, Container[int | str]]] = [
             ("group", self.group, (1, TF32_GROUP, GROUP, WARP))
         ]
@@ -130,7 +130,7 @@ class PlannedOrder:
 
 
 def is_sum(node: Node) -> bool:
-    """Return whether a plan gives the order of a node; a scatter adds as its source lies."""
+    """Return whether a plan gives the order of a node; a scatter adds in its source's order."""
     combine = node.op.combine
     return node.op.family != "scatter" and combine is not None and combine.rounds
 
@@ -138,7 +138,7 @@ def is_sum(node: Node) -> bool:
 def of_all(segment: Fusion, order: PlannedOrder) -> dict[str, PlannedOrder]:
     """Return one order for all sums of a segment, by the names of their first results.
 
-    Integers are the same in any order of arrival.
+    Integer sums do not depend on arrival order.
     """
     exact = PlannedOrder(
         tuple(replace(s, arrives=False) for s in order.stages), order.group, order.bits
@@ -148,7 +148,7 @@ def of_all(segment: Fusion, order: PlannedOrder) -> dict[str, PlannedOrder]:
 
 
 def serial(count: Dim | int) -> PlannedStage:
-    """Return neighbours added one after the other."""
+    """Return the stage that adds neighbours sequentially."""
     return PlannedStage(_positive(dim(count)), width=1)
 
 
@@ -161,13 +161,13 @@ def _depth(width: int) -> int:
 
 
 def _dealt(count: Dim | int, width: int, *, depth: int, run: int = 1) -> PlannedStage:
-    """Return terms dealt to `width` chains, and trees over neighbouring chains."""
+    """Return terms distributed over `width` chains, and trees over neighbouring chains."""
     chain = ceildiv(ceildiv(count, run), width) * run
     return PlannedStage(_positive(chain), depth, width, run)
 
 
 def _through_rows(first: PlannedStage, threads: int) -> tuple[PlannedStage, ...]:
-    """Return what block_reduce_rows does to the chains of `threads` neighbours: warps in a row."""
+    """Return what block_reduce_rows does to the chains of `threads` neighbours: warps in order."""
     return (first,) if threads <= WARP else (first, serial(threads // WARP))
 
 
@@ -183,10 +183,10 @@ def along_rows(
 ) -> PlannedOrder:
     """Return the order of sums along rows in vectors of `width`, by `threads` in `splits` blocks.
 
-    A thread adds all elements of its vectors up in a row; the last of `fan` blocks, a
-    power of two or 0 for all, does so with their parts. shifted: the vectors begin where rows have
-    them aligned, and to a thread's is added an element before or behind them, wherever that
-    is. in_memory: how the blocks add their parts to one sum in memory, where they do.
+    A thread adds all elements of its vectors sequentially; the last of `fan` blocks, a power of two
+    or 0 for all, does so with their partial sums. shifted: vectors begin where they are aligned,
+    and an unaligned element before or after them is added to a thread's sum, at any position.
+    in_memory: how the blocks add their partial sums to one sum in memory, if they do.
     """
     depth = min(_depth(threads), _depth(WARP))
     first = _dealt(columns, threads * splits, depth=depth, run=width)
@@ -210,8 +210,8 @@ def down_columns(
 ) -> PlannedOrder:
     """Return the order of sums down columns, by `threads` rows at a time in `splits` blocks.
 
-    fan: the blocks whose parts one of them adds, a power of two, or 0 for all; in_memory: how the
-    blocks add their parts to one sum in memory, where they do.
+    fan: the blocks whose partial sums one of them adds, a power of two, or 0 for all; in_memory:
+    how the blocks add their partial sums to one sum in memory, if they do.
     """
     depth = _depth(threads)
     first = _dealt(rows, threads * splits, depth=depth)
@@ -221,7 +221,7 @@ def down_columns(
 
 
 def _of_blocks(splits: int, fan: int, threads: int, depth: int) -> tuple[PlannedStage, ...]:
-    """Return what `threads` of the last of `fan` blocks do with the parts of `splits` blocks."""
+    """Return the stages of the last of `fan` blocks, which adds the parts of `splits` blocks."""
     if splits == 1:
         return ()
     if fan in (0, splits):
@@ -242,17 +242,17 @@ def along_rows_in_turns(columns: Dim, width: int, threads: int) -> PlannedOrder:
 def in_ranges(
     rows: int, threads: int, ranges: int, finish_threads: int, cut: int = 0
 ) -> PlannedOrder:
-    """Return the order of sums down columns in ranges of `rows` rows that a second kernel adds up.
+    """Return the order of sums down columns in ranges of `rows` rows that a second kernel adds.
 
-    threads: rows at a time; ranges: of the whole sum, which `finish_threads` add side by side; cut:
-    rows of a group, which begins a range of its own, of a sum of several groups.
+    threads: rows at a time; ranges: of the whole sum, which `finish_threads` threads add in
+    parallel; cut: rows of a group, which begins its own range, in sums of several groups.
     """
     first = PlannedStage(dim(rows // threads), _depth(threads), threads, cut=cut)
     return PlannedOrder((first, _dealt(ranges, finish_threads, depth=_depth(finish_threads))))
 
 
 def of_products(depth: Dim) -> PlannedOrder:
-    """Return the order of products of matrices by one thread for each result."""
+    """Return the summation order of GEMMs with one thread per result."""
     return PlannedOrder((PlannedStage(_positive(depth)),))
 
 
@@ -269,14 +269,15 @@ def of_tensor_cores(
     rounded: str = "",
     arrives: bool = False,
 ) -> PlannedOrder:
-    """Return the order of products of matrices by tensor cores.
+    """Return the summation order of GEMMs on tensor cores.
 
-    tile: elements of K by which it is dealt to `splits` clusters of `cluster` blocks; the sums of a
-    cluster are added in the order of its blocks, those of clusters in turns, or in `groups` of
-    neighbours whose sums then meet. promoted: of 8-bit floats, whose sums of a tile are added to
-    others in f32; group: products added at once; kept: the type to
-    which the sums of clusters are rounded before they meet, empty for f32; rounded: the type to
-    which each turn rounds but the last, empty for f32; arrives: whether clusters add as they come.
+    tile: elements of K per step, which are distributed over `splits` clusters of `cluster` blocks;
+    the sums of a cluster are added in the order of its blocks, those of clusters serially in ticket
+    order, or in `groups` of neighbours whose sums are added then. promoted: for 8-bit floats, whose
+    sums of a tile are added in f32; group: terms added by one instruction; kept: the type that the
+    sums of clusters are rounded to before they are combined, empty for f32; rounded: the type that
+    each addition but the last rounds to, empty for f32; arrives: whether clusters add in arrival
+    order.
     """
     tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
     stages = [PlannedStage(_positive(tiles * (tile // group)))]
@@ -293,8 +294,8 @@ def of_tensor_cores(
 def of_scanned_rows(length: Dim, width: int, threads: int, chunks: int, tiles: int) -> PlannedOrder:
     """Return the order of running sums along rows.
 
-    The elements of a vector come one after the other, then the lanes of a warp in a tree, its
-    `chunks` vectors, the warps and what the tiles carry; `tiles` are those of other blocks.
+    The elements of a vector are added sequentially, then the lanes of a warp in a tree, its
+    `chunks` vectors, the warps, and the carries between tiles; `tiles` are those of other blocks.
     """
     lanes = min(threads, WARP)
     stages = [PlannedStage(dim(width), _depth(lanes), 1), serial(chunks)]
@@ -306,5 +307,5 @@ def of_scanned_rows(length: Dim, width: int, threads: int, chunks: int, tiles: i
 
 
 def of_scanned_columns(length: Dim, span: int) -> PlannedOrder:
-    """Return the order of running sums down columns in spans of a thread, one after the other."""
+    """Return the order of running sums down columns, sequential in spans of a thread."""
     return PlannedOrder((serial(span), serial(ceildiv(length, span))))

@@ -1,6 +1,6 @@
-"""The orders of a fusion's sums as it was given, from the plans of the segments that it became.
+"""The orders of a fusion's original sums, from the plans of the segments that it became.
 
-Passes and redefinitions keep the names of what they rewrite, but they share, drop and split sums.
+Passes and redefinitions keep the names of what they rewrite, but they merge, drop and split sums.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from fusec.ir.roles import Combine
 from fusec.schedule.orders import PlannedOrder, is_sum, serial
 from fusec.schedule.plan import KernelPlan
 
-"""Operations besides movement after which a sum is still one, where others are of scalars."""
+"""Operations besides movement that leave a sum a sum if their other operands are scalars."""
 MOST_PARTS = 64
-"""Parts of a sum that are looked for where they are added one by one."""
+"""Most partial sums that are searched for if they are added one by one."""
 
 
 def orders_of(
@@ -23,8 +23,8 @@ def orders_of(
 ) -> dict[str, PlannedOrder]:
     """Return the order of each sum of `original` by the name of its first result.
 
-    fusion: what `original` has become, whose segments the plans are for. A sum that is taken in
-    parts has the order of a part and then that of their sum. What is not found again is left out.
+    fusion: what `original` was rewritten to, whose segments the plans are for. A sum of partial
+    sums has the order of a part followed by that of their sum. Sums that are not found are omitted.
     """
     made = _Made(original, fusion, _together(plans, fusion.hints))
     sums = [n for n in original.nodes if is_sum(n)]
@@ -45,7 +45,7 @@ def orders_of(
 
 
 def _together(plans: Iterable[KernelPlan], sizes: Mapping[str, int]) -> Mapping[str, PlannedOrder]:
-    """Return the orders of all plans; of what several compute the one with the longest chain."""
+    """Return the orders of all plans; for a sum computed by several, the longest chain."""
     found: dict[str, PlannedOrder] = {}
     for plan in plans:
         for name, order in plan.orders.items():
@@ -55,7 +55,7 @@ def _together(plans: Iterable[KernelPlan], sizes: Mapping[str, int]) -> Mapping[
 
 
 class _Made:
-    """What the sums of a fusion have become."""
+    """What the sums of a fusion were rewritten to."""
 
     def __init__(
         self, original: Fusion, fusion: Fusion, planned: Mapping[str, PlannedOrder]
@@ -66,14 +66,14 @@ class _Made:
         self._planned = planned
 
     def order(self, name: str) -> PlannedOrder | None:
-        """Return the order of the value called `name`, if it is a sum or made of new sums."""
+        """Return the order of the value called `name`, if it is a sum or computed from new sums."""
         node = self._makers.get(name) or self._sums_for.get(name)
         if node is None:
             return None
         return self._of_sum(node) if is_sum(node) else self._of_parts(node)
 
     def additions(self, name: str) -> PlannedOrder | None:
-        """Return the order of the value called `name`, if it is made of slices by new additions."""
+        """Return the order of the value called `name`, if new additions sum it from slices."""
         slices, rest = 0, [self._makers.get(name)]
         while rest:
             node = rest.pop()
@@ -99,14 +99,14 @@ class _Made:
         return own if first is None else first.then(own)
 
     def _of_new(self, operand: Operand) -> PlannedOrder | None:
-        """Return the order of a value that is a sum which the original fusion does not have."""
+        """Return the order of a value that is a sum absent from the original fusion."""
         node = self._source(operand)
         if node is None or not is_sum(node) or node.output.name in self._given:
             return None
         return self._of_sum(node)
 
     def _of_parts(self, node: Node) -> PlannedOrder | None:
-        """Return the order of what is a new sum, or several of one order added one by one."""
+        """Return the order of a new sum, or of equally ordered ones that are added one by one."""
         parts, rest = list[PlannedOrder | None](), list[Operand]([node.output])
         while rest:
             operand = rest.pop()
@@ -123,7 +123,7 @@ class _Made:
         return first if len(parts) == 1 else first.then(PlannedOrder((serial(len(parts)),)))
 
     def _source(self, operand: Operand) -> Node | None:
-        """Return the node behind movement, casts and scaling."""
+        """Return the node that computes an operand, through movement, casts and scaling."""
         while isinstance(operand, Value):
             node = self._makers.get(operand.name)
             if node is None or not _passes(node):
@@ -148,9 +148,9 @@ def _is_factor(operand: Operand) -> bool:
 
 
 def names_of(fusion: Fusion, node: Node) -> Iterator[str]:
-    """Yield a result's name, and those by which its node may be known later.
+    """Yield a result's name, and the names that its node may have later.
 
-    Copies and casts that are left out give it theirs, and so does a slice that is taken first.
+    Removed copies and casts pass on their names to it, and so does a slice that is moved before it.
     """
     found = [node.output]
     for value in found:
@@ -161,7 +161,7 @@ def names_of(fusion: Fusion, node: Node) -> Iterator[str]:
 
 
 def expressions(fusion: Fusion) -> Mapping[Value, int]:
-    """Return a number for each value; equal expressions have one number."""
+    """Return a number for each value; equal expressions have the same number."""
     keys: dict[Hashable, int] = {}
     number: dict[Value, int] = {}
     for node in fusion.nodes:

@@ -1,4 +1,4 @@
-"""Kernels that start while the one before them still runs: programmatic dependent launch."""
+"""Kernels that start while the previous one still runs: programmatic dependent launch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.target import Target
 
 LEAST = 90
-"""The compute capability from which on launches may overlap."""
+"""The least compute capability for overlapping launches."""
 
 
 def overlap_launches(plans: Sequence[KernelPlan], target: Target) -> tuple[KernelPlan, ...]:
-    """Return plans whose kernels, all but the first, start beside the end of the one before.
+    """Return plans whose kernels, except the first, overlap with the end of the previous one.
 
-    Each waits for that end before it touches memory, so that effects allow it of any two; what
-    comes between them in the stream, as the zeroing of a workspace, or an exchange between ranks
-    and the end of what these share, parts them.
+    Each waits for that end before it accesses memory, so effects allow it between any two kernels.
+    Other work between them in the stream prevents it, such as zeroing a workspace, a collective, or
+    the end of shared peer views.
     """
     if target.capability < LEAST:
         return tuple(plans)

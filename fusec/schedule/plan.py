@@ -59,8 +59,9 @@ class TensorMapArgument:
     """A tensor map (TMA descriptor), innermost dim first, passed as a __grid_constant__ parameter.
 
     extents in elements; strides in bytes for all dims but the innermost; box in elements. The other
-    fields end the names of the driver's enumerators; element strides are 1. data_type: that of the
-    buffer's own type where it is empty; `TFLOAT32` rounds floats to 10 bits on the way.
+    fields are the suffixes of the driver's enumerators; element strides are 1. data_type: that of
+    the buffer's own type if empty; `TFLOAT32` rounds floats to 10 mantissa bits when they are
+    copied.
     """
 
     name: str
@@ -108,9 +109,9 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Staged:
-    """A load whose vectors stay on chip: its element type, and its place in shared memory.
+    """A load whose vectors stay on chip: its element type, and its position in shared memory.
 
-    offset, bytes: of one copy; in registers they say nothing.
+    offset, bytes: of one copy; unused if it is in registers.
     """
 
     instance: Instance
@@ -119,7 +120,7 @@ class Staged:
 
 
 def staged_in_turn(loads: Iterable[tuple[Instance, int]]) -> tuple[Staged, ...]:
-    """Return loads, of which each takes so many bytes, one after the other."""
+    """Return loads laid out one after the other in shared memory, each with its size in bytes."""
     staged: list[Staged] = []
     offset = 0
     for instance, size in loads:
@@ -174,7 +175,7 @@ class HostCopy:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """What the host does for a segment: copies and outputs filled with zeros, or an evaluation.
+    """The host's work for a segment: copies and outputs filled with zeros, or an evaluation.
 
     evaluated: whether the segment is computed on the CPU; there are no copies then.
     """
@@ -194,13 +195,13 @@ class HostPlan:
 class Kernel:
     """One launch: a template, geometry and arguments.
 
-    grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
-    shared_bytes: dynamic shared memory; cluster: blocks per cluster. least_blocks: that an SM is to
-    hold, 0 to leave that to the assembler. overlapped: whether it starts while the kernel before it
-    still runs, for whose end it waits itself; followed: whether it lets the kernel after it do so.
-    of: the plan that a kernel was made for, where
-    another plan has taken it over. all_registers: whether a thread gets all registers that one
-    block on an SM leaves it, since the compiler spills with what it gives by itself.
+    grid: blocks, as Dim expressions of the sizes that are not specialized; block: threads;
+    shared_bytes: dynamic shared memory; cluster: blocks per cluster. least_blocks: least blocks per
+    SM in the launch bounds, 0 to leave that to ptxas. overlapped: whether it starts while the
+    previous kernel still runs and waits for its end itself; followed: whether it lets the next
+    kernel do so. of: the plan that a kernel was made for, if another plan has adopted it.
+    all_registers: whether a thread gets all registers that allow one block per SM, because the
+    compiler's default would spill.
     """
 
     name: str
@@ -229,18 +230,18 @@ class Kernel:
 
 @dataclass(frozen=True)
 class StepKernel(Kernel, Generic[S]):
-    """One launch of several; step: what this one does of what the plan's parameters say."""
+    """One launch of several; step: the part of the plan's parameters that this launch executes."""
 
     step: S = field(kw_only=True)
 
 
 @dataclass(frozen=True)
 class PushedKernel(Kernel):
-    """The same work as the kernel before it in a plan, on rows of a sum over ranks that it takes.
+    """The same work as the previous kernel of a plan, on rows that it sums over ranks itself.
 
-    It takes the place of that kernel and of the all-reduce that returns `target`, where GPUs push
-    to one another. source: what the sum is of on each rank; columns: of a row; blocks: most that
-    run at the same time on the target.
+    It replaces that kernel and the all-reduce that returns `target`, if GPUs push to one another.
+    source: each rank's summand; columns: of a row; blocks: most that are resident at the same time
+    on the target.
     """
 
     source: str = field(kw_only=True)
@@ -251,15 +252,15 @@ class PushedKernel(Kernel):
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """How a segment runs: `fusion` is the segment with the specialised sizes put in.
+    """How a segment runs: `fusion` is the segment with specialized sizes substituted.
 
-    parameters: the scheduler's choices. views: the outputs that no kernel writes, as they are other
-    tensors' memory; what is neither has no element.
-    orders: in which the kernels add, of the segment's sums by the name of their first result.
-    rounded_early: values of half types that kernels round before they scale them, not after, with
-    how many terms of a row, from its first on, are scaled by the largest of them: a tile of keys.
-    unrounded: those that kernels have as they were computed: sums of their parts are scaled.
-    host: what the host does instead of kernels, where a file asks for it.
+    parameters: the scheduler's choices. views: the outputs that no kernel writes, because they are
+    views of other tensors; an output that is neither has no elements. orders: the summation orders
+    of the kernels, by the name of a sum's first result. rounded_early: 16-bit float values that
+    kernels round before they scale them rather than after, with how many terms of a row, from its
+    first on, are scaled by the largest of them: a tile of keys. unrounded: those that kernels use
+    without rounding, because they scale sums of their parts. host: what the host does instead of
+    kernels, if a file pins the segment to it.
     """
 
     scheduler: str
@@ -283,7 +284,7 @@ class KernelPlan:
 
 @dataclass(frozen=True)
 class Plan(KernelPlan, Generic[P, R]):
-    """A plan of one family; problem: what it found in the segment, from which text is printed."""
+    """A plan of one scheduler; problem: its analysis of the segment, for code generation."""
 
     parameters: R
     problem: P = field(kw_only=True, compare=False, repr=False)

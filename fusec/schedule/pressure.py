@@ -1,6 +1,6 @@
-"""Register pressure: what a thread of a kernel holds at once, and the registers it gets for that.
+"""Register pressure: the live values of a kernel's thread, and its register allocation.
 
-Predicted from the plan, for all families by one sum of words, each with its weight: the weights are
+Predicted from the plan, for all schedulers by one weighted sum of words: the weights are
 `cost.registers` of a target.
 """
 
@@ -19,32 +19,33 @@ from fusec.target import Target
 from fusec.target.costs import RegistersCost, RegisterWeights
 
 WEIGHED = tuple(f.name for f in fields(RegisterWeights))
-"""The fields of `Pressure` whose words take more or fewer registers than one each."""
+"""The fields of `Pressure` whose words need more or less than one register each."""
 MOST_IN_FLIGHT = 32
-"""Words of loads that a loop has on their way, however far it is unrolled."""
+"""Most words of loads in flight in a loop, however far it is unrolled."""
 SIDE_BY_SIDE = 8
-"""Elements that a thread computes side by side, of special functions half as many."""
+"""Elements whose computations a thread interleaves, half as many for special functions."""
 MOST_SPECIAL = 3
 """Special functions of an element that are computed at a time."""
 MOST = 255
-"""Registers that an instruction can name."""
+"""Registers that an instruction can address."""
 BLOCKS = 32
-"""Blocks that an SM holds at most."""
+"""Most blocks per SM."""
 RESERVED = 1024
-"""Bytes of shared memory that the system takes of each block."""
+"""Bytes of shared memory that the system reserves per block."""
 
 
 @dataclass(frozen=True)
 class Pressure:
-    """What a thread of a kernel holds at once, in words where nothing else is said.
+    """The peak live values of a kernel's thread, in words unless stated otherwise.
 
-    own: of the kernel's mechanics, in registers. staged: what stays from one phase to another, and
-    sums of columns. derived: what later phases read that earlier ones have computed, beyond what is
-    staged. ahead: loads of unrolled vectors, and quotients in addresses, for which others need not
-    wait. flight: loads of the vectors that a loop takes at a time. lanes: values of the elements
-    that are computed side by side. special: functions of these that take many operations; doubles:
-    whether there are such functions of doubles. arrays: tensors that a loop reads or writes. sums:
-    partial results. shared: bytes of shared memory that the kernel declares for its block.
+    own: the kernel's own overhead, in registers. staged: values that stay between phases, and
+    column accumulators. derived: values that later phases read and earlier ones have computed,
+    beyond those staged. ahead: loads of unrolled vectors, and quotients in addresses, which others
+    need not wait for. flight: loads of the vectors that a loop processes at a time. lanes: values
+    of the elements that are interleaved. special: special functions of these that take
+    many operations; doubles: whether there are such functions of doubles. arrays: tensors that a
+    loop reads or writes. sums: partial results. shared: bytes of shared memory that the kernel
+    declares for its block.
     """
 
     own: int = 0
@@ -60,17 +61,17 @@ class Pressure:
     shared: int = 0
 
     def registers(self, cost: RegistersCost) -> int:
-        """Return the registers that the compiler would like."""
+        """Return the registers that the compiler would use without a limit."""
         weighed = sum(getattr(cost.weights, name) * getattr(self, name) for name in WEIGHED)
         return round(cost.thread_registers + self.own + self.staged + weighed)
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a kernel an SM holds.
+    """How many blocks of a kernel fit on an SM.
 
-    wanted: registers that a thread would like; most: those that its launch bounds leave it;
-    registers: what it gets; spills: whether it is likely to hold more than the bounds leave it.
+    wanted: registers that a thread would use without a limit; most: those that its launch bounds
+    allow; registers: what it gets; spills: whether it is likely to exceed its launch bounds.
     """
 
     threads: int
@@ -83,12 +84,12 @@ class Occupancy:
 
 
 def of_template(template: str) -> Pressure:
-    """Return what a thread of a kernel holds of whose loops nothing is known."""
+    """Return the register pressure of a kernel's template, without knowledge of its loops."""
     return Pressure(own=find_template(template).registers)
 
 
 def occupancy(kernel: Kernel, pressure: Pressure, target: Target) -> Occupancy:
-    """Return how many blocks of a kernel an SM of a target holds."""
+    """Return how many blocks of a kernel fit on an SM of a target."""
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
     least = 1 if kernel.all_registers else kernel.least_blocks
     most = most_registers(threads, least)
@@ -104,14 +105,15 @@ def occupancy(kernel: Kernel, pressure: Pressure, target: Target) -> Occupancy:
 
 
 def most_registers(threads: int, least_blocks: int) -> int:
-    """Return the registers that launch bounds leave a thread."""
+    """Return the registers per thread that launch bounds allow."""
     return min(MOST, SM_REGISTERS // (threads * max(1, least_blocks)) // 8 * 8)
 
 
 def resident_blocks(threads: int, registers: int, shared_bytes: int, target: Target) -> int:
-    """Return how many blocks an SM holds at a time.
+    """Return how many blocks are resident on an SM.
 
-    Registers go to warps, 8 to each thread at a time, and each quarter of an SM has its own.
+    Registers are allocated to warps, in units of 8 per thread, and each quarter of an SM has its
+    own.
     """
     warps = -(-threads // 32)
     by_quarter = target.registers // 4 // (32 * -(-max(registers, 8) // 8) * 8)
@@ -120,7 +122,7 @@ def resident_blocks(threads: int, registers: int, shared_bytes: int, target: Tar
 
 
 def most_of(sweeps: Iterable[Pressure]) -> Pressure:
-    """Return what a thread holds that goes through some loops one after the other."""
+    """Return the pressure of a thread that runs several loops one after the other."""
     known = list(sweeps)
     most = {f.name: max((getattr(p, f.name) for p in known), default=0) for f in fields(Pressure)}
     return Pressure(**most)
@@ -129,9 +131,9 @@ def most_of(sweeps: Iterable[Pressure]) -> Pressure:
 def sweep(
     made: Collection[Instance], roots: Iterable[Instance], lane: Var, width: int, elements: int
 ) -> Pressure:
-    """Return what a thread holds that computes `roots` once, for one vector of a width.
+    """Return the pressure of a thread that computes `roots` once, for one vector of a width.
 
-    made: what the loop over vectors computes; elements: those that are unrolled, of all vectors.
+    made: what the loop over vectors computes; elements: unrolled elements of all vectors.
     """
     side = min(SIDE_BY_SIDE, elements)
     loads = [i for i in made if i.kind == "load"]
@@ -147,14 +149,14 @@ def sweep(
 
 
 def in_flight(loads: int, unrolled: int) -> int:
-    """Return the words of loads that are on their way where several vectors are taken at a time."""
+    """Return the words of loads in flight if several vectors are processed at a time."""
     return max(loads, min(MOST_IN_FLIGHT, unrolled * loads))
 
 
 def flat_pressure(
     lowering: Lowering, loops: tuple[Var, ...], width: int, unrolled: int
 ) -> Pressure:
-    """Return what a thread holds that computes a fusion's outputs, some vectors at a time."""
+    """Return the pressure of a thread that computes a fusion's outputs, some vectors at a time."""
     roots = [lowering.at_home(o.value) for o in lowering.fusion.outputs]
     swept = frozenset(loops[1:])
     made = {i for i in instances_under(roots) if i.variables & swept}
@@ -170,7 +172,7 @@ def _of_doubles(instance: Instance) -> bool:
 
 
 def _alive(made: Collection[Instance], roots: Iterable[Instance]) -> int:
-    """Return the most words of one element that are computed and still needed, loads apart."""
+    """Return the most live words of one element, not counting loads."""
     order = _in_order(made, roots)
     last = {operand: place for place, i in enumerate(order) for operand in _read(i)}
     alive = most = 0
@@ -187,7 +189,7 @@ def _alive(made: Collection[Instance], roots: Iterable[Instance]) -> int:
 
 
 def _in_order(made: Collection[Instance], roots: Iterable[Instance]) -> list[Instance]:
-    """Return what is made in the order in which it is computed: operands before what reads them."""
+    """Return instances in the order in which they are computed: operands before their users."""
     order: dict[Instance, None] = {}
     stack = [(root, False) for root in roots]
     entered: set[Instance] = set()
@@ -207,7 +209,7 @@ def _read(instance: Instance) -> tuple[Instance, ...]:
 
 
 def divisions(loads: Iterable[Instance]) -> int:
-    """Return how many quotients and remainders the addresses of some loads take."""
+    """Return the number of quotients and remainders in the addresses of some loads."""
     found: set[Quotient | Remainder] = set()
     for load in loads:
         if load.address is not None:

@@ -1,4 +1,4 @@
-"""The analysis of a segment by a family, computed once and valid for all parameters."""
+"""The analysis of a segment by a scheduler, computed once and valid for all parameters."""
 
 from __future__ import annotations
 

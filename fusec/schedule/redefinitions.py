@@ -1,7 +1,7 @@
-"""Other definitions of what a segment computes, which a scheduler may offer.
+"""Alternative definitions of a segment's computation, which a scheduler may offer.
 
-Each is a rule for the nodes of a fusion that are called by name, so that it can be applied to the
-whole fusion; whether it stays is decided by segmenting again (Fuser#1243 proposes such a pass).
+Each is a rule for named nodes of a fusion, so that it can be applied to the whole fusion;
+segmenting again decides whether it stays (Fuser#1243 proposes such a pass).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from fusec.segment.loops import loops
 from fusec.segment.protocol import Redefinition
 
 MOST_ADDED = 4
-"""Elements of a sum that may be added one by one."""
+"""Most elements of a sum that are added one by one."""
 MOST_SPLITS = 16
 LEAST_DEPTH = 512
-"""Elements of K that a part of a split product keeps at least."""
+"""Least elements of K in a partition of a split-K GEMM."""
 
 
 def _is_plain(node: Node) -> bool:
-    """Return whether a node is a product of matrices, not of groups of them."""
+    """Return whether a node is a GEMM, but not a grouped one."""
     return node.op.product is not None and node.op.lookup is None
 
 
 def splits_of_depth(
     node: Node, tiles: int, sms: int, sizes: Mapping[str, int], may_pay: Callable[[int], bool]
 ) -> tuple[Redefinition, ...]:
-    """Return the ways to sum a product of `tiles` tiles in parts of K, each by a batch of its own.
+    """Return the redefinitions that split K of a GEMM of `tiles` tiles, as a batch of partitions.
 
-    The parts are stored, and added where the result is read: their sum may join what follows.
-    may_pay: whether so many parts are worth segmenting anew.
+    The partial sums are stored, and added where the result is read: their sum may be fused with its
+    users. may_pay: whether a number of partitions is worth segmenting again.
     """
     first = node.operands[0]
     if not _is_plain(node) or not isinstance(first, Value):
@@ -52,7 +52,7 @@ def splits_of_depth(
     depth, found = first.shape[-1], list[Redefinition]()
     long = depth.evaluate(sizes)
     for parts in (2, 4, 8, MOST_SPLITS):
-        # At other sizes the kernels are planned again: they are built for this depth.
+        # Other sizes are planned again: the kernels are compiled for this depth.
         if long % (8 * parts) or long < parts * LEAST_DEPTH:
             continue
         part = depth.divide(parts) or depth // parts
@@ -105,7 +105,7 @@ def _at(
     place: tuple[int, ...],
     shape: tuple[Dim, ...],
 ) -> Value:
-    """Return a value at a place along some dims, which it has not any more."""
+    """Return a value at a position along some dims, which are removed."""
     at = dict(zip(dims, place, strict=True))
     ways = {
         "start_indices": tuple(dim(at.get(d, 0)) for d in range(value.rank)),
@@ -117,7 +117,7 @@ def _at(
 
 
 def _added(work: Rewriter, node: Node, parts: Iterable[Value]) -> Value:
-    """Return the sum of values, added one after the other."""
+    """Return the sum of values, added sequentially."""
     return functools.reduce(lambda total, part: work.add(node, "add", [total, part]), parts)
 
 
@@ -130,7 +130,7 @@ def _is_slice(node: Node) -> bool:
 
 
 def slice_before_product(fusion: Fusion, node: Node) -> tuple[Redefinition, ...]:
-    """Return the way to compute only that part of a product which its one reader slices out."""
+    """Return the redefinition that computes only the part of a GEMM that its one reader slices."""
     users = fusion.users.get(node.output, ())
     if node.op.name != "matmul" or len(users) != 1 or not _is_slice(users[0]):
         return ()
@@ -184,9 +184,9 @@ def _slice_rule(name: str, product: str) -> Rule:
 
 
 def sums_of_few(segment: Fusion) -> tuple[Redefinition, ...]:
-    """Return the ways to add the few elements of a sum one by one, as any other element by element.
+    """Return the redefinitions that add the few elements of a sum one by one, elementwise.
 
-    Such a sum may be of any kernel that moves tensors, like one that turns what it reads.
+    Then any kernel that moves tensors can compute it, for example one that transposes its input.
     """
     found: list[Redefinition] = []
     for node in segment.nodes:
@@ -220,15 +220,16 @@ def _additions_rule(name: str) -> Rule:
 
 
 MOST_PEERS = 16
-"""Ranks whose memory one kernel reads at most: each is an argument of its own."""
+"""Most ranks whose memory one kernel reads: each needs an argument."""
 
 
 def reads_of_peers(node: Node, fusion: Fusion) -> tuple[Redefinition, ...]:
-    """Return the way to sum the parts of all-reduces in whatever kernels read the sums.
+    """Return the redefinition that sums the parts of all-reduces in the kernels that read the sums.
 
-    Each rank reads the others' parts where they lie, and adds them in order of place, in f32 where
-    they are halves: all ranks get the same bits. In a loop over slices exchanges have their time.
-    The first of several that are alike stands for all: what layers repeat is decided once.
+    Each rank reads the others' parts from peer memory and adds them in the order of rank indices,
+    in f32 if they are 16-bit floats, so all ranks get the same bits. In a loop over slices,
+    collectives have time to overlap. The first of several similar ones stands for all, so repeated
+    layers are decided once.
     """
     looped = loops(fusion)
     alike = [n for n in fusion.nodes if n not in looped and _read_alike(n, node, fusion)]
@@ -245,7 +246,7 @@ def reads_of_peers(node: Node, fusion: Fusion) -> tuple[Redefinition, ...]:
 
 
 def _read_alike(node: Node, other: Node, fusion: Fusion) -> bool:
-    """Return whether a node is a sum over ranks that may be read, of the form of another one."""
+    """Return whether a node is a similar sum over ranks that can be read from peers."""
     if node.op is not ALL_REDUCE:
         return False
     value, given = node.output, node.attributes
@@ -279,8 +280,8 @@ def _peers_rule(names: Collection[str]) -> Rule:
 def variances_in_two_passes(segment: Fusion) -> tuple[Redefinition, ...]:
     """Return the variances that the segment's kernel sums as squared distances from the mean.
 
-    The kernel's plan does so (`two_pass`): the data are on chip, so that a second pass costs no
-    traffic, and a Welford update costs a division an element.
+    The kernel's plan does so (`two_pass`): the data are on chip, so a second pass costs no traffic,
+    while a Welford update costs a division per element.
     """
     because = "two-pass variance: the rows stay on chip for a second pass"
     return tuple(
@@ -290,7 +291,7 @@ def variances_in_two_passes(segment: Fusion) -> tuple[Redefinition, ...]:
 
 
 def variances_read_twice(segment: Fusion) -> tuple[Redefinition, ...]:
-    """Return the way to two-pass variances where Welford's algorithm reads each element once.
+    """Return the redefinition to two-pass variances, where Welford's algorithm reads data once.
 
     Another kernel has to keep the rows on chip, or to read them twice.
     """
@@ -303,9 +304,9 @@ def variances_read_twice(segment: Fusion) -> tuple[Redefinition, ...]:
 
 
 def exponentials_online(segment: Fusion) -> tuple[Redefinition, ...]:
-    """Return the sums of exponentials that the segment's kernel takes along with their maximum.
+    """Return the sums of exponentials that the segment's kernel computes along with their maximum.
 
-    The kernel's plan does so (`online`), where it saves a reading of the rows.
+    The kernel's plan does so (`online`) if that saves a pass over the rows.
     """
     return tuple(
         Redefinition(

@@ -1,4 +1,4 @@
-"""Registers: the words that a thread holds at once, and whether its block leaves it so many."""
+"""Registers: the live words of a thread, and whether its block leaves it that many."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from fusec.ir.roles import Combine
 SM_REGISTERS = 65536
 MOST_REGISTERS = 168
 MOST_THREAD_REGISTERS = 255
-"""What a thread can name (CUDA programming guide, technical specifications)."""
+"""Registers that a thread can address (CUDA programming guide, technical specifications)."""
 UNASKED_WORDS = 40
-"""Words of rows for which the assembler gives a thread registers of its own accord."""
+"""Words of rows for which ptxas allocates enough registers without launch bounds."""
 UNASKED_IN_LARGE_BLOCKS = 32
-"""The same in blocks of which an SM holds two: rather than one, it has threads spill."""
+"""The same for blocks with two per SM: ptxas spills rather than allow only one."""
 OTHER_REGISTERS = 40
-"""Registers for addresses, indices, results and rows on their way."""
+"""Registers for addresses, indices, results and rows in flight."""
 LEAST_REGISTERS = 8
-"""Those of them without which no loop goes."""
+"""The least of them that any loop needs."""
 DOUBLE_WORDS = 40
 """Words in which a special function of doubles is computed, for two elements at a time."""
 MOST_ELEMENTS = 16
 """Elements of a vector of bytes in the widest access."""
 MOST_DOUBLES = 8
-"""The same beside doubles, of which a vector takes two registers an element."""
+"""The same with doubles, which take two registers per element."""
 MOST_EXPENSIVE_DOUBLES = 4
-"""The same where special functions of doubles are computed: the compiler does it side by side."""
+"""The same with special functions of doubles, which the compiler interleaves."""
 
 
 def words(dtype: DType, count: int = 1) -> int:
@@ -51,7 +51,7 @@ def partial_words(node: Node) -> int:
 def sum_words(node: Node, *, wide: bool = True) -> int:
     """Return the registers of one partial result of a reduction.
 
-    wide: whether positions have 64 bits; a position is as wide as its value at least.
+    wide: whether positions have 64 bits; a position is at least as wide as its value.
     """
     combine, value = node.op.combine, node.inputs[0].dtype.compute
     if combine is not None and combine.is_position and not wide:
@@ -61,22 +61,22 @@ def sum_words(node: Node, *, wide: bool = True) -> int:
 
 
 def fits(threads: int, held: int, registers: int) -> bool:
-    """Return whether a block of so many threads leaves each of them registers for `held` words.
+    """Return whether a block with that many threads leaves each registers for `held` words.
 
-    registers: those of an SM that schedules may count on.
+    registers: those of an SM that schedules may use.
     """
     return LEAST_REGISTERS + held <= min(part(MOST_REGISTERS, registers), registers // threads)
 
 
 def part(most: int, registers: int) -> int:
-    """Return the part of a limit that is left where schedules may count on so many registers."""
+    """Return a limit scaled to the registers per SM that schedules may use."""
     return most * registers // SM_REGISTERS
 
 
 def least_blocks(threads: int, rows: int, doubles: int, others: int = 0) -> int:
-    """Return the blocks of an SM that leave a thread registers for what it holds, in words, or 0.
+    """Return the blocks per SM in the launch bounds that give a thread enough registers, or 0.
 
-    Of its own accord the assembler rather spills a few registers than fill an SM less.
+    By default ptxas spills a few registers rather than reduce occupancy.
     """
     unasked = UNASKED_IN_LARGE_BLOCKS if threads >= 512 else UNASKED_WORDS
     if rows <= unasked and not doubles:
@@ -98,9 +98,9 @@ def double_words(fusion: Fusion, domain: Domain, axes: Iterable[Var]) -> int:
 def blocks_with_doubles(
     fusion: Fusion, domain: Domain, axes: Iterable[Var], width: int, threads: int
 ) -> int:
-    """Return the blocks of an SM that leave a thread registers for doubles and vectors, or 0.
+    """Return the blocks per SM that leave a thread registers for doubles and vectors, or 0.
 
-    width: the elements of a vector, of which a thread holds one per tensor.
+    width: the elements of a vector; a thread holds one vector per tensor.
     """
     values = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
     vectors = sum(words(v.dtype, width) for v in values)
@@ -108,7 +108,7 @@ def blocks_with_doubles(
 
 
 def most_elements(fusion: Fusion) -> int:
-    """Return the elements of the widest vectors for which a thread has room, one per tensor."""
+    """Return the elements of the widest vectors that fit in registers, one per tensor."""
     if any(_is_expensive(n) and not n.output.is_scalar for n in fusion.nodes):
         return MOST_EXPENSIVE_DOUBLES
     doubles = any(v.dtype == F64 and not v.is_scalar for v in fusion.values)

@@ -1,7 +1,7 @@
-"""All schedulers, in the order in which they are asked; the modules of each load when it may match.
+"""All schedulers, in the order in which they are tried; modules are imported when one may match.
 
-An entry names a family's class and its requirement (`fusec.schedule.requirements`): a segment that
-does not meet it is refused without the family.
+An entry names a scheduler class and its requirement (`fusec.schedule.requirements`): a segment that
+does not meet it is refused without an import.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fusec.target import Target
 
 
 class PlanningScheduler(Protocol):
-    """A scheduler that the segmenter can ask and that can build a plan."""
+    """A scheduler that the segmenter can query and that can build a plan."""
 
     @property
     def name(self) -> str:
@@ -85,10 +85,10 @@ class PlanningScheduler(Protocol):
 
 
 class Entry:
-    """A scheduler by name, whose family is imported for the first segment that it may support.
+    """A scheduler by name, whose class is imported for the first segment that it may support.
 
-    kind: the family's class in `module`. requirement: returns why the family cannot support a
-    segment, or None; the family's `problem` returns the same refusal.
+    kind: the class in `module`. requirement: returns why the scheduler cannot support a segment, or
+    None; its `problem` returns the same refusal.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Entry:
 
     @cached_property
     def family(self) -> PlanningScheduler:
-        """Return the family's only instance; InternalError where it has another name."""
+        """Return the scheduler's only instance; raise InternalError if it has another name."""
         family: PlanningScheduler = getattr(import_module(self.module), self.kind)()
         if family.name != self.name:
             raise InternalError(f"the registry calls scheduler `{family.name}` `{self.name}`")
@@ -123,7 +123,7 @@ class Entry:
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> Sequence[Redefinition]:
-        """Return other definitions of a segment that the family may support."""
+        """Return alternative definitions of a segment that the scheduler may support."""
         if self.requirement(segment) is not None or not is_redefining(self.family):
             return ()
         return self.family.redefinitions(segment, fusion, target)
@@ -138,7 +138,7 @@ _KERNELS = (
     Entry(
         "attention", "fusec.schedule.attention.forward.family", "Attentions", requirements.two_gemms
     ),
-    # the same of few queries, whose keys several blocks share
+    # the same with few queries, whose keys several blocks split
     Entry(
         "attention_decode",
         "fusec.schedule.attention.decode.family",
@@ -152,13 +152,13 @@ _KERNELS = (
         "AttentionBackwards",
         requirements.five_gemms,
     ),
-    # no reduction: the plain loop, where its accesses are good
+    # no reduction: the plain loop, if its accesses are vectorized
     Entry("pointwise", "fusec.schedule.pointwise.family", "Pointwise", requirements.flat),
-    # more tensors beside one another than one kernel takes
+    # concatenations of more tensors than one kernel takes
     Entry("concat", "fusec.schedule.pointwise.concat", "Concat", requirements.wide_concatenation),
-    # no reduction: a tile, where two innermost dims differ
+    # no reduction: a tile, if the innermost dims of tensors differ
     Entry("transpose", "fusec.schedule.transpose.family", "Transpose", requirements.flat),
-    # reductions without a second reading of their input
+    # reductions whose input is not read again
     Entry(
         "reduction", "fusec.schedule.rows.reduction.family", "Reduction", requirements.memory_bound
     ),
@@ -176,13 +176,13 @@ _KERNELS = (
         "OuterPersistent",
         requirements.memory_bound,
     ),
-    # prefixes along one axis
+    # prefix sums along one axis
     Entry("scan", "fusec.schedule.scan.family", "Scans", requirements.one_scan),
-    # order along one axis
+    # sorting along one axis
     Entry("sort", "fusec.schedule.sort.family", "Sorts", requirements.one_sort),
-    # writing at positions that are data
+    # writes at positions that are data
     Entry("scatter", "fusec.schedule.scatter.family", "Scatters", requirements.any_scatter),
-    # rows and columns in one reading
+    # rows and columns in one pass
     Entry(
         "inner_outer_persistent",
         "fusec.schedule.rows.inner_outer_persistent.family",
@@ -198,17 +198,17 @@ _HOST = (
 
 
 def schedulers() -> tuple[Entry, ...]:
-    """Return every scheduler of kernels; of two at the same price, the earlier one is chosen."""
+    """Return every kernel scheduler; among those with equal predicted cost, the first is chosen."""
     return _KERNELS
 
 
 def host_schedulers() -> tuple[Entry, ...]:
-    """Return the schedulers of what runs between kernels; of these a file names `host` alone."""
+    """Return the schedulers of host work between kernels; files can name only `host` of these."""
     return _HOST
 
 
 def families() -> tuple[PlanningScheduler, ...]:
-    """Return the families of every scheduler of kernels, in the same order; all are imported."""
+    """Return the schedulers of all entries for kernels, in the same order; all are imported."""
     return tuple(entry.family for entry in _KERNELS)
 
 

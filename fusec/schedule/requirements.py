@@ -1,7 +1,7 @@
-"""What a segment must have for each kernel family to analyse it; no family is imported here.
+"""What a segment must have for each scheduler to analyse it; no scheduler is imported here.
 
-Each function returns why a family does not support a segment, as far as its operations show, or
-None. The registry loads the family after that; the family's `problem` begins with the same check.
+Each function returns why a scheduler does not support a segment, as far as its operations show, or
+None. The registry imports the scheduler after that; its `problem` begins with the same check.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from fusec.segment.cheap import FLAT
 from fusec.segment.limits import MOST_ARMS
 
 IN_GEMM = ("contraction", "pointwise", "movement", "factory", "scalar")
-"""Families of operations that a GEMM with prologue and epilogue has."""
+"""Families of operations in a GEMM with prologue and epilogue."""
 FORWARD_GEMMS, BACKWARD_GEMMS = 2, 5
 """GEMMs of attention, and of its gradients."""
 
 
 def nothing(segment: Fusion) -> Refusal | None:
-    """Return None: the family analyses any segment."""
+    """Return None: the scheduler analyses any segment."""
     del segment
     return None
 
@@ -35,22 +35,22 @@ def one_gemm(segment: Fusion) -> Refusal | None:
 
 
 def two_gemms(segment: Fusion) -> Refusal | None:
-    """Return why a segment has not the GEMMs of attention, or None."""
+    """Return why a segment lacks the GEMMs of attention, or None."""
     return _gemms(segment, FORWARD_GEMMS, "two")
 
 
 def two_gemms_or_sums(segment: Fusion) -> Refusal | None:
-    """Return why a segment has not the GEMMs of attention, or sums that are GEMMs, or None."""
+    """Return why a segment lacks the GEMMs of attention, or sums that are GEMMs, or None."""
     return _gemms(as_products(segment), FORWARD_GEMMS, "two")
 
 
 def five_gemms(segment: Fusion) -> Refusal | None:
-    """Return why a segment has not the GEMMs of the gradients of attention, or None."""
+    """Return why a segment lacks the GEMMs of the gradients of attention, or None."""
     return _gemms(segment, BACKWARD_GEMMS, "five")
 
 
 def flat(segment: Fusion) -> Refusal | None:
-    """Return why a segment does not compute each element by itself, or None."""
+    """Return why a segment is not elementwise, or None."""
     return unsupported_nodes(segment, FLAT)
 
 
@@ -78,7 +78,7 @@ def memory_bound(segment: Fusion) -> Refusal | None:
 
 
 def one_scan(segment: Fusion) -> Refusal | None:
-    """Return why a segment has not one scan, or None."""
+    """Return why a segment does not have one scan, or None."""
     refusal, scans = unsupported_nodes(segment, FLAT | {"scan"}), _nodes(segment, "scan")
     if refusal is None and len(scans) != 1:
         return Refusal("scans", f"expected one scan, found {len(scans)}")
@@ -86,7 +86,7 @@ def one_scan(segment: Fusion) -> Refusal | None:
 
 
 def one_sort(segment: Fusion) -> Refusal | None:
-    """Return why a segment has not one sort or top-k, or None."""
+    """Return why a segment does not have one sort or top-k, or None."""
     refusal = unsupported_nodes(segment, FLAT | {"sort", "reduction"})
     sorts = _nodes(segment, "sort")
     if refusal is None and len(sorts) != 1:

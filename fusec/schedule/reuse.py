@@ -1,4 +1,4 @@
-"""Results of segments in the memory of what they read for the last time."""
+"""Results of segments that reuse the memory of inputs after their last use."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fusec.target import Target
 
 
 def reuse_in_place(segmented: SegmentedFusion, target: Target) -> SegmentedFusion:
-    """Write results of segments where what they read for the last time lies.
+    """Write results of segments into inputs that have no later use.
 
-    Only where each element is read for the element that overwrites it, and where the segment's
-    scheduler then has a plan that writes it in place. Outputs and inputs of the fusion stay, and so
-    does a divided fusion, whose tensors lie in parts of others.
+    Only if each element is read just for the element that overwrites it, and if the segment's
+    scheduler then has a plan that writes it in place. Outputs and inputs of the fusion stay
+    separate, and so do all tensors of a distributed fusion, which are parts of others.
     """
     if any(communicates(n) or places(n) for n in segmented.fusion.nodes):
         return segmented
@@ -47,9 +47,9 @@ BECAUSE = "is its last reader, and reads each element before overwriting it"
 
 
 def _last_readers(segmented: SegmentedFusion) -> Mapping[str, int]:
-    """Return the last segment that reads each tensor that only crosses, if nothing is a view of it.
+    """Return the last reader of each intermediate tensor, if no view of it exists.
 
-    A segment without kernels hands on what it reads.
+    A segment without kernels passes on its inputs.
     """
     fusion = segmented.fusion
     kept = {i.value.name for i in fusion.inputs} | {o.value.name for o in fusion.outputs}
@@ -71,7 +71,7 @@ def _by_size(fusion: Fusion, segment: Segment) -> list[Value]:
 def _candidates(
     segment: Segment, value: Value, dying: Iterable[Input], target: Target
 ) -> Iterator[tuple[Segment, Input]]:
-    """Yield the segment with a result written into an input, and that input, where it can be."""
+    """Yield the segment with a result written into an input, and that input, if possible."""
     form = value.shape, value.dtype, segment.fusion.effects.strides(value)
     for entry in dying:
         given = entry.value
@@ -91,7 +91,7 @@ def _candidates(
 
 
 def _writes_into(plan: KernelPlan, given: str, name: str) -> bool:
-    """Return whether one kernel alone works with a tensor, and writes a result there."""
+    """Return whether a single kernel accesses a tensor and writes a result into it."""
     users = [
         [a for a in k.arguments if isinstance(a, TensorArgument) and a.name in (given, name)]
         for k in plan.kernels

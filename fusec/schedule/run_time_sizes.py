@@ -1,4 +1,4 @@
-"""Leaves sizes to run time that no element of a loop needs as numbers."""
+"""Keeps sizes dynamic that no element of a loop needs as constants."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fusec.schedule.problem import Problem
 
 P = TypeVar("P", bound=Problem)
 TRIES = 4
-"""Sets of sizes that are tried, each without what the one before it needs as numbers."""
+"""Most attempts, each specializing the sizes that the previous one needs as constants."""
 
 
 @dataclass(frozen=True)
 class Loops:
     """The loops in which a segment is computed.
 
-    inner: the variables that differ from element to element; steps: those of them whose strides may
-    be run-time ones, as a loop adds them up; widths: elements per access, and what else must not
-    change; numbers: extents that are numbers in any case.
+    inner: the variables that vary per element; steps: those of them whose strides may be dynamic,
+    because a loop accumulates them; widths: elements per access, and anything else that must not
+    change; numbers: extents that are always constants.
     """
 
     lowering: Lowering
@@ -38,13 +38,13 @@ class Loops:
 
     @cached_property
     def needed(self) -> frozenset[str]:
-        """Return the symbols that elements would divide by, or step by."""
+        """Return the symbols that per-element code would divide by, or use as strides."""
         found = frozenset[str]().union(*(n.symbols for n in self.numbers))
         return found.union(*(self._of(i) for i in self._indices()))
 
     @property
     def form(self) -> tuple[object, ...]:
-        """Return what is the same whether sizes are numbers or not, where nothing is lost."""
+        """Return the properties that must be equal with dynamic and with constant sizes."""
         made = self.lowering.made.values()
         conditions = sum(len(i.conditions) + sum(map(len, i.branches)) for i in made)
         stored = (self.lowering.home(o.value)[1] for o in self.lowering.fusion.outputs)
@@ -84,9 +84,10 @@ def with_run_time_sizes(
     loops: Callable[[P], Loops],
     fixed: Iterable[Dim] = (),
 ) -> P:
-    """Return a problem with more sizes left to run time, the given one where that costs elements.
+    """Return a problem with more dynamic sizes, or the given one if that slows down elements.
 
-    make: the problem of the segment with some sizes put in; fixed: extents that stay numbers.
+    make: the problem of the segment with some sizes specialized; fixed: extents that stay
+    constants.
     """
     segment = strict.segment
     numbers = frozenset[str]().union(*(e.symbols for e in fixed))
@@ -111,7 +112,7 @@ def _made(
     make: Callable[[Fusion], P | Refusal],
     loops: Callable[[P], Loops],
 ) -> tuple[P, Loops] | None:
-    """Return the problem that keeps some symbols, and its loops; None where there is none."""
+    """Return the problem that keeps some symbols, and its loops; None if there is none."""
     try:
         problem = make(specialise(segment, kept)[0])
         return None if isinstance(problem, Refusal) else (problem, loops(problem))
@@ -120,5 +121,5 @@ def _made(
 
 
 def innermost(shape: Iterable[Dim]) -> tuple[Dim, ...]:
-    """Return the last extent of a shape, of those that are not 1."""
+    """Return the last extent of a shape that is not 1, if any."""
     return tuple(e for e in shape if e != 1)[-1:]

@@ -1,4 +1,4 @@
-"""Kernel plans of segments, and further ones for when the compiler spills."""
+"""Kernel plans of segments, and alternatives with lower register use if the compiler spills."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from fusec.segment.segmented import Segment
 from fusec.target import Target
 
 REGISTERS = (1, 3 / 4, 1 / 2, 1 / 4)
-"""Parts of an SM's registers for which a segment is planned, until its kernel does not spill."""
+"""Fractions of an SM's registers for which a segment is planned, until its kernel does not spill.
+"""
 
 
 def plan_segment(part: Segment, target: Target) -> KernelPlan:
-    """Return a segment's kernel plan, or that for fewer registers where its kernels would spill."""
+    """Return a segment's kernel plan, or one for fewer registers if its kernels would spill."""
     plans = _plans(part, target)
     first = next(plans)
     return next((p for p in chain((first,), plans) if not _overflows(p, target)), first)
 
 
 def plans_for_fewer(part: Segment, target: Target) -> Iterator[KernelPlan]:
-    """Return plans of a segment as for SMs with fewer registers, in which a thread holds less."""
+    """Return plans of a segment for fewer registers per SM, in which a thread holds less."""
     return islice(_plans(part, target), 1, None)
 
 
 def _plans(part: Segment, target: Target) -> Iterator[KernelPlan]:
-    """Yield the different plans of a segment: for all registers of an SM, then for fewer.
+    """Yield the distinct plans of a segment: for all registers of an SM, then for fewer.
 
-    Each has the guards that keep it to the sizes put into it.
+    Each has guards for the sizes that it specializes.
     """
     scheduler, settings = find_scheduler(part.scheduler), settings_of(part)
     known: list[object] = []
@@ -56,12 +57,12 @@ def _plans(part: Segment, target: Target) -> Iterator[KernelPlan]:
 
 
 def _overflows(plan: KernelPlan, target: Target) -> bool:
-    """Return whether threads hold more than launch bounds leave them, as predicted."""
+    """Return whether threads are predicted to exceed the registers of their launch bounds."""
     return any(o.wanted > o.most for o in occupancies(plan, target))
 
 
 def occupancies(plan: KernelPlan, target: Target) -> tuple[Occupancy, ...]:
-    """Return how many blocks of each of a plan's kernels an SM holds, as predicted."""
+    """Return the predicted number of blocks per SM of each of a plan's kernels."""
     found: list[Occupancy] = []
     for kernel in plan.kernels:
         of = kernel.of or plan

@@ -1,4 +1,4 @@
-"""The schedule space of a family: free fields of its parameters, and records near the default."""
+"""The schedule space of a scheduler: free fields of its parameters, records near the default."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def setting_text(value: Setting) -> str:
 
 
 def listing(values: Sequence[Setting]) -> str:
-    """Return values as text; many at equal distances at the end as a range."""
+    """Return values as text; many equidistant ones at the end as a range."""
     if isinstance(values, range):
         return f"{values[0]} to {values[-1]}"
     texts = [setting_text(v) for v in values]
@@ -82,7 +82,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The schedule parameters of a family for a segment; fields that are not free are derived."""
+    """The schedule parameters of a segment; fields that are not free are derived."""
 
     free: ClassVar[tuple[Field, ...]] = ()
 
@@ -97,7 +97,7 @@ class Parameters:
 
     @property
     def written(self) -> dict[str, Any]:
-        """Return all fields as dumps write them, but those marked `omitted` at their default."""
+        """Return all fields as dumps write them, except defaults of those marked `omitted`."""
         omitted = {
             f.name for f in fields(self)
             if f.metadata.get("omitted") and getattr(self, f.name) == f.default
@@ -115,7 +115,7 @@ class Parameters:
 
 
 def near(first: Parameters, fixed: Mapping[str, Setting]) -> Iterator[dict[str, Setting]]:
-    """Yield settings: those that are fixed, then with one other free field changed, then two."""
+    """Yield settings: the fixed ones, then with one other free field changed, then two."""
     free = [f for f in first.free if f.name not in fixed]
     for count in range(MOST_CHANGES + 1):
         for changed in combinations(free, count):

@@ -1,4 +1,4 @@
-"""Which loads run along the domain's innermost axis, and which along another one."""
+"""Which loads are contiguous along the domain's innermost axis, and which along another one."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from fusec.segment.traffic import LINE, SECTOR
 
 _CACHE: IdentityCache[Lowering] = IdentityCache()
 PLACES = 65
-"""Places along an axis that are looked at where no formula tells how an address grows."""
+"""Positions along an axis that are sampled if no formula describes how an address grows."""
 WARP = 32
-"""Threads that load at a time: of a strided load each another line of the cache, at most."""
+"""Threads that load at a time: a strided load accesses at most one cache line for each."""
 PROBED = 2
 """Bytes of the elements that the probes `strided` load."""
 
 
 @dataclass(frozen=True)
 class Strided:
-    """A load not along the innermost axis; `axis` is the one that it runs along, if any."""
+    """A load not along the innermost axis; `axis`: the one along which it is contiguous, if any."""
 
     load: Instance
     axis: Var | None
-    bytes: int  # of the elements that are loaded
+    bytes: int  # of the loaded elements
 
 
 def innermost(domain: Domain) -> Var | None:
@@ -43,9 +43,9 @@ def innermost(domain: Domain) -> Var | None:
 
 
 def axis_lowering(fusion: Fusion, domain: Domain) -> Lowering:
-    """Return a lowering with all outputs made and every axis a loop variable of its own.
+    """Return a lowering of all outputs with every axis as its own loop variable.
 
-    Unsupported is raised where they are made of too many values at different places.
+    Raise Unsupported if they depend on too many values at different positions.
     """
 
     def made() -> Lowering:
@@ -58,12 +58,12 @@ def axis_lowering(fusion: Fusion, domain: Domain) -> Lowering:
 
 
 def strided_loads(fusion: Fusion, domain: Domain) -> list[Strided]:
-    """Return the loads that do not run along the innermost axis."""
+    """Return the loads that are not contiguous along the innermost axis."""
     last = innermost(domain)
     found: list[Strided] = []
     if last is None or any(a.extent.evaluate(fusion.hints) == 0 for a in domain.axes):
         return found
-    # A value and what it was moved from may be one load.
+    # A value and its source before movement may be one load.
     for load in dict.fromkeys(axis_lowering(fusion, domain).made.values()):
         if load.kind != "load" or load.address is None or load.value is None:
             continue
@@ -80,13 +80,13 @@ def strided_loads(fusion: Fusion, domain: Domain) -> list[Strided]:
 
 
 def lines_of_warp(load: Strided, domain: Domain, sizes: Mapping[str, int]) -> int:
-    """Return how many lines of the cache a warp reads from that goes along the domain's axes.
+    """Return how many cache lines a warp along the domain's innermost axes loads from.
 
-    Those of a load that runs along an axis near the end, like that of a matrix of a few columns
-    that is stored by columns, are as many as there are places on the axes after it. Where the step
-    from one place on the last axis to the next is short, as in a matrix of a few rows that is
-    stored by columns, several places share a line. Of an address that no formula describes along
-    the last axis, as of pairs that take turns, a warp's lines are counted.
+    A load that is contiguous along an axis near the end, like that of a column-major matrix with a
+    few columns, has as many as there are positions on the axes after it. If the stride along the
+    last axis is short, as in a column-major matrix with a small number of rows, several positions
+    share a line. If no formula describes an address along the last axis, as for interleaved pairs,
+    a warp's lines are counted.
     """
     last, address = innermost(domain), load.load.address
     if last is None or address is None:
@@ -104,15 +104,15 @@ def lines_of_warp(load: Strided, domain: Domain, sizes: Mapping[str, int]) -> in
 
 
 def _counted_lines(address: Index, domain: Domain, sizes: Mapping[str, int], size: int) -> int:
-    """Return from how many lines the warp in the middle of the domain reads; WARP if unknown."""
+    """Return the lines that the warp in the middle of the domain reads; WARP if unknown."""
     if address.loaded:
-        return WARP  # where integers lead that are data
+        return WARP  # the address depends on integers that are data
     extents = [a.extent.evaluate(sizes) for a in domain.axes]
     start = prod(extents) // 2 // WARP * WARP
     try:
         place = compile_index(address, sizes)
     except FusecError:
-        return WARP  # places in an empty part are divided by its extents
+        return WARP  # positions in an empty part divide by its extents
     lines: set[int] = set()
     for point in range(start, min(start + WARP, prod(extents))):
         at: dict[Var, int] = {}
@@ -123,19 +123,19 @@ def _counted_lines(address: Index, domain: Domain, sizes: Mapping[str, int], siz
 
 
 def reach_by_lines(along: float, strided: float, lines: int, size: int) -> float:
-    """Return the part of the bandwidth of loads that read from several lines at a time.
+    """Return the fraction of the bandwidth of loads that read several lines at a time.
 
     along: that of loads from one; strided: that from WARP of them, of elements of PROBED bytes.
-    size: of an element. A line takes a turn, whatever is read of it.
+    size: of an element. A line takes one access regardless of the bytes used.
     """
     turns = (lines - 1) / (WARP - 1) * min(1.0, PROBED / size)
     return 1 / (1 / along + turns * max(0.0, 1 / strided - 1 / along))
 
 
 def as_one(fusion: Fusion, domain: Domain, inner: Var, others: Container[Var]) -> tuple[Var, ...]:
-    """Return an axis behind those that continue it wherever anything is read or written.
+    """Return an axis preceded by those that are contiguous with it in all loads and stores.
 
-    others: axes that do not count.
+    others: axes to exclude.
     """
     found = (inner,)
     lowering = axis_lowering(fusion, domain)
@@ -153,7 +153,7 @@ def as_one(fusion: Fusion, domain: Domain, inner: Var, others: Container[Var]) -
 
 
 def _continues(places: Iterable[Index | None], outer: Var, inner: Var) -> bool:
-    """Return whether a step on one axis is everywhere as many on another as that has places."""
+    """Return whether a step along one axis always equals a full extent of steps along another."""
     for place in places:
         far, near = (None if place is None else place.coefficient(a) for a in (outer, inner))
         if far is None or near is None or far != near * inner.extent:
@@ -164,7 +164,7 @@ def _continues(places: Iterable[Index | None], outer: Var, inner: Var) -> bool:
 def nearest(address: Index, axes: Iterable[Var], size: int, sizes: Mapping[str, int]) -> set[Var]:
     """Return the axes along which the next element is nearest, in either direction.
 
-    size: of an element. None where it lies in another sector, or where no formula says.
+    size: of an element. Empty if it is in another sector, or if no formula is known.
     """
     steps: dict[Var, int] = {}
     for axis in axes:
@@ -180,13 +180,13 @@ def side_by_side(fusion: Fusion, value: Value) -> int:
 
 
 def _in_pieces(address: Index, axis: Var, sizes: Mapping[str, int]) -> bool:
-    """Return whether most steps along an axis are steps in memory, as in parts put together."""
+    """Return whether most steps along an axis are unit steps in memory, as in concatenations."""
     if address.loaded:
         return False
     try:
         place = compile_index(address, sizes)
     except FusecError:
-        return False  # places in an empty part are divided by its extents
+        return False  # positions in an empty part divide by its extents
     at = {v: v.extent.evaluate(sizes) // 2 for v in address.variables}
     places = range(min(PLACES, axis.extent.evaluate(sizes)))
     steps = [b - a for a, b in pairwise([place({**at, axis: k}) for k in places])]
@@ -200,9 +200,9 @@ def is_inner(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
 
 
 def in_order_of_memory(fusion: Fusion, domain: Domain, rows: Rows) -> Rows:
-    """Return rows whose kept axes follow each other as in the largest tensors that run along them.
+    """Return rows with kept axes in the order of the largest tensors that are contiguous in them.
 
-    Threads side by side then read, or write, side by side; what is smaller is taken as it lies.
+    Adjacent threads then read, or write, adjacent elements; smaller tensors keep their order.
     """
     weights = dict.fromkeys(rows.kept, 0)
     largest: dict[Var, tuple[int, Index]] = {}
@@ -221,13 +221,13 @@ def in_order_of_memory(fusion: Fusion, domain: Domain, rows: Rows) -> Rows:
         if step is None:
             return rows
         strides[axis] = abs(step.evaluate(fusion.hints))
-    # An axis along which everything is the same comes first.
+    # An axis along which all addresses are the same comes first.
     kept = sorted(rows.kept, key=lambda a: (strides[a] != 0, -strides[a]))
     return Rows(tuple(kept), rows.reduced)
 
 
 def _read_by_reductions(fusion: Fusion, domain: Domain) -> list[tuple[Instance, Index, Value]]:
-    """Return the loads of what reductions read, by axes, each after what it is gathered with."""
+    """Return the loads of reductions' operands, by axes, each after its gathered indices."""
     lowering = axis_lowering(fusion, domain)
     found: dict[Instance, None] = {}
     stack = [(lowering.at_home(n.inputs[0]), False) for n in reversed([*domain.reduced])]
@@ -248,7 +248,7 @@ def _read_by_reductions(fusion: Fusion, domain: Domain) -> list[tuple[Instance, 
 
 
 def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, int, int]]:
-    """Yield where reductions read and outputs are written: address, elements, bytes of one."""
+    """Yield the accesses of reductions' operands and outputs: address, elements, bytes of one."""
     lowering = axis_lowering(fusion, domain)
     for load, address, value in _read_by_reductions(fusion, domain):
         yield address, product(value.shape).evaluate(fusion.hints), load.dtype.size
@@ -260,14 +260,14 @@ def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, i
 
 
 def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
-    """Return the axis along which the largest load reads neighbours, in either direction."""
+    """Return the axis along which the largest load is contiguous, in either direction."""
     best: tuple[int, Var] | None = None
     reduced = domain.reduced_axes
     for load, address, value in _read_by_reductions(fusion, domain):
         size = product(value.shape).evaluate(fusion.hints) * load.dtype.size
         near = nearest(address, domain.axes, load.dtype.size, fusion.hints)
         for axis in domain.axes:
-            # Where places along a kept axis are apart, reading along the reduced one is no worse.
+            # If a kept axis is strided, reading along the reduced one is just as good.
             beside = axis in near and (axis in reduced or address.coefficient(axis) in (1, -1))
             if beside and (best is None or size > best[0]):
                 best = (size, axis)

@@ -1,7 +1,7 @@
-"""Summation trees: in which order and types the sums are added that an output depends on.
+"""Summation trees: the order and types in which the sums that an output depends on are added.
 
-Two plans of a fusion whose output has equal digests add its terms alike: slices, turns, lanes, the
-depth of MMA instructions and the types of accumulators are the same.
+Two plans of a fusion with equal digests for an output add its terms alike: slices, tickets, lanes,
+the depth of MMA instructions and the types of accumulators are the same.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def summation_trees(
     """Return the digest of each output's summation tree, by name; outputs without sums have none.
 
     orders: of the sums and GEMMs of `fusion` by the name of their first result, for all sizes or at
-    some. What is summed in an order that is not known has none, and does not count.
+    given ones. Sums in unknown order have no digest and do not count.
     """
     trees: list[str] = []
-    below: dict[Value, int] = {}  # by value the sums that it depends on, a bit each
+    below: dict[Value, int] = {}  # for each value the sums that it depends on, one bit each
     for node in fusion.nodes:
         found = 0
         for value in node.inputs:
@@ -49,7 +49,7 @@ def summation_trees(
 def digest_at(fusion: Fusion, orders: Mapping[str, PlannedOrder], sizes: Mapping[str, int]) -> str:
     """Return one digest of the summation trees of all outputs at sizes; empty without sums.
 
-    It is the same for fusions that differ in their names.
+    It is the same for fusions that differ only in names.
     """
     trees = summation_trees(fusion, {name: order.at(sizes) for name, order in orders.items()})
     return _digest(trees.values()) if trees else ""

@@ -1,4 +1,4 @@
-"""The templates of kernel families: each family states its own, and what is known of them."""
+"""The templates of schedulers: each scheduler declares its own, with what is known of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _STATED = ("templates", "reach", "vocabulary")
 
 @dataclass(frozen=True)
 class Template:
-    """A template of a family.
+    """A template of a scheduler.
 
     view: the module below `fusec.codegen` whose `view(plan, kernel)` the template prints.
-    registers: what is the same in all its kernels, or nearly, in registers of a thread.
+    registers: registers per thread that are about the same in all its kernels.
     """
 
     view: str
@@ -25,11 +25,11 @@ class Template:
 
 
 _TEMPLATES: dict[str, Template] = {}
-"""Of the families that are imported, by name."""
+"""Templates of the imported schedulers, by name."""
 
 
 def state(family: type, name: str) -> None:
-    """Take the templates of a family's class; InternalError where it lacks a statement."""
+    """Register the templates of a scheduler class; raise InternalError for missing declarations."""
     for part in _STATED:
         if part not in vars(family):
             raise InternalError(f"family `{name}` states no `{part}`: {_HELP[part]}")
@@ -51,7 +51,7 @@ _HELP = {
 
 
 def find_template(name: str) -> Template:
-    """Return a template of an imported family; InternalError where none of these states it."""
+    """Return a template of an imported scheduler; raise InternalError if none declares it."""
     if name not in _TEMPLATES:
         raise InternalError(f"no imported family states template `{name}`")
     return _TEMPLATES[name]

@@ -1,4 +1,4 @@
-"""What the schedulers of attention share: which segments they look at, and what they rely on."""
+"""Shared by the attention schedulers: recognition of segments, and checks of operands."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def recognised(
     families: tuple[str, ...],
     readers: str,
 ) -> tuple[Fusion, Found] | Refusal:
-    """Return a segment at known sizes and what it is, or why it is none.
+    """Return a segment with specialized sizes and what it was recognized as, or why it was not.
 
-    find: what looks for that; families: operations that it may have; readers: what else reads
+    find: the recognizer; families: operations that the segment may have; readers: what else reads
     inputs while a kernel runs.
     """
     refusal = unsupported_nodes(segment, families)
@@ -50,10 +50,10 @@ def check_copies(
     operands: Iterable[tuple[Operand, bool]],
     extents: Iterable[Dim],
 ) -> Refusal | None:
-    """Return why bulk copies cannot bring operands, whatever a kernel's parameters, or None.
+    """Return why bulk copies cannot load operands with any parameters, or None.
 
-    features: of a head; known: those that kernels have; operands: each with whether it is to lie
-    along K; extents: whose elements are numbered.
+    features: of a head; known: those that kernels support; operands: each with whether it must be
+    K-major; extents: those that coordinates index.
     """
     for extent in features:
         if not extent.is_const or extent.value not in known:
@@ -71,6 +71,6 @@ def check_copies(
 
 
 def row_guards(facts: Facts) -> tuple[Guard, ...]:
-    """Return the guards that keep rows where copies of 16 bytes begin."""
+    """Return the guards that keep rows aligned to 16-byte copies."""
     because = "rows begin at multiples of 16 bytes"
     return tuple(Guard(value, "%", by, because) for value, by in facts.assumed)

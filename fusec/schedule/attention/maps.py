@@ -1,6 +1,6 @@
 """The tensor maps of an attention kernel: queries, keys and values in panels of 64 features.
 
-Maps have four dims: features, rows, and two that batches and heads are numbered by.
+Maps have four dims: features, rows, and two for batches and heads.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fusec.schedule.matmul.operands.operand import Operand
 from fusec.schedule.plan import TensorMapArgument
 
 MOST_AXES = 2
-"""Axes of a map along which batches and heads lie."""
+"""Axes of a map for batches and heads."""
 ONE = dim(1)
 
 
 @dataclass(frozen=True)
 class BatchAxis:
-    """An axis of a map along batches: its index, None where it is 0, extent, and stride if any."""
+    """A batch axis of a tensor map: its index (None if it is 0), extent, and stride if any."""
 
     index: Atom | None = None
     extent: Dim = ONE
@@ -35,7 +35,7 @@ class BatchAxis:
 
 
 def batch_axes(operand: Operand) -> tuple[BatchAxis, BatchAxis]:
-    """Return the axes of an operand's map by which batches and heads are numbered."""
+    """Return the two axes of an operand's map that index batches and heads."""
     terms = operand.batch.terms
     axes = [BatchAxis(atom, batch_extent(atom), stride) for atom, stride in terms]
     inner, outer, *_ = (*axes, BatchAxis(), BatchAxis())
@@ -43,7 +43,7 @@ def batch_axes(operand: Operand) -> tuple[BatchAxis, BatchAxis]:
 
 
 def is_readable(operand: Operand, facts: Facts) -> bool:
-    """Return whether a map describes an operand."""
+    """Return whether a tensor map can describe an operand."""
     if not is_vector(operand, facts) or operand.batch.constant != 0:
         return False
     terms, pitch = operand.batch.terms, operand.pitch
@@ -56,7 +56,7 @@ def is_readable(operand: Operand, facts: Facts) -> bool:
 
 
 def _is_coordinate(atom: Atom) -> bool:
-    """Return whether an atom is the number of the batch after divisions and remainders alone."""
+    """Return whether an atom is the batch index after divisions and remainders only."""
     if not isinstance(atom, (Quotient, Remainder)):
         return isinstance(atom, Var)
     inner = atom.inner
@@ -65,9 +65,9 @@ def _is_coordinate(atom: Atom) -> bool:
 
 
 def map_names(fusion: Fusion, operands: Mapping[str, Operand]) -> list[str]:
-    """Return the names of the maps of operands, by their sides.
+    """Return the names of the operands' maps, in the order of their sides.
 
-    They are called after their buffers, and the side where two are the same.
+    A map is named after its buffer, followed by the side if two buffers are the same.
     """
     taken, names = fusion.names, [o.buffer.name for o in operands.values()]
     return [
@@ -93,10 +93,10 @@ def tensor_maps(
 def operand_map(
     name: str, operand: Operand, stride: Dim | None, extents: tuple[Dim, Dim], box: int
 ) -> TensorMapArgument:
-    """Return the map of an operand; stride: from one row to the next."""
+    """Return the map of an operand; stride: distance between rows."""
     size = operand.buffer.dtype.size
     features, rows = extents
-    # A stride that nothing follows may be any multiple of 16 bytes.
+    # A stride without further rows may be any multiple of 16 bytes.
     chunk = CHUNK_BYTES // size
     pitch = ceildiv(features, chunk) * chunk if stride is None else stride
     inner, outer = batch_axes(operand)

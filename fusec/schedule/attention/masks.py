@@ -1,4 +1,4 @@
-"""Which keys a query can see by its place alone: causal masks, windows, and ends of keys."""
+"""Recognizes masks that depend only on positions: causal masks, windows, and key lengths."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ORDERS = {
     Act.AT_LEAST: (0, 1, 0),
     Act.GREATER: (0, 1, 1),
 }
-"""Of a comparison: which operand is the larger one, which the smaller, and by how much at least."""
+"""For a comparison: index of the larger operand, of the smaller, and their least difference."""
 MOST_ROWS = 1 << 30
-"""More queries, or keys, than the memory of any GPU holds rows of 64 features of 16 bits."""
+"""More queries or keys than any GPU has memory for, at 64 16-bit features per row."""
 
 
 def does(instance: Instance, act: Act) -> bool:
-    """Return whether an instance is the result of such an operation."""
+    """Return whether an instance is the result of the given operation."""
     node = instance.node
     return instance.kind == "op" and node is not None and act_of(node.op) is act
 
@@ -34,8 +34,8 @@ def does(instance: Instance, act: Act) -> bool:
 class Bound:
     """A limit of the keys that a query sees.
 
-    is_end: the last key that is seen, else the first one; by_row: counted from the query's number,
-    else from 0; offset: from there.
+    is_end: the last visible key, else the first; by_row: relative to the query's index, else to 0;
+    offset: added to that.
     """
 
     is_end: bool
@@ -55,9 +55,9 @@ class Axes:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of the keys that a batch sees, which is data.
+    """A limit of the keys that a batch sees, read from data.
 
-    is_end: the first key that is not seen, else the first one that is; at: that key less an offset.
+    is_end: the first key that is not visible, else the first that is; at: that key minus an offset.
     """
 
     is_end: bool
@@ -66,7 +66,7 @@ class Limit:
 
 
 def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
-    """Return the limits without which scores are minus infinity, each with what tests it."""
+    """Return the limits beyond which scores are minus infinity, each with its test."""
     found: list[tuple[Bound, Instance]] = []
     while is_masked(scores):
         for test in _parts(scores.operands[0]):
@@ -78,7 +78,7 @@ def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
 
 
 def limits_of(scores: Instance, axes: Axes, known: frozenset[Var]) -> list[Limit]:
-    """Return the limits of the keys seen that are data of some loop variables alone."""
+    """Return the limits of visible keys that are data of the given loop variables alone."""
     found: list[Limit] = []
     while is_masked(scores):
         found += [limit for t in _parts(scores.operands[0]) if (limit := _limit(t, axes, known))]
@@ -96,7 +96,7 @@ def _limit(test: Instance, axes: Axes, known: frozenset[Var]) -> Limit | None:
         if key is None or not at.dtype.is_integer or not at.variables <= known:
             continue
         if at.dtype == U64:
-            return None  # the limit is computed in 64 bits with a sign
+            return None  # the limit is computed in signed 64-bit integers
         if affine(at) is not None:
             return None  # known without data
         rest = key - of_var(axes.chunk) * axes.width - of_var(axes.lane)
@@ -108,7 +108,7 @@ def _limit(test: Instance, axes: Axes, known: frozenset[Var]) -> Limit | None:
 
 
 def unmasked(scores: Instance, axes: Axes) -> Instance:
-    """Return scores where all keys are seen: without masks of which that says all."""
+    """Return scores for tiles of visible keys only, without masks that only express bounds."""
     if not is_masked(scores):
         return scores
     test, given, lowest = scores.operands
@@ -119,7 +119,7 @@ def unmasked(scores: Instance, axes: Axes) -> Instance:
 
 
 def is_masked(scores: Instance) -> bool:
-    """Return whether scores are minus infinity where a test does not hold."""
+    """Return whether scores are minus infinity wherever a test fails."""
     if not does(scores, Act.SELECT):
         return False
     lowest = scores.operands[2]
@@ -127,7 +127,7 @@ def is_masked(scores: Instance) -> bool:
 
 
 def _parts(test: Instance) -> Iterator[Instance]:
-    """Yield what must hold for a test to hold."""
+    """Yield the conjuncts of a test."""
     if does(test, Act.BOTH) and test.operands[0].dtype.kind == "bool":
         for operand in test.operands:
             yield from _parts(operand)
@@ -143,7 +143,7 @@ def _bound(test: Instance, axes: Axes) -> Bound | None:
     over, under = affine(test.operands[larger]), affine(test.operands[smaller])
     if over is None or under is None:
         return None
-    # What is at least 0 where the test holds.
+    # At least 0 where the test holds.
     slack = over - under - index(least)
     key, row = slack.coefficient(axes.lane), slack.coefficient(axes.row)
     if axes.lane.extent == 1:
@@ -162,9 +162,9 @@ def _bound(test: Instance, axes: Axes) -> Bound | None:
 
 
 def affine(instance: Instance) -> Index | None:
-    """Return a number that follows from the loop variables and sizes alone, as its type holds it.
+    """Return an integer as an affine expression of loop variables and sizes.
 
-    None where the type may wrap, or round, what arithmetic on the variables would be.
+    None if it is anything else, or if its type may wrap or round where the expression would not.
     """
     place = _affine(instance)
     return place if place is not None and _holds(instance.dtype, place) else None
@@ -190,7 +190,7 @@ def _affine(instance: Instance) -> Index | None:
 
 
 def _holds(dtype: DType, place: Index) -> bool:
-    """Return whether a type holds all values of an integer: 64 bits hold any sum of positions."""
+    """Return whether a type can represent all values of an integer; 64 bits hold any position."""
     if dtype == I64:
         return True
     limits = _limits(place)
@@ -207,7 +207,7 @@ def _holds(dtype: DType, place: Index) -> bool:
 
 
 def _limits(place: Index) -> tuple[int, int] | None:
-    """Return the least and the largest value of an integer of loop variables; None if unknown."""
+    """Return the range of an integer of loop variables; None if unknown."""
     found = _limits_of_dim(place.constant)
     for atom, coefficient in place.terms:
         if found is None or not isinstance(atom, Var) or not coefficient.is_const:
@@ -232,7 +232,7 @@ def _limits_of_dim(size: Dim) -> tuple[int, int] | None:
 
 
 def size_of(place: Index) -> int | None:
-    """Return what an integer of loop variables is at most, whatever its sign; None if unknown."""
+    """Return an upper bound of an affine integer's absolute value; None if unknown."""
     dims = [place.constant, *(c for _, c in place.terms)]
     if any(not d.is_const for d in dims):
         return None
@@ -245,7 +245,7 @@ def size_of(place: Index) -> int | None:
 
 
 def seen_part(bounds: Sequence[Bound], rows: int, keys: int, hints: Mapping[str, int]) -> float:
-    """Return the part of the products of queries and keys that some bound lets through."""
+    """Return the fraction of query-key pairs that the bounds let through."""
     seen, steps = 0.0, min(rows, 64)
     for step in range(steps):
         row = (step + 0.5) * rows / steps
@@ -256,11 +256,11 @@ def seen_part(bounds: Sequence[Bound], rows: int, keys: int, hints: Mapping[str,
 
 
 class Masked(Protocol):
-    """Products of queries and keys, between bounds."""
+    """A GEMM of queries and keys with bounds."""
 
     @property
     def bounds(self) -> Sequence[Bound]:
-        """Return what says which keys a row of queries sees."""
+        """Return the limits of the keys that a row of queries sees."""
         ...
 
     @property
@@ -275,7 +275,7 @@ class Masked(Protocol):
 
 
 def visible(products: Masked, hints: Mapping[str, int]) -> float:
-    """Return the part of the products of queries and keys that masks of positions leave."""
+    """Return the fraction of query-key pairs that positional masks let through."""
     if not products.bounds:
         return 1.0
     return seen_part(products.bounds, products.m.evaluate(hints), products.n.evaluate(hints), hints)

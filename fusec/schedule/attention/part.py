@@ -1,4 +1,4 @@
-"""The graph on the results of a product in attention: of scores, of outputs, or of gradients."""
+"""The graph on the results of a GEMM in attention: of scores, of outputs, or of gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
 
 @dataclass(frozen=True)
 class Part:
-    """A graph on the results of a product: of scores, or of outputs.
+    """A graph on the results of a GEMM: of scores, or of outputs.
 
     domain: over the batch axes, the query, and the last axis, which is the keys or the features of
     values.
@@ -55,12 +55,12 @@ class Part:
         return Axes(Var("m", self.domain.axes[-2].extent), chunk, lane, width)
 
     def lowering(self, width: int) -> Lowering:
-        """Return what makes instances in these loop variables."""
+        """Return the lowering in these loop variables."""
         return Lowering(self.epilogue.fusion, self.domain, self.bind(width)[0])
 
 
 def dependents(fusion: Fusion, node: Node) -> set[Value]:
-    """Return what depends on the results of a node."""
+    """Return the values that depend on the results of a node."""
     found = set(node.outputs)
     for other in fusion.nodes:
         if found.intersection(other.inputs):
@@ -69,9 +69,9 @@ def dependents(fusion: Fusion, node: Node) -> set[Value]:
 
 
 def find_part(fusion: Fusion, node: Node, *, reduces: bool = False) -> Part | Refusal:
-    """Return the graph on the results of a product, which nothing but these is to be needed for.
+    """Return the graph on the results of a GEMM, which must have no other use.
 
-    reduces: whether it may hold reductions, as scores hold those of their softmax.
+    reduces: whether it may contain reductions, as scores contain those of their softmax.
     """
     if not fusion.outputs:
         return Refusal("outputs", f"no output depends on `{node.output.name}`")
@@ -94,7 +94,7 @@ def find_part(fusion: Fusion, node: Node, *, reduces: bool = False) -> Part | Re
 
 
 def _read_elsewhere(part: Part, name: str) -> Refusal | None:
-    """Return why an output needs results of the product, or of a reduction, of another place."""
+    """Return why an output needs results of the GEMM, or of a reduction, at other positions."""
     lowering, sums = part.lowering(1), part.epilogue.sums
     at = tuple(of_var(a).substitute(lowering.binding) for a in part.domain.axes)
     home = linearize(at, contiguous_strides(sums.shape))

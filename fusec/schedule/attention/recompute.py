@@ -1,7 +1,7 @@
-"""Scores of attention that its forward and its backward each compute, rather than store and read.
+"""Attention scores that the forward and the backward each compute, rather than store and read.
 
-Where both stand in one fusion their scores are one value: as long as it is, no segment holds an
-attention without the other's half, and what lies between has an element for each query and key.
+If a fusion has both, their scores are one value. As long as it is shared, no segment contains an
+attention without half of the other, with tensors of an element per query and key in between.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fusec.segment.views import may_be_view
 
 
 def recomputed_scores(fusion: Fusion, product: Node) -> tuple[Redefinition, ...]:
-    """Return the way to compute scores again for exponentials of another softmax than their own.
+    """Return the redefinitions that recompute scores for exponentials of another softmax.
 
-    product: queries times keys.
+    product: the GEMM of queries and keys.
     """
     powers = [n for n in fusion.nodes if act_of(n.op) is Act.EXPONENTIATE]
     differences = [fusion.producer.get(n.inputs[0]) for n in powers if n.inputs]
@@ -45,7 +45,7 @@ def recomputed_scores(fusion: Fusion, product: Node) -> tuple[Redefinition, ...]
 
 
 def _made_of(fusion: Fusion, product: Node) -> set[Value]:
-    """Return the values that follow from a product element by element."""
+    """Return the values that are computed elementwise from a GEMM's result."""
     found = set(product.outputs)
     for node in fusion.nodes:
         follows = node.op.family == "pointwise" or node.op.access is not None
@@ -55,7 +55,7 @@ def _made_of(fusion: Fusion, product: Node) -> set[Value]:
 
 
 def _is_maximum(made: dict[Value, Node], value: Value, scores: Value) -> bool:
-    """Return whether a value is the largest of scores, or what is put in its place."""
+    """Return whether a value is the maximum of scores, or its replacement where it is infinite."""
     node = made.get(value)
     while node is not None and (node.op.access is not None or act_of(node.op) is Act.SELECT):
         tensors = [v for v in node.inputs if not v.is_scalar]
@@ -79,7 +79,9 @@ def _rule(name: str, again: Sequence[str]) -> Rule:
 def _copied(
     near: Node, work: Rewriter, operand: Operand, name: str, copies: dict[Value, Operand]
 ) -> Operand | None:
-    """Return a copy of a value and of all behind it, to the product of a name; None without it."""
+    """Return a copy of a value and its producers down to the named GEMM; None if not derived from
+    it.
+    """
     producer = work.producer.get(operand) if isinstance(operand, Value) else None
     if producer is None or not isinstance(operand, Value):
         return None
@@ -99,7 +101,7 @@ def _copied(
 
 
 def _seen_again(near: Node, work: Rewriter, operand: Operand) -> Operand:
-    """Return an operand through views and casts of its own, which its segment takes."""
+    """Return an operand through its own copies of views and casts, to fuse into its segment."""
     producer = work.producer.get(operand) if isinstance(operand, Value) else None
     if producer is None or not (may_be_view(producer) or producer.op.converts):
         return operand

@@ -1,4 +1,4 @@
-"""The factor of all scores, which an exponential takes together with its own."""
+"""The common factor of all scores, which is merged with the one of the exponential."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fusec.schedule.attention.masks import does, is_masked
 
 
 def without_scale(scores: Instance) -> tuple[Instance, Instance | None]:
-    """Return scores without a factor that is positive and the same for all; None where it is 1.
+    """Return scores without a positive factor that is the same for all; None if it is 1.
 
-    What a mask puts in their place is minus infinity, with any such factor.
+    Masked scores are minus infinity, with any such factor.
     """
     if is_masked(scores):
         test, given, lowest = scores.operands
@@ -33,7 +33,7 @@ def without_scale(scores: Instance) -> tuple[Instance, Instance | None]:
 
 
 def _value(instance: Instance) -> float | None:
-    """Return a number that is known, None where it is not."""
+    """Return a number that is known at compile time, None if it is not."""
     if instance.kind == "constant":
         known = instance.constant
         return None if isinstance(known, complex) or known is None else float(known)

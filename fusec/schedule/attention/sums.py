@@ -1,4 +1,4 @@
-"""Products of one row with a matrix that are written as sums of multiplied elements."""
+"""Vector-matrix multiplications that are written as sums of multiplied elements."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PRODUCTS: IdentityCache[tuple[tuple[Node, tuple[Node, ...]], ...]] = IdentityCa
 
 
 def as_products(fusion: Fusion) -> Fusion:
-    """Return the fusion with such sums as matrix products of one row; results keep their values."""
+    """Return the fusion with such sums as GEMMs of one row; results keep their values."""
     return _CACHE.of(fusion, None, lambda: _rewritten(fusion))
 
 
 def sum_of(fusion: Fusion, node: Node) -> str:
-    """Return the name that a fusion's own sum has for a matrix product of `as_products`."""
+    """Return the name of the original sum for a GEMM made by `as_products`."""
     name = node.output.name
     return next(
         (s.output.name for s, made in _products(fusion) if made[-2].output.name == name), name
@@ -36,7 +36,7 @@ def _rewritten(fusion: Fusion) -> Fusion:
 
 
 def _products(fusion: Fusion) -> tuple[tuple[Node, tuple[Node, ...]], ...]:
-    """Return the sums that are products, each with the nodes that stand for it."""
+    """Return the sums that are GEMMs, each with the nodes that replace it."""
     return _PRODUCTS.of(fusion, None, lambda: tuple(_find_products(fusion)))
 
 
@@ -49,7 +49,7 @@ def _find_products(fusion: Fusion) -> Iterator[tuple[Node, tuple[Node, ...]]]:
 
 
 def _product(fusion: Fusion, node: Node, taken: set[str]) -> list[Node] | None:
-    """Return the nodes that stand for a sum, None where it is no product."""
+    """Return the nodes that replace a sum, or None if it is not a GEMM."""
     if node.op.combine is not Combine.SUM or node.op.family != "reduction":
         return None
     multiplied = fusion.producer.get(node.inputs[0])
@@ -62,7 +62,7 @@ def _product(fusion: Fusion, node: Node, taken: set[str]) -> list[Node] | None:
     others = [axis for axis in range(rank) if axis != depth]
     if rank < 2 or any(o.dtype != F32 or o.rank != rank for o in operands):
         return None
-    # The row is the same for all columns, which come last.
+    # All columns share the row; the column axis is last.
     column = others[-1]
     rows = [o for o in operands if o.shape[column] == 1 and o.shape[depth] != 1]
     if len(rows) != 1 or node.output.rank != rank - 1:

@@ -1,1 +1,1 @@
-"""What the host does between kernels: collectives, placement, segments without kernels."""
+"""The host's work between kernels: collectives, placement, and segments without kernels."""

@@ -1,4 +1,4 @@
-"""The schedulers of what the host does between kernels: collectives, and placement."""
+"""The schedulers of host operations between kernels: collectives, and placement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fusec.target import Target
 
 @dataclass(frozen=True)
 class Exchanged(Parameters):
-    """An exchange between the ranks along an axis of the mesh.
+    """A collective among the ranks along an axis of the mesh.
 
     kind: the operation's name. reduction: of the kinds that reduce, `sum`, `prod`, `max`, `min`.
     """
@@ -44,12 +44,11 @@ class Exchanged(Parameters):
 
 @dataclass(frozen=True)
 class Placed(Parameters):
-    """Where a tensor lies in a larger one: which of so many equal parts of a dim it is.
+    """The position of a tensor within a larger one: the index of its equal part along a dim.
 
-    kind: the operation's name. parts: a size, as text. axis: of the mesh, along which the rank's
-    place is the number of the part; empty where the loop's index is. copied: whether the part,
-    which is dense then, has memory of its own, since parts of the larger tensor do not begin as
-    kernels need it.
+    kind: the operation's name. parts: a size, as text. axis: the mesh axis whose rank index is the
+    index of the part; empty if it is the loop index. copied: whether the part, which is dense then,
+    has its own memory, because parts of the larger tensor are not aligned as kernels need.
     """
 
     kind: str
@@ -64,10 +63,10 @@ PlacementPlan = Plan[Problem, Placed]
 
 
 def bytes_sent(kind: str, ranks: int, given: int) -> int:
-    """Return the bytes that a rank sends to others, in an exchange to which each gives so many.
+    """Return the bytes that a rank sends in a collective if each rank contributes `given` bytes.
 
-    As rings and direct exchanges do; of a slice in a loop, in the mean of the iterations, in one of
-    which a rank is its own partner.
+    Counted for rings and direct sends; for a slice in a loop, the mean over the iterations, where
+    in one of them a rank is its own partner.
     """
     others = ranks - 1
     if kind in ("all_gather", PEER_VIEWS.name, PUSHED_SUM):
@@ -76,7 +75,7 @@ def bytes_sent(kind: str, ranks: int, given: int) -> int:
 
 
 class Communication(Family[Problem, Exchanged, ExchangePlan]):
-    """Accepts one exchange between ranks, alone."""
+    """Accepts a single collective."""
 
     name = FAMILY
     templates: ClassVar = {}
@@ -84,13 +83,13 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
     vocabulary = frozenset[str]()
 
     def problem(self, segment: Fusion) -> Problem | Refusal:
-        """Return the exchange, or why the segment is none."""
+        """Return the collective, or why the segment is not one."""
         if len(segment.nodes) == 1 and communicates(segment.nodes[0]):
             return Problem(segment, segment)
         return Refusal("operation", "it is not a single collective")
 
     def default_parameters(self, problem: Problem, target: Target) -> Exchanged:
-        """Return what the operation says: there is nothing to choose."""
+        """Return the parameters that the operation determines: there is nothing to choose."""
         node = problem.segment.nodes[0]
         given = node.attributes
         reduction = given.get("reduction", "")
@@ -101,12 +100,12 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         return Plan(self.name, problem.segment, (), parameters, problem=problem)
 
     def estimate(self, plan: ExchangePlan, target: Target) -> Estimate:
-        """Return the bytes that a rank sends and what its memory sees of them."""
+        """Return the estimate: the bytes that a rank sends, and the traffic of its own memory."""
         node, hints = plan.fusion.nodes[0], plan.fusion.hints
         given, made = tensor_bytes(node.inputs[0], hints), tensor_bytes(node.output, hints)
         kind, ranks = plan.parameters.kind, plan.parameters.ranks
         if kind == RECEIVE_SLICE.name:
-            given = made  # a piece of the tensor
+            given = made  # a slice of the tensor
         pushed = kind == "all_reduce" and pushes_sum(
             plan.parameters.reduction, node.output.dtype, given, ranks
         )
@@ -120,10 +119,10 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         else:
             sent = bytes_sent(kind, ranks, given)
         if kind == PEER_VIEWS.name:
-            # Its bytes go over the links while kernels read them, which have a price of their own.
+            # Its bytes cross the links while kernels read them, and those kernels account for them.
             given = made = 0
         elif pushed:
-            given += 2 * sent  # as much arrives as is sent, and is read
+            given += 2 * sent  # as many bytes arrive as are sent, and are read
         elif kind == SEND_SLICE.name:
             made = given  # of the blocks that it returns, one arrives in each iteration
         return Estimate(
@@ -139,12 +138,12 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> Sequence[Redefinition]:
-        """Return the sum of what the ranks have, each read where it lies, for an all-reduce."""
+        """Return the all-reduce as a sum of the ranks' tensors, read from peer memory."""
         return reads_of_peers(segment.nodes[0], fusion)
 
 
 class Placement(Family[Problem, Placed, PlacementPlan]):
-    """Accepts one operation that says where a tensor lies in a larger one, alone."""
+    """Accepts a single operation that places a tensor within a larger one."""
 
     name = PLACEMENT
     templates: ClassVar = {}
@@ -152,13 +151,13 @@ class Placement(Family[Problem, Placed, PlacementPlan]):
     vocabulary = frozenset[str]()
 
     def problem(self, segment: Fusion) -> Problem | Refusal:
-        """Return the operation, or why the segment is none."""
+        """Return the operation, or why the segment is not one."""
         if len(segment.nodes) == 1 and places(segment.nodes[0]):
             return Problem(segment, segment)
         return Refusal("operation", "it does not only define the placement of a tensor")
 
     def default_parameters(self, problem: Problem, target: Target) -> Placed:
-        """Return what the operation says: there is nothing to choose."""
+        """Return the parameters that the operation determines: there is nothing to choose."""
         node = problem.segment.nodes[0]
         given = node.attributes
         copied = not problem.segment.effects.shares(node)
@@ -170,7 +169,7 @@ class Placement(Family[Problem, Placed, PlacementPlan]):
         return Plan(self.name, problem.segment, (), parameters, problem=problem)
 
     def estimate(self, plan: PlacementPlan, target: Target) -> Estimate:
-        """Return a price of nothing, where an address is all that changes; else that of a copy."""
+        """Return an empty estimate if only an address changes, else the estimate of a copy."""
         if not plan.parameters.copied:
             return Estimate(bytes=0, ctas=0, kernels=0)
         node, hints = plan.fusion.nodes[0], plan.fusion.hints

@@ -1,7 +1,7 @@
-"""The host scheduler: segments that run without a kernel, where a file asks for it.
+"""The host scheduler: segments that run without a kernel because a file pins them to it.
 
-What only moves elements is copied by the driver, zeros are filled by it. Anything else is evaluated
-on the CPU, by the body that declares the operation.
+Operations that only move elements become driver copies, zeros are filled by the driver. Anything
+else is evaluated on the CPU, by the body that declares the operation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fusec.segment.views import Layout, view_of
 from fusec.target import Target
 
 MOST_CALLS = 256
-"""Calls of the driver for one tensor at most; an element each is slower than evaluating it."""
+"""Most driver calls per tensor; one call per element is slower than evaluating it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class HostParameters(Parameters):
 
 @dataclass(frozen=True, eq=False)
 class HostProblem(Problem):
-    """A segment, with the driver's calls that compute it; None where it is evaluated."""
+    """A segment with the driver calls that compute it; None if it is evaluated on the CPU."""
 
     plan: HostPlan
     calls: int
@@ -59,7 +59,7 @@ class HostOperations(Family[HostProblem, HostParameters, Plan[HostProblem, HostP
         made = [_moved(segment, o) for o in segment.outputs]
         copies = [c for found in made if found is not None for c in found]
         calls = sum(_calls(segment, c) for c in copies)
-        # One copy after the other would read what an earlier one has written.
+        # Copies in sequence would read what an earlier one has written.
         overwrites = len(made) > 1 and any(o.value in segment.effects.into for o in segment.outputs)
         if None in made or calls > MOST_CALLS or overwrites:
             return HostProblem(segment, fusion, HostPlan(evaluated=True), 1)
@@ -78,7 +78,7 @@ class HostOperations(Family[HostProblem, HostParameters, Plan[HostProblem, HostP
         return Plan(self.name, problem.fusion, (), parameters, host=problem.plan, problem=problem)
 
     def estimate(self, plan: Plan[HostProblem, HostParameters], target: Target) -> Estimate:
-        """Return the traffic on the GPU; of what is evaluated the time on the CPU is not known."""
+        """Return the traffic on the GPU; the time of operations evaluated on the CPU is unknown."""
         hints = plan.fusion.hints
         read = sum(tensor_bytes(i.value, hints) for i in plan.fusion.inputs)
         written = sum(tensor_bytes(o.value, hints) for o in plan.fusion.outputs)
@@ -89,7 +89,7 @@ class HostOperations(Family[HostProblem, HostParameters, Plan[HostProblem, HostP
 
 
 def _moved(segment: Fusion, output: Output) -> tuple[HostCopy, ...] | None:
-    """Return the copies that compute an output, none of zeros; None where it is computed."""
+    """Return the copies that compute an output, none if it is zeros; None if it is computed."""
     value = output.value
     node = segment.producer[value]
     if node.op is find_op("full"):
@@ -124,7 +124,7 @@ def _copy(part: Value, offset: Dim, layout: Layout, whole: Value) -> HostCopy:
 
 
 def _source(segment: Fusion, value: Value) -> Layout | None:
-    """Return a value as a view of an input, through copies; None where it is computed."""
+    """Return a value as a view of an input, through copies; None if it is computed."""
     given = {i.value: i for i in segment.given if not i.value.is_scalar}
     while value not in given and (node := segment.producer.get(value)) and node.op.copies:
         (value,) = node.inputs
@@ -139,7 +139,7 @@ def _is_zero(value: object) -> bool:
 
 
 def _calls(segment: Fusion, copy: HostCopy) -> int:
-    """Return how many calls of the driver a copy takes, at hint sizes."""
+    """Return the number of driver calls of a copy, at hint sizes."""
     hints = segment.hints
     output = next(o for o in segment.outputs if o.value.name == copy.target)
     view, to = copy.source, _strides(segment, output)

@@ -1,4 +1,4 @@
-"""Row kernels that add their rows over ranks themselves, in place of an all-reduce before them."""
+"""Row kernels that sum their rows over ranks themselves, instead of a preceding all-reduce."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fusec.target import Target
 
 @dataclass(frozen=True)
 class RowsTime:
-    """Predicted seconds of a kernel that adds its rows, and of all-reduce and kernel."""
+    """Predicted seconds of a kernel that sums rows over ranks, and of all-reduce plus kernel."""
 
     pushed: float
     separate: float
@@ -40,9 +40,9 @@ class RowsTime:
 def with_pushed_rows(
     segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target, saved: float
 ) -> tuple[KernelPlan, ...]:
-    """Return plans, those with a kernel more whose rows are predicted to be added faster by it.
+    """Return plans, with an extra kernel that sums its rows over ranks where that is faster.
 
-    saved: by which part of the time of sum and kernel.
+    saved: the least fraction of the separate time that it must save.
     """
     found = list(plans)
     for before, number in pairs_of(segmented):
@@ -56,7 +56,7 @@ def with_pushed_rows(
 
 
 def pairs_of(segmented: SegmentedFusion) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of all-reduces and of the segments after them that alone read the sum."""
+    """Yield the indices of all-reduces, each with its sum's only reader, the segment after it."""
     final = {o.value for o in segmented.fusion.outputs}
     for number, (first, second) in enumerate(
         zip(segmented.segments, segmented.segments[1:], strict=False)
@@ -69,7 +69,7 @@ def pairs_of(segmented: SegmentedFusion) -> Iterator[tuple[int, int]]:
 
 
 def pushed_kernel(exchange: Segment, plan: KernelPlan, target: Target) -> PushedKernel | None:
-    """Return a plan's kernel with rows that it adds, None where it does not take such rows."""
+    """Return a plan's kernel with rows summed over ranks, or None if it reads no such rows."""
     node = exchange.nodes[0]
     total, ranks = node.output, node.attributes["ranks"]
     rows = _whole_rows(plan, total)
@@ -108,7 +108,7 @@ def pushed_kernel(exchange: Segment, plan: KernelPlan, target: Target) -> Pushed
 def rows_time(
     segmented: SegmentedFusion, before: int, number: int, kernel: PushedKernel, target: Target
 ) -> RowsTime | None:
-    """Return the predicted seconds; None where the rows are too many for a kernel."""
+    """Return the predicted seconds; None if there are too many rows for a kernel."""
     node, hints = segmented.segments[before].nodes[0], segmented.fusion.hints
     ranks, given = node.attributes["ranks"], tensor_bytes(node.output, hints)
     rows = given // (kernel.columns * node.output.dtype.size)
@@ -119,12 +119,12 @@ def rows_time(
     link = target.links[PUSHED_ROWS]
     sent = bytes_sent(PUSHED_SLICES, ranks, given)
     exchange = link.latency + sent / (link.reach * target.link)
-    # Blocks wait for what they have pushed, so that no row is computed before the last one came.
+    # Blocks wait for all pushed rows, so no row is computed before the last one has arrived.
     return RowsTime(exchange + times[number], times[before] + times[number])
 
 
 def _whole_rows(plan: KernelPlan, total: Value) -> Rows | None:
-    """Return the rows that a kernel holds in registers, if it reads a tensor by just these."""
+    """Return the rows that a kernel holds in registers, if it reads a tensor only as those."""
     if not isinstance(plan, PhasedPlan):
         return None
     phased = cast("PhasedPlan[object, object]", plan)

@@ -1,1 +1,1 @@
-"""Matrix products and their epilogues."""
+"""GEMMs and their epilogues."""

@@ -1,4 +1,4 @@
-"""What may be chosen of a matrix product: the base of its kernels' records, and what all have."""
+"""Schedule parameters of a GEMM: the base class of its kernels' records, and common fields."""
 
 from __future__ import annotations
 
@@ -18,59 +18,56 @@ from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.target import Target
 
 KERNELS = ("wgmma", "split_k", "gemv", "mma", "simt")
-"""The kernels' names in files; records.py has the record of each."""
+"""The kernels' names in files; records.py defines the record of each."""
 MOST_COORDINATE = 2**31 - 1 - 256
-"""Coordinates in a tensor map are ints, also those of what a last tile has too much."""
+"""Coordinates of a tensor map are ints, including those past the end in the last tile."""
 SWAP_AB_ROWS = tuple(r for r in range(16, 241, 16) if r != 128)
-"""Rows of a tile of `split_k` whose operands are swapped; its columns are the rows of wgmma."""
+"""Tile rows of `split_k` with swapped operands; its columns are the rows of wgmma."""
 TRANSPOSED_ROWS = tuple(r for r in range(16, 241, 8) if r % 64)
-"""The same of `wgmma`, any that are no rows of other tiles."""
+"""The same for `wgmma`, except those that are also rows of unswapped tiles."""
 MOST_SWAP_AB_ROWS = 112
-"""Rows of such a tile with 256 columns, whose sums a thread can hold."""
+"""Most rows of such a tile with 256 columns whose accumulators fit in a thread's registers."""
 SPLIT_METHODS = tuple(MATMUL_METHODS)
-"""How the clusters of a tile combine their sums; with `stream_k` the steps of all tiles are divided
-evenly among the SMs, so that two share a tile where one's range ends."""
+"""How the clusters of a tile combine partial sums; `stream_k`: SMs have equal ranges of steps."""
 COMPARED_METHODS = tuple(m.name for m in MATMUL_METHODS.values() if m.compared)
-"""Those that are compared by price."""
+"""Those that the cost model compares."""
 TURNS = tuple(m.name for m in MATMUL_METHODS.values() if m.is_serial)
-"""The methods by which clusters wait for each other."""
+"""The methods with which clusters wait for each other."""
 UNORDERED = tuple(m.name for m in MATMUL_METHODS.values() if m.on_request)
-"""Those by which sums are added in arrival order, so that results differ between runs: only
-where that is asked for."""
+"""Those that add partial sums in arrival order, so results differ between runs: only on request."""
 HALVED = tuple(
     name
     for rounding in (HalfPartials.ONCE, HalfPartials.EACH_ADD)
     for name, method in MATMUL_METHODS.items()
     if method.halves is rounding
 )
-"""The methods that have work buffers of a 16-bit type; by the last each turn rounds to it again."""
+"""The methods that support 16-bit workspaces; the last ones round at each addition."""
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2), (2, 4))
-"""Tile rows and columns of a cluster that are compared: CTAs of a row share A, of a column B."""
+"""Compared cluster shapes in tile rows and columns: CTAs of a row share A, of a column B."""
 CLUSTER_EXTENTS = (1, 2, 4)
 MOST_CTAS = 8
-"""CTAs of a cluster that every GPU with clusters supports."""
+"""Most CTAs of a cluster that every GPU with clusters supports."""
 RASTER_GROUP = 8
 RASTER_GROUPS = (1, 2, 4, 8, 16, 32, 64)
 """Tile rows per raster group."""
 STAGES = range(1, 17)
 TILE_COLUMNS = tuple(range(8, 257, 8))
-"""Columns of a tile, of any kernel."""
+"""Columns of a tile, for all kernels."""
 QUADS, OCTETS = (4, 2, 1), (8, 2, 1)
-"""Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange, 4
-where sums go through shared memory."""
+"""Columns per thread: 2 in the accumulator layout, 8 after a lane swap, 4 through shared memory."""
 
 
 class Factors(Protocol):
-    """What of a product's factors the depth of a step follows from: `Traits` has it."""
+    """The properties of a GEMM's operands that determine the depth of a K step, as in `Traits`."""
 
     @property
     def dtype(self) -> DType | None:
-        """Return the type that tensor cores multiply, if they do."""
+        """Return the type that the tensor cores multiply, or None without tensor cores."""
         ...
 
     @property
     def is_narrow(self) -> bool:
-        """Return whether both are 8-bit floats."""
+        """Return whether both operands are 8-bit floats."""
         ...
 
     @property
@@ -80,18 +77,18 @@ class Factors(Protocol):
 
     @property
     def has_converted_weights(self) -> bool:
-        """Return whether B is integers."""
+        """Return whether B consists of integers that are converted."""
         ...
 
     @property
     def is_b_k_major(self) -> bool:
-        """Return whether neighbours along K are neighbours in B's memory."""
+        """Return whether B is K-major."""
         ...
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """The value of a field that a kernel does not have, and why it cannot have another."""
+    """The only value that a kernel supports for a field, and why."""
 
     value: Setting
     rule: str
@@ -118,26 +115,26 @@ LACKING: Mapping[str, Lacking] = {
         "kernel `{}` has f32 partial sums; `split_k` supports 16-bit ones",
     ),
 }
-"""Of the free fields that only some kernels have."""
+"""For the free fields that only some kernels have."""
 _WRITTEN = (
     "kernel", "tile_m", "tile_n", "tile_k", "stages", "cluster_m", "cluster_n", "cluster_k",
     "splits", "split_method", "vector_width", "ping_pong", "epilogue_smem", "raster_group", "dual",
     "converted", "wide_index",
 )  # fmt: skip
-"""The fields that dumps have of any kernel, in their order."""
+"""The fields that dumps list for every kernel, in order."""
 
 
 @dataclass(frozen=True)
 class MatmulParameters(Parameters):
-    """The choices of a matrix product that every kernel has; the record of each adds its own.
+    """The schedule parameters that every GEMM kernel has; the record of each adds its own.
 
-    tile_k: K of one step of a CTA; splits: parts of K of a tile, whose sums meet in memory;
-    converted: whether B is 8-bit integers, which are made halves in registers; wide_index: 64-bit
-    addresses. kernel: its name in files; tile: fields that follow from it; tile_columns: the tile's
-    columns that it has; most_splits: its parts of K; uses_tma: whether bulk tensor copies feed
-    wgmma; loads_chunks: whether it loads operands in chunks of 16 bytes, where they lie so;
-    on_tensor_cores: whether these multiply; has_l2_hints: whether copies of what is read once say
-    so.
+    tile_k: elements of K per step of a CTA; splits: partitions of K of a tile, whose partial sums
+    are combined in memory; converted: whether B is 8-bit integers that are converted to 16-bit
+    floats in registers; wide_index: 64-bit addresses. kernel: its name in files; tile: fields that
+    follow from it; tile_columns: the tile widths that it supports; most_splits: its most partitions
+    of K; uses_tma: whether bulk tensor copies feed wgmma; loads_chunks: whether it loads operands
+    in 16-byte chunks if their layout allows; on_tensor_cores: whether it runs on tensor cores;
+    has_l2_hints: whether copies of operands that are read once carry an L2 cache hint.
     """
 
     tile_m: int
@@ -211,7 +208,7 @@ class MatmulParameters(Parameters):
 
     @property
     def written(self) -> dict[str, Any]:
-        """Return all fields as dumps write them, those of other kernels among them."""
+        """Return all fields as dumps write them, including those of other kernels."""
         own = {**super().written, "kernel": self.kernel}
         others = {name: lacking.value for name, lacking in self.lacking.items()}
         found = {name: own.get(name, others.get(name, False)) for name in _WRITTEN}
@@ -219,13 +216,13 @@ class MatmulParameters(Parameters):
 
     @classmethod
     def depth(cls, problem: Factors, rows: int) -> int:
-        """Return the elements of K of a step, of a tile of so many rows."""
+        """Return the elements of K per step, for a tile with the given number of rows."""
         del problem, rows
         return cls.tile["tile_k"]
 
     @classmethod
     def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
-        """Return the fields that follow from what is multiplied and from a tile's rows."""
+        """Return the fields that follow from the operands and the rows of a tile."""
         return {**cls.tile, "tile_k": cls.depth(problem, rows)}
 
     @property
@@ -240,17 +237,17 @@ class MatmulParameters(Parameters):
 
     @property
     def swap_ab(self) -> bool:
-        """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
+        """Return whether wgmma swaps the roles of A and B."""
         return False
 
     @property
     def products(self) -> int:
-        """Return the products whose columns share a tile."""
+        """Return how many GEMMs share the columns of a tile."""
         return 1
 
     @property
     def columns(self) -> int:
-        """Return the columns of the result that a tile has."""
+        """Return how many columns of the result a tile covers."""
         return self.tile_n // self.products
 
     @property
@@ -270,45 +267,45 @@ class MatmulParameters(Parameters):
 
     @property
     def ctas(self) -> int:
-        """Return the CTAs of a cluster, which sum together or share an operand."""
+        """Return the CTAs of a cluster, which split K or share an operand."""
         return self.cluster_k * self.cluster_m * self.cluster_n
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Return how many neighbouring columns a thread may have."""
+        """Return the supported numbers of neighbouring columns per thread."""
         return QUADS
 
     def epilogue_width(self, product: Product) -> int:
-        """Return how many neighbouring columns a thread has."""
+        """Return the number of neighbouring columns per thread."""
         del product
         return self.vector_width
 
     def staged_tensors(self, product: Product, facts: Facts) -> tuple[StagedTensor, ...]:
-        """Return the epilogue's tensors that go through shared memory by rows."""
+        """Return the epilogue's tensors whose rows are staged in shared memory."""
         del product, facts
         return ()
 
     @property
     def accumulators(self) -> int:
-        """Return the sums of a tile that a thread holds."""
+        """Return the accumulators per thread."""
         return self.tile_m * self.tile_n // self.threads
 
     @property
     def words_in_flight(self) -> int | None:
-        """Return the words of operands that a thread has in flight; None: those of the template."""
+        """Return the operand words in flight per thread; None: those of the template."""
         return None
 
     @property
     def has_stages(self) -> bool:
-        """Return whether the kernel has so many stages."""
+        """Return whether the kernel supports this number of stages."""
         return self.stages > 1
 
     def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
-        """Return the CTAs along each axis; tiles: or the pairs of those that a cluster takes."""
+        """Return the CTAs along each axis; tiles: or pairs of tiles, if a cluster has two."""
         del target
         return tiles * self.ctas, dim(1), dim(1)
 
-    # -- how the sums of the parts of a tile meet
+    # -- how the partial sums of a tile are combined
 
     @property
     def is_serial(self) -> bool:
@@ -317,50 +314,48 @@ class MatmulParameters(Parameters):
 
     @property
     def has_second(self) -> bool:
-        """Return whether a kernel of its own adds up what the clusters of a tile have left."""
+        """Return whether a separate kernel adds the partial sums of a tile's clusters."""
         return False
 
     @property
     def leaves_halves(self) -> bool:
-        """Return whether the clusters of a tile round their sums to the result's 16-bit type."""
+        """Return whether the clusters of a tile store 16-bit partial sums in the result's type."""
         return False
 
     @property
     def in_arrival_order(self) -> bool:
-        """Return whether the clusters of a tile add to its sums whenever they are done."""
+        """Return whether the clusters of a tile add their partial sums in arrival order."""
         return False
 
     @property
     def keeps_partials_in_l2(self) -> bool:
-        """Return whether so few tiles are summed of parts that these never leave L2."""
+        """Return whether so few tiles have partial sums that these stay in L2."""
         return False
 
     def summed_tiles(self, tiles: Dim, target: Target) -> Dim:
-        """Return how many of all tiles are summed of parts at most."""
+        """Return an upper bound on the tiles that have partial sums."""
         del target
         return tiles
 
     @property
     def summed_splits(self) -> int:
-        """Return the parts of K of most tiles."""
+        """Return the partitions of K of most tiles."""
         return self.splits
 
     @property
     def part_of_k(self) -> tuple[int, int]:
-        """Return the elements of K that one summand takes at a time, and the summands of a CTA's or
-        a cluster's sum.
-        """
+        """Return the elements of K that a summand accumulates, and a cluster's summands."""
         return self.tile_k, self.cluster_k
 
     @property
     def splitters(self) -> str:
-        """Return what shares K of a tile, if the kernel is told how many do."""
+        """Return what splits K of a tile, or an empty string if the kernel takes no such count."""
         return ""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The extents of a product at hint sizes."""
+    """The extents of a GEMM at hint sizes."""
 
     batches: int
     m: int
@@ -369,16 +364,16 @@ class Sizes:
 
     @property
     def products(self) -> float:
-        """Return the multiply-adds."""
+        """Return the number of multiply-adds."""
         return float(self.batches) * self.m * self.n * self.k
 
     def tiles(self, parameters: MatmulParameters) -> int:
-        """Return the output tiles."""
+        """Return the number of output tiles."""
         rows, columns = -(-self.m // parameters.tile_m), -(-self.n // parameters.columns)
         return self.batches * rows * columns
 
     def clusters(self, p: MatmulParameters) -> int:
-        """Return the clusters that have a tile of every CTA, or beyond the result."""
+        """Return the number of clusters, with tiles that may be out of bounds."""
         rows, columns = -(-self.m // p.tile_m), -(-self.n // p.columns)
         return self.batches * -(-rows // p.cluster_m) * -(-columns // p.cluster_n)
 
@@ -396,11 +391,11 @@ def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
 
 
 def coordinate_guards(extents: Iterable[Dim]) -> tuple[Guard, ...]:
-    """Return the guards that keep the coordinates of copies in bulk within 32 bits."""
+    """Return the guards that keep bulk copy coordinates within 32 bits."""
     because = "coordinates of bulk tensor copies have 32 bits"
     return tuple(Guard(e, "<=", MOST_COORDINATE, because) for e in extents if not e.is_const)
 
 
 def divides(value: Dim, by: int) -> bool:
-    """Return whether a number divides a size, whatever the sizes of dims."""
+    """Return whether a number divides a size for all values of its dims."""
     return all(c % by == 0 for _, c in value.terms)

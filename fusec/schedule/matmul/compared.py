@@ -1,4 +1,4 @@
-"""The parameters of a matrix product that are compared by price."""
+"""The schedule parameters of a GEMM that the cost model compares."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ from fusec.target import Target
 R = TypeVar("R", bound=MatmulParameters)
 H = TypeVar("H", bound=HopperParameters)
 KEPT = 256
-"""Products of which the parameters are kept; those of a model are fewer."""
+"""Most GEMMs whose compared parameters are cached; a model has fewer."""
 WEIGHED_TILES = ((256, 128),)
 """Tiles of weights that are converted once for twice as many rows."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
-"""Rows and columns of the tiles of split products; those of other rows than 128 swap operands."""
+"""Tile rows and columns of split-K GEMMs; tiles with other than 128 rows swap operands."""
 WIDE_TILES = ((32, 256), (64, 256))
-"""The same, of halves alone, where more columns share what is loaded of few rows."""
+"""The same for 16-bit floats only, where more columns reuse the loaded rows of a small M."""
 MOST_ROWS_OF_TWO = 64
-"""Rows of swapped tiles that leave registers for two CTAs of an SM."""
+"""Rows of swapped tiles that leave registers for two CTAs per SM."""
 MOST_BLOCKS = {True: 8, False: 2}
-"""Blocks of an SM of a stream that splits K; of weights along N no more were measured."""
+"""Most blocks per SM of a gemv that splits K; for N-major weights no more were measured."""
 LEAST_STEPS = 16
-"""Steps along K that are worth two CTAs."""
+"""Least steps along K for which two CTAs pay."""
 
 
 @lru_cache(KEPT)
 def compared(
     problem: Traits, able: tuple[str, ...], target: Target, kernel: str = ""
 ) -> tuple[MatmulParameters, ...]:
-    """Return the parameters to compare, of one kernel or of those that can run the product.
+    """Return the parameters to compare, of one kernel or of all that can run the GEMM.
 
-    Where tensor cores can, nothing else is worth a comparison, nor mma where there is wgmma.
+    If tensor cores can run it, no other kernel is compared, nor mma if there is wgmma.
     """
     return tuple(_compared(problem, able, target, kernel))
 
@@ -87,7 +87,7 @@ def _compared(
 
 
 def _worse(problem: Traits, able: tuple[str, ...]) -> frozenset[str]:
-    """Return the kernels that are slower than another that can run the product."""
+    """Return the kernels that are slower than another one that can run the GEMM."""
     has_tma = any(RECORDS[k].uses_tma for k in able)
     most = MOST_ROWS
     if problem.has_converted_weights:
@@ -127,7 +127,7 @@ def _split_k(problem: Traits, steps: int, target: Target) -> Iterator[MatmulPara
 
 
 def _split_tiles(problem: Traits) -> Iterable[tuple[int, int]]:
-    """Return rows and columns of the tiles of split products."""
+    """Return the tile rows and columns to compare for split-K GEMMs."""
     m = problem.sizes.m
     wide = () if SplitKParameters.depth(problem, 0) > TILE_K else WIDE_TILES
     if problem.has_converted_weights and m > MOST_DEEP_ROWS:
@@ -139,7 +139,7 @@ def _split_tiles(problem: Traits) -> Iterable[tuple[int, int]]:
 
 
 def _in_ranges(tile: SplitKParameters) -> StreamKParameters:
-    """Return a tile whose steps SMs divide evenly."""
+    """Return a tile with its steps divided evenly among the SMs (stream-K)."""
     own: dict[str, Any] = {f.name: getattr(tile, f.name) for f in fields(tile)}
     own |= {"splits": PARTS, "split_method": STREAM_K}
     return StreamKParameters(**own)
@@ -172,22 +172,23 @@ def _simt(problem: Traits, steps: int, target: Target) -> Iterator[MatmulParamet
 _OF_KERNEL: Mapping[str, Callable[[Traits, int, Target], Iterator[MatmulParameters]]] = {
     "wgmma": _persistent, "split_k": _split_k, "gemv": _gemv, "mma": _mma, "simt": _simt,
 }  # fmt: skip
-"""What yields the parameters of each kernel, of a product with so many steps along K."""
+"""The generator of each kernel's parameters, for a GEMM and its number of steps along K."""
 
 
 def _two_per_sm(
     tile: SplitKParameters, problem: Traits, target: Target
 ) -> Iterator[SplitKParameters]:
-    """Yield a tile of which an SM has two CTAs: together they have as much in flight.
+    """Yield a tile with two CTAs per SM, which together keep as many loads in flight.
 
-    What converts weights is bound by that, not by the memory: two were never quicker (H200).
+    Kernels that convert weights are bound by the conversion, not by memory: two CTAs were never
+    faster (H200).
     """
     if tile.swap_ab and tile.tile_m <= MOST_ROWS_OF_TWO and not tile.converted:
         yield replace(tile, stages=most_stages(replace(tile, splits=2), problem, room(2)))
 
 
 def swap_ab_tiles(m: int) -> Iterator[tuple[int, int, int]]:
-    """Yield rows and columns of swapped tiles of which up to three hold m rows, and rows of all."""
+    """Yield rows and columns of swapped tiles, up to three for m rows, and their total rows."""
     for tiles in (1, 2, 3):
         rows = -(-m // (16 * tiles)) * 16
         if rows in SWAP_AB_ROWS:
@@ -199,9 +200,9 @@ def swap_ab_tiles(m: int) -> Iterator[tuple[int, int, int]]:
 def _splits(
     tile: SplitKParameters, tiles: int, steps: int, target: Target, *, alone: bool
 ) -> Iterator[SplitKParameters]:
-    """Yield every split of K whose CTAs have work and come in two waves at most.
+    """Yield every split of K whose CTAs have work and run in at most two waves.
 
-    alone: whether no other kernel is to be had, however short K is.
+    alone: whether no other kernel can run the GEMM, even if K is short.
     """
     for cluster in (1, 2, 4, 8):
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * target.sms // tiles)) // cluster
@@ -216,7 +217,7 @@ def _splits(
 def _parts(
     tile: PersistentParameters, sizes: Sizes, steps: int, target: Target
 ) -> Iterator[PersistentParameters]:
-    """Yield a tile whose last wave is divided along K, where it leaves half of the SMs idle."""
+    """Yield a tile with its last wave split along K, if that wave leaves half of the SMs idle."""
     left = sizes.clusters(tile) % tile.resident_clusters(target)
     if left:
         most = min(tile.resident_clusters(target) // left, steps // LEAST_STEPS, MOST_PARTS)
@@ -226,7 +227,7 @@ def _parts(
 def _pairs(
     tile: SplitKParameters, sizes: Sizes, steps: int, target: Target
 ) -> Iterator[SplitKParameters]:
-    """Yield splits of K of two neighbouring tiles at a time, which share an operand."""
+    """Yield splits of K for clusters of two neighbouring tiles, which share an operand."""
     if tile.tile_k > TILE_K or sizes.tiles(tile) > 2 * target.sms:
         return
     along_m, along_n = replace(tile, cluster_m=2), replace(tile, cluster_n=2)
@@ -241,7 +242,7 @@ def _pairs(
 
 
 def _counts(most: int, others: Iterable[int]) -> Iterator[int]:
-    """Yield numbers of splits up to one: others, and ones that are an eighth apart."""
+    """Yield split counts up to a limit: the given ones, and a series in steps of one eighth."""
     counts, count = {n for n in others if 0 < n <= most}, 1
     while count <= most:
         counts.add(count)
@@ -250,7 +251,7 @@ def _counts(most: int, others: Iterable[int]) -> Iterator[int]:
 
 
 def _filling(p: SplitKParameters, tiles: int, cluster: int, target: Target) -> Iterator[int]:
-    """Yield the splits whose CTAs fill all SMs, or nearly, once or twice."""
+    """Yield the splits whose CTAs fill (nearly) all SMs once or twice."""
     fill = target.cost.matmul.cluster_fill
     room = int(target.sms * fill[cluster * p.cluster_m * p.cluster_n])
     for waves in (1, 2):
@@ -258,7 +259,7 @@ def _filling(p: SplitKParameters, tiles: int, cluster: int, target: Target) -> I
 
 
 def most_stages(p: HopperParameters, problem: Traits, shared: int) -> int:
-    """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
+    """Return the most stages of a Hopper kernel that fit in an SM: more are always faster."""
     most = min(STAGES[-1], shared // bytes_of_stage(p, problem.kinds))
     slots = p.slots(problem.slots)
     fits = (
@@ -275,10 +276,10 @@ def _deepest(p: H, problem: Traits, shared: int) -> H:
 
 
 def _widest(p: R, problem: Traits) -> R:
-    """Return parameters with the widest access of the epilogue."""
+    """Return parameters with the widest epilogue access."""
     return replace(p, vector_width=_width(problem, p.widths))
 
 
 def _width(problem: Traits, widths: Iterable[int]) -> int:
-    """Return the widest access of the epilogue whose columns divide N."""
+    """Return the widest epilogue access whose columns divide N."""
     return next(w for w in widths if problem.columns % w == 0) if problem.columns else 1

@@ -1,4 +1,4 @@
-"""Two products of one operand whose results are dual, in one kernel."""
+"""Two GEMMs with a common operand whose results are combined in one kernel."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fusec.schedule.matmul.problem import Dual, Product, find_product
 from fusec.schedule.matmul.totals import Total, find_totals, without_totals
 
 BLOCK = 64
-"""Columns in a block of a tile of B that is not contiguous along K."""
+"""Columns per block in a tile of an N-major B."""
 
 
 _PRODUCTS = IdentityCache[Product | Refusal]()
 
 
 def find_products(fusion: Fusion) -> Product | Refusal:
-    """Return the product of a segment, or two that are dual, or why it is neither."""
+    """Return the GEMM or the dual GEMM of a segment, or why it is neither."""
     return _PRODUCTS.of(fusion, None, lambda: _find(fusion))
 
 
@@ -42,7 +42,7 @@ def _find(fusion: Fusion) -> Product | Refusal:
 
 
 def _no_total(product: Product, total: Total) -> Refusal | None:
-    """Return why a product's kernel cannot reduce its results tile by tile, or None."""
+    """Return why a GEMM's kernel cannot reduce its results in tiles, or None."""
     name = total.node.output.name
     if product.dual is not None or product.cuts:
         return Refusal("totals", f"`{name}` reduces results of a grouped or dual GEMM")
@@ -78,13 +78,13 @@ def _found(fusion: Fusion) -> Product | Refusal:
 
 
 def _alone(fusion: Fusion, node: Node) -> Fusion:
-    """Return the fusion of one product alone, whose result is the output."""
+    """Return the fusion of a single GEMM, whose result is the output."""
     nodes = tuple(needed_nodes(fusion.nodes, node.outputs))
     return replace(fusion, nodes=nodes, outputs=(Output(node.output),), pins=())
 
 
 def _why_separate(first: Product, second: Product) -> str:
-    """Return why two products do not go through one pipeline, empty where they do."""
+    """Return why two GEMMs cannot share one pipeline, or an empty string."""
     names = f"`{first.node.output.name}` and `{second.node.output.name}`"
     if first.groups is not None or second.groups is not None:
         return f"{names} are grouped GEMMs, which have no dual GEMM kernel"
@@ -101,22 +101,22 @@ def _why_separate(first: Product, second: Product) -> str:
 
 
 def _layout(operand: Operand) -> tuple[object, ...]:
-    """Return what the second operands of dual products have in common."""
+    """Return the layout that the second operands of a dual GEMM must share."""
     batch = [atom for atom, _ in operand.batch.terms]
     return (operand.k_major, operand.buffer.dtype, batch, operand.cut)
 
 
 def join_multiple(cluster_m: int, *, is_k_major: bool) -> int:
-    """Return of what the columns of a tile of two dual products are a multiple.
+    """Return the number that must divide the columns of a dual GEMM's tile.
 
-    is_k_major: whether neighbours along K are neighbours in the memory of B.
+    is_k_major: whether B is K-major.
     """
     by = 16 if is_k_major else 2 * BLOCK
     return max(by, 16 * cluster_m) if cluster_m > 1 else by
 
 
 def no_columns_of_two(p: HopperParameters, problem: Product) -> Refusal | None:
-    """Return why a tile has not the columns of two products, or None."""
+    """Return why a tile cannot hold the columns of two GEMMs, or None."""
     by = join_multiple(p.cluster_m, is_k_major=problem.b.k_major)
     if problem.dual is not None and p.tile_n % by:
         because = f"{p.tile_n} columns of a dual GEMM are not a multiple of {by}"

@@ -1,4 +1,4 @@
-"""What follows a matrix product in its segment, as a fusion whose input is the sums."""
+"""The epilogue of a GEMM in its segment, as a fusion whose input is the accumulators."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SUMS, SECOND_SUMS = "acc", "acc2"
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The rest of a segment: `sums` is the input that stands for the sums of products.
+    """The rest of a segment after its GEMM: `sums` is the input that stands for the accumulators.
 
-    second: that of a second product, if it joins two.
+    second: that of the second GEMM of a dual GEMM.
     """
 
     fusion: Fusion
@@ -26,12 +26,12 @@ class Epilogue:
 
     @property
     def all_sums(self) -> tuple[Value, ...]:
-        """Return the sums of all products."""
+        """Return the accumulators of all GEMMs."""
         return (self.sums,) if self.second is None else (self.sums, self.second)
 
 
 def sums_dtype(operands: DType) -> DType:
-    """Return the type in which products are summed: f32 for half types, at least 32 bits."""
+    """Return the accumulator type of a GEMM: f32 for 16-bit floats, at least 32 bits."""
     if operands.is_integer and operands.bits < 32:
         return I32 if operands.kind == "int" else U32
     return operands.compute
@@ -42,9 +42,9 @@ def find_epilogue(
 ) -> Epilogue | Refusal:
     """Return the epilogue: the bias of `linear`, the result's rounding, and the other operations.
 
-    The result has its own type before anything else reads it, so that a value does not depend on
-    whether its product was fused with what follows. second: another product of its shape; name: of
-    the sums.
+    The result is rounded to its own type before anything else reads it, so that a value does not
+    depend on whether its GEMM was fused with its consumers. second: another GEMM of the same shape;
+    name: of the accumulators.
     """
     others, found, taken = list(fusion.nodes), list[Value](), fusion.names
     for each, called in zip((node, second), (name, SECOND_SUMS), strict=True):
@@ -69,7 +69,7 @@ def find_epilogue(
 
 
 def _sums(node: Node, name: str, taken: set[str]) -> tuple[Value, list[Node]]:
-    """Return what stands for the sums of a product, and the nodes from these to its result."""
+    """Return the input that stands for the accumulators, and the nodes from it to the result."""
     kind, declared = sums_dtype(node.output.dtype), node.op.product
     has_bias = declared is not None and declared.bias is not None and len(node.operands) > 2
     if kind == node.output.dtype and not has_bias:
@@ -79,7 +79,7 @@ def _sums(node: Node, name: str, taken: set[str]) -> tuple[Value, list[Node]]:
 
 
 def _finishing(node: Node, sums: Value, taken: set[str], *, has_bias: bool) -> list[Node]:
-    """Return the nodes from the sums to the product's result: the bias, then the rounding."""
+    """Return the nodes from the accumulators to the GEMM's result: the bias, then the rounding."""
     result, kind = node.output, sums.dtype
     nodes: list[Node] = []
     total = sums

@@ -1,4 +1,4 @@
-"""The matrix product scheduler: one product, read where its operands lie, with its epilogue."""
+"""The GEMM scheduler: one GEMM that reads its operands in place, with its epilogue."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ from fusec.target import Target
 
 @dataclass(frozen=True, eq=False)
 class MatmulProblem(Problem):
-    """A segment around its product."""
+    """A segment around its GEMM."""
 
     product: Product
 
     def kernels(self, target: Target) -> Mapping[str, str]:
-        """Return each kernel with the reason why it cannot run the product, empty where it can."""
+        """Return the reason why each kernel cannot run the GEMM, empty if it can."""
         if target.arch not in self._kernels:
             sizes, facts = sizes_of(self.product, self.hints), Facts(self.hints)
             self._kernels[target.arch] = kernels(self.product, target, sizes, facts)
@@ -71,12 +71,12 @@ class MatmulProblem(Problem):
 
     @cached_property
     def work(self) -> ProductWork:
-        """Return what the product needs, whatever its kernel."""
+        """Return the work of the GEMM, independent of its kernel."""
         return work_of(self.product, traffic(self.segment), self.hints)
 
     @cached_property
     def traits(self) -> Traits:
-        """Return what the parameters to compare follow from."""
+        """Return the traits that determine which parameters to compare."""
         return traits_of(self.product, self.hints)
 
 
@@ -101,7 +101,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     former = FORMER
 
     def problem(self, segment: Fusion) -> MatmulProblem | Refusal:
-        """Return the segment around its product."""
+        """Return the segment around its GEMM, or why it is unsupported."""
         refusal = one_gemm(segment) or unsupported_nodes(
             without_totals(segment, find_totals(segment)), IN_GEMM
         )
@@ -118,13 +118,13 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
 
     def with_dynamic_sizes(self, problem: MatmulProblem) -> MatmulProblem:
-        """Return the problem for any number of rows and of products."""
+        """Return the problem with dynamic rows and batches."""
         return _with_any_rows(problem)
 
     def compared(
         self, problem: MatmulProblem, target: Target, settings: Mapping[str, Setting]
     ) -> Iterable[MatmulParameters]:
-        """Return the parameters to compare, of one kernel where that is set."""
+        """Return the parameters to compare, only those of one kernel if it is set."""
         able = tuple(k for k, reason in problem.kernels(target).items() if not reason)
         traits = problem.traits
         if "wgmma" in able:
@@ -134,13 +134,13 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def seconds(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
     ) -> float:
-        """Return the predicted time of a record, with the launch of a second kernel."""
+        """Return the predicted time of a record, including the launch of a second kernel."""
         return seconds(parameters, problem.work, target)
 
     def ranked(
         self, problem: MatmulProblem, found: Iterable[MatmulParameters], target: Target
     ) -> Iterable[MatmulParameters]:
-        """Return records by their predicted time, found once for products of the same work."""
+        """Return records in order of predicted time, cached for GEMMs with the same work."""
         return ranked(found, problem.work, target)
 
     def no_kernel(self, problem: MatmulProblem, target: Target) -> Refusal:
@@ -154,7 +154,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         target: Target,
         settings: Mapping[str, Setting],
     ) -> Refusal:
-        """Return why fields cannot be set: of a set kernel, together with its own defaults."""
+        """Return why fields cannot be set: for a set kernel, together with its own defaults."""
         kernel = settings.get("kernel")
         reason = problem.kernels(target).get(str(kernel), "")
         if reason:
@@ -167,13 +167,13 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def with_settings(
         self, parameters: MatmulParameters, settings: Mapping[str, Setting]
     ) -> MatmulParameters | Refusal:
-        """Return parameters with some free fields set, of another kernel where that is one."""
+        """Return parameters with some free fields set, of another kernel if that is one of them."""
         return with_settings(parameters, settings)
 
     def with_derived(
         self, problem: MatmulProblem, parameters: MatmulParameters
     ) -> MatmulParameters:
-        """Return parameters with the tile that the kernel has, and its addresses."""
+        """Return parameters with the tile fields of their kernel and the derived index width."""
         width = parameters.epilogue_width(problem.product)
         tile = parameters.tile_of(problem.traits, parameters.tile_m)
         return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
@@ -181,18 +181,18 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def why_illegal(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         return why_illegal(
             parameters, problem.product, target, problem.hints, problem.kernels(target)
         )
 
     def estimate(self, plan: MatmulPlan, target: Target) -> Estimate:
-        """Return a price: the kernel's predicted time, as work of the tensor cores."""
+        """Return the estimate: the predicted time of the kernel, expressed as tensor core work."""
         problem, parameters = plan.problem, plan.parameters
         bytes_ = traffic(problem.segment)
         taken = seconds(parameters, replace(problem.work, bytes=bytes_), target)
         taken = max(taken, tensor_flops(problem.segment) / target.half_flops)
-        # What schedules are compared by has the launch of a second kernel.
+        # The time that schedules are compared by includes the launch of a second kernel.
         taken -= (len(plan.kernels) - 1) * target.launch
         flops, sfu = work(problem.product.epilogue.fusion)
         is_shared = parameters.is_serial or parameters.in_arrival_order
@@ -205,7 +205,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
             flops=flops,
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
-            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+            ctas=target.sms,  # SM utilization is part of the predicted time
             kernels=len(plan.kernels),
         )
         return lasting(estimate, taken, target, is_simt=not parameters.on_tensor_cores)
@@ -213,7 +213,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return parts of K that fill the GPU, the part that is read, and copies of operands."""
+        """Return the redefinitions: split K to fill the GPU, slice first, copy operands."""
         if len([n for n in segment.nodes if n.op.family == "contraction"]) != 1:
             return ()
         found = self.known(segment)
@@ -228,7 +228,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         return (*others, *totals_in_tiles(fusion, found.product))
 
     def _estimated(self, problem: MatmulProblem, target: Target) -> Estimated | None:
-        """Return the price of a product's own plan, if it has one."""
+        """Return the predicted time of a GEMM's own plan, if it has one."""
         offer = self._offer(problem, target, {})
         if isinstance(offer, Refusal):
             return None
@@ -239,7 +239,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
     ) -> MatmulPlan:
-        """Return a plan of one kernel, or of another that sums slices."""
+        """Return a plan of one kernel, or of two if a second one sums slices."""
         fusion, product = problem.fusion, problem.product
         facts = relied_on(product, parameters, target, problem.hints)
         assume_vectors(product, parameters.vector_width, facts)
@@ -281,7 +281,7 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
         )
 
     def pressure(self, plan: MatmulPlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds: its part of the tile of results, and what feeds it."""
+        """Return the register pressure of a thread: its part of the result tile, and operands."""
         p, result = plan.parameters, plan.problem.product.node.output
         own = of_template(kernel.template)
         if kernel.template == SUM_SLICES:
@@ -292,14 +292,14 @@ class Matmul(ComparedFamily[MatmulProblem, MatmulParameters, MatmulPlan]):
 
 
 def _unrounded(problem: MatmulProblem) -> tuple[str, ...]:
-    """Return the halves in front of a product that its kernel does not round."""
+    """Return the 16-bit values before a GEMM that its kernel does not round."""
     product = problem.product
     rounds = product.scales or product.computed is not None
     return () if rounds else unrounded_operands(problem.segment)
 
 
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
-    """Return the problem with more sizes left to run time, of rows and batches."""
+    """Return the problem with more dynamic sizes, of rows and batches."""
     if strict.product.computed is not None:
         return strict
 
@@ -332,7 +332,7 @@ def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
 def _arguments(
     fusion: Fusion, problem: Product, p: MatmulParameters, workspaces: tuple[Workspace, ...]
 ) -> tuple[Argument, ...]:
-    """Return the tensor maps, then what every kernel has; operands behind maps need no pointer."""
+    """Return the tensor maps, then the common arguments; mapped operands need no pointer."""
     read = {i.value for i in problem.epilogue.fusion.inputs}
     maps: tuple[Argument, ...] = ()
     if problem.computed is not None:
@@ -350,7 +350,7 @@ def _arguments(
 
 
 def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
-    """Return why the epilogue cannot run where a thread holds its sums."""
+    """Return why the epilogue cannot run on the accumulators of a thread."""
     epilogue = problem.epilogue
     operands = {v.name for v in (*problem.buffers, *(s.buffer for s in problem.scales))}
     if problem.groups is not None:

@@ -1,4 +1,4 @@
-"""Products whose A has few rows: B streams by, each of its elements read once."""
+"""GEMMs with a small M: B is streamed, each of its elements read once."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 PARTS = (1, 2, 4)
-"""Stages: parts of a warp that are in flight."""
+"""Stages: chunks of a warp that are in flight."""
 MOST_ROWS = 8
-"""Rows of A up to which the kernel is compared with others."""
+"""Most rows of A for which the kernel is compared with others."""
 MOST_WEIGHTED_ROWS = 16
-"""The same of weights that are converted, where another kernel can convert them too."""
+"""The same for converted weights, if another kernel can convert them too."""
 FEWEST_ROWS = 2
-"""Rows of A up to which tiles of weights have the fewest columns."""
+"""Most rows of A for which tiles of weights have the fewest columns."""
 MOST_WORDS = 104
-"""Words of parts in flight, and of sums, that a thread can hold."""
+"""Most words of loads in flight and of accumulators that a thread can hold."""
 MOST_SUMS = 1024
-"""Of a tile, which each warp leaves in shared memory."""
+"""Most elements of a tile, which each warp stores to shared memory."""
 
 
 def no_vector(problem: Product, *, chunked: bool) -> str:
-    """Return why B cannot stream by, empty where it can.
+    """Return why B cannot be streamed, or an empty string if it can.
 
-    chunked: whether contiguous runs of both operands are whole chunks of 16 bytes.
+    chunked: whether contiguous runs of both operands are whole 16-byte chunks.
     """
     if problem.is_converted and not problem.has_converted_weights:
         names = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
@@ -52,7 +52,7 @@ def _is_along_k(operand: Operand) -> bool:
 
 @dataclass(frozen=True)
 class GemvParameters(MatmulParameters):
-    """The kernel of few rows, for which B streams by: `gemv` in files."""
+    """The kernel for small M, which streams B: `gemv` in files."""
 
     kernel: ClassVar[str] = "gemv"
     tile: ClassVar[Mapping[str, int]] = {"tile_k": WARPS * PART}
@@ -65,19 +65,19 @@ class GemvParameters(MatmulParameters):
 
     @classmethod
     def depth(cls, problem: Factors, rows: int) -> int:
-        """Return the elements of K of a step: of a part of each warp."""
+        """Return the elements of K per step: one chunk of each warp."""
         if problem.has_converted_weights:
             return WARPS * (WEIGHT_PART if problem.is_b_k_major else ACROSS_PART)
         return super().depth(problem, rows)
 
     @classmethod
     def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
-        """Return the fields that follow from what is multiplied and from a tile's rows."""
+        """Return the fields that follow from the operands and the rows of a tile."""
         return {**super().tile_of(problem, rows), "converted": problem.has_converted_weights}
 
     @property
     def words_in_flight(self) -> int:
-        """Return the words of operands that a thread has in flight."""
+        """Return the operand words in flight per thread."""
         if self.converted:
             parts = self.tile_k // WARPS
             return (2 * self.tile_m + self.tile_n) * parts // WEIGHT_PART * self.stages
@@ -85,37 +85,37 @@ class GemvParameters(MatmulParameters):
 
     @property
     def accumulators(self) -> int:
-        """Return the sums of a thread: each warp has all of a tile."""
+        """Return the accumulators per thread: each warp has a whole tile."""
         return self.tile_m * self.tile_n // 32
 
     @property
     def resident(self) -> int:
-        """Return the blocks that an SM is to have room for, by the registers of their threads."""
+        """Return the blocks per SM that the kernel is compiled for, by registers per thread."""
         held = self.words_in_flight + self.accumulators
         return next((n for n, most in ((4, 32), (3, 40)) if held <= most), 2)
 
     @property
     def has_stages(self) -> bool:
-        """Return whether the kernel has so many stages."""
+        """Return whether the kernel supports this number of stages."""
         return self.stages in PARTS
 
     def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
-        """Return the blocks along each axis: those that share K of a tile along the second."""
+        """Return the blocks along each axis: those that split K of a tile along the second."""
         return tiles, dim(self.splits), dim(1)
 
     @property
     def part_of_k(self) -> tuple[int, int]:
-        """Return the elements of K that a warp takes at a time, and the warps."""
+        """Return the elements of K that a warp accumulates per step, and the number of warps."""
         return self.tile_k // WARPS * self.stages, WARPS
 
     @property
     def splitters(self) -> str:
-        """Return what shares K of a tile, if the kernel is told how many do."""
+        """Return what splits K of a tile, or an empty string if the kernel takes no such count."""
         return "blocks" if self.splits > 1 else ""
 
 
 def no_gemv(p: GemvParameters, problem: Product) -> Refusal | None:
-    """Return why a stream cannot be cut so, or None."""
+    """Return why the kernel cannot partition the GEMM this way, or None."""
     if p.converted and problem.b.packed == "row" and p.tile_n < COLUMNS[-1]:
         because = f"with {p.tile_n} packed columns, a lane would load less than a word"
         return Refusal("tile", because)
@@ -137,12 +137,12 @@ def no_gemv(p: GemvParameters, problem: Product) -> Refusal | None:
 
 
 def vector_shapes(rows: int, *, converted: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield rows and columns of tiles and stages, for as many rows of A.
+    """Yield rows and columns of tiles, and stages, for a number of rows of A.
 
-    Wider tiles and more stages were never quicker, from 33 to 470 MB of B (H200). Of weights that
-    are converted registers hold what is on its way once, and of more columns rows of A are read
-    less often, from L2 or L1: 8 and 16 rows took 25.1 and 25.4 us with 32 columns, 29.7 and 29.1
-    with 16 (8192 x 8192 of 8 bits, H200), one row 25.4 and 24.1.
+    Wider tiles and more stages were never faster, from 33 to 470 MB of B (H200). For converted
+    weights, registers hold a single load in flight, and with more columns the rows of A are read
+    less often from L2 or L1: 8 and 16 rows took 25.1 and 25.4 us with 32 columns, 29.7 and 29.1
+    with 16 (8192 x 8192 8-bit weights, H200), one row 25.4 and 24.1.
     """
     tile = next((r for r in ROWS if r >= rows), ROWS[-1])
     wider = converted and FEWEST_ROWS < rows <= ROWS[1]
@@ -151,6 +151,6 @@ def vector_shapes(rows: int, *, converted: bool) -> Iterator[tuple[int, int, int
 
 
 def across_shapes(rows: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the same of weights that lie along N, of which a lane takes eight columns."""
+    """Yield the same for N-major weights; a lane loads eight columns of them."""
     tile, stages = (ROWS[0], PARTS[1]) if rows <= ROWS[0] else (ROWS[1], PARTS[0])
     yield tile, COLUMNS[-1], stages

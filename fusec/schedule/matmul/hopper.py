@@ -31,26 +31,26 @@ from fusec.schedule.space import COUNTS
 from fusec.target import Target
 
 TILE_K = 64
-"""Elements of K of a stage of 16 bits."""
+"""Elements of K per 16-bit stage."""
 TILE_K_BYTES = 128
-"""Elements of K of a stage of 8 bits and of fewer; then sums of 8-bit floats are promoted. Of f32
-there are as many bytes."""
+"""Elements of K per stage of 8-bit or narrower types; 8-bit float sums are then promoted. A stage
+of f32 has as many bytes."""
 MOST_DEEP_ROWS = 128
-"""Rows of A beside which a stage of weights is as deep: of more, two would fill an SM."""
+"""Most rows of A with which a stage of weights is as deep: with more, two stages fill an SM."""
 MULTIPLIERS = 256
-"""Threads that multiply: two warpgroups, 64 rows of a tile each."""
+"""Consumer threads: two warpgroups with 64 rows of a tile each."""
 MOST_PARTS = 16
-"""Parts along K of a tile of `wgmma` in the last wave."""
+"""Most partitions of K of a `wgmma` tile in the last wave."""
 THREE_TIMES = 192
-"""Rows of a tile of `wgmma` that three warpgroups multiply, 64 each."""
+"""Rows of a `wgmma` tile with three consumer warpgroups of 64 rows each."""
 
 
 @dataclass(frozen=True)
 class HopperParameters(MatmulParameters):
-    """What the tile schedulers of the Hopper kernel have in common.
+    """Fields that the tile schedulers of the Hopper kernel share.
 
     cluster_m, cluster_n: tiles of a cluster along M and N, which share B and A by multicast; dual:
-    whether half of a tile's columns are those of a second GEMM.
+    whether half of a tile's columns belong to a second GEMM.
     """
 
     cluster_m: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -61,7 +61,7 @@ class HopperParameters(MatmulParameters):
 
     @classmethod
     def depth(cls, problem: Factors, rows: int) -> int:
-        """Return the elements of K of a stage."""
+        """Return the elements of K per stage."""
         if problem.has_converted_weights and rows > MOST_DEEP_ROWS:
             return TILE_K
         if problem.is_narrow or problem.has_converted_weights:
@@ -70,22 +70,22 @@ class HopperParameters(MatmulParameters):
 
     @classmethod
     def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
-        """Return the fields that follow from what is multiplied and from a tile's rows."""
+        """Return the fields that follow from the operands and the rows of a tile."""
         return {**super().tile_of(problem, rows), "dual": problem.is_dual}
 
     @property
     def threads(self) -> int:
-        """Return the threads of a CTA: one warpgroup loads."""
+        """Return the threads of a CTA: consumers and one producer warpgroup."""
         return 128 * (self.consumers + 1)
 
     @property
     def across(self) -> int:
-        """Return the columns of one wgmma: those of a tile, or with swapped operands its rows."""
+        """Return the columns of one wgmma: those of a tile, or its rows with swapped operands."""
         return self.tile_m if self.swap_ab else self.tile_n
 
     @property
     def products(self) -> int:
-        """Return the products whose columns share a tile."""
+        """Return how many GEMMs share the columns of a tile."""
         return 2 if self.dual else 1
 
     @property
@@ -95,12 +95,12 @@ class HopperParameters(MatmulParameters):
 
     @property
     def readers(self) -> int:
-        """Return the CTAs of a cluster that read what one of them loads, of either operand."""
+        """Return how many CTAs of a cluster read the loads of one CTA, of either operand."""
         return self.cluster_m + self.cluster_n - 1
 
     @property
     def consumers(self) -> int:
-        """Return the warpgroups that multiply."""
+        """Return the number of consumer warpgroups."""
         return 2
 
     @property
@@ -110,16 +110,16 @@ class HopperParameters(MatmulParameters):
 
     @property
     def row_blocks(self) -> int:
-        """Return how many times 64 rows, or swapped columns, a warpgroup multiplies."""
+        """Return how many blocks of 64 rows (or swapped columns) a warpgroup multiplies."""
         return (self.tile_n if self.swap_ab else self.tile_m) // (64 * self.tile_warpgroups)
 
     @property
     def sums(self) -> int:
-        """Return the sums of a tile that a thread holds."""
+        """Return the accumulators per thread."""
         return self.row_blocks * self.across // 2
 
     def slots(self, own: StagedSlots) -> StagedSlots:
-        """Return which of a product's staged tensors have places in shared memory."""
+        """Return which of a GEMM's staged tensors have slots in shared memory."""
         del own
         return StagedSlots()
 
@@ -128,9 +128,9 @@ class HopperParameters(MatmulParameters):
 class PersistentParameters(HopperParameters):
     """The persistent tile scheduler: one CTA per SM over all tiles, `wgmma` in files.
 
-    With splits it is stream-K of the last wave, whose tiles have as many parts along K. ping_pong:
-    whether each of two warpgroups has tiles of its own; epilogue_smem: whether the epilogue's
-    tensors are staged in shared memory; raster_group: tile rows per raster group.
+    With splits, the last wave is stream-K: its tiles are split along K. ping_pong: whether each of
+    two warpgroups has its own tiles; epilogue_smem: whether the epilogue's tensors are staged in
+    shared memory; raster_group: tile rows per raster group.
     """
 
     ping_pong: bool = False
@@ -142,12 +142,12 @@ class PersistentParameters(HopperParameters):
 
     @property
     def swap_ab(self) -> bool:
-        """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
+        """Return whether wgmma swaps the roles of A and B."""
         return self.tile_m in TRANSPOSED_ROWS
 
     @property
     def consumers(self) -> int:
-        """Return the warpgroups that multiply."""
+        """Return the number of consumer warpgroups."""
         return 3 if self.tile_m == THREE_TIMES else 2
 
     @property
@@ -157,48 +157,49 @@ class PersistentParameters(HopperParameters):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Return how many neighbouring columns a thread may have."""
+        """Return the supported numbers of neighbouring columns per thread."""
         return QUADS if self.swap_ab else OCTETS
 
     def epilogue_width(self, product: Product) -> int:
-        """Return how many neighbouring columns a thread has: pairs where rows are staged."""
+        """Return the number of neighbouring columns per thread: pairs if rows are staged."""
         if self.swap_ab:
             return next(w for w in self.widths if divides(product.n, w))
         return product.staged_width if self.epilogue_smem else self.vector_width
 
     def staged_tensors(self, product: Product, facts: Facts) -> tuple[StagedTensor, ...]:
-        """Return the epilogue's tensors that go through shared memory by rows."""
+        """Return the epilogue's tensors whose rows are staged in shared memory."""
         return product.staged(facts) if self.epilogue_smem else ()
 
     def slots(self, own: StagedSlots) -> StagedSlots:
-        """Return which of a product's staged tensors have places in shared memory."""
+        """Return which of a GEMM's staged tensors have slots in shared memory."""
         return own if self.epilogue_smem else StagedSlots()
 
     def resident_clusters(self, target: Target) -> int:
-        """Return the clusters that run at once."""
+        """Return the number of resident clusters."""
         return max(1, min(target.resident_clusters(self.ctas), target.sms // self.ctas))
 
     def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
-        """Return the CTAs along each axis: no more than run at once."""
+        """Return the CTAs along each axis, at most the resident ones."""
         clusters = minimum(tiles * self.splits, self.resident_clusters(target))
         return clusters * self.ctas, dim(1), dim(1)
 
     @property
     def keeps_partials_in_l2(self) -> bool:
-        """Return whether so few tiles are summed of parts that these never leave L2."""
+        """Return whether so few tiles have partial sums that these stay in L2."""
         return True
 
     def summed_tiles(self, tiles: Dim, target: Target) -> Dim:
-        """Return how many tiles are summed of parts: no more than a wave has places."""
+        """Return an upper bound on the tiles with partial sums: those of one wave."""
         return dim(target.sms // self.splits)
 
 
 @dataclass(frozen=True)
 class SplitKParameters(HopperParameters):
-    """The split-K tile scheduler: a cluster for each part of K of a tile, `split_k` in files.
+    """The split-K tile scheduler: one cluster per partition of K of a tile, `split_k` in files.
 
     cluster_k: CTAs of a cluster that split its K and sum in shared memory; split_method: how the
-    clusters of a tile combine their sums; workspace_dtype: the type of partial sums in memory.
+    clusters of a tile combine their partial sums; workspace_dtype: the type of partial sums in
+    memory.
     """
 
     cluster_k: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -211,21 +212,21 @@ class SplitKParameters(HopperParameters):
 
     @classmethod
     def tile_of(cls, problem: Factors, rows: int) -> dict[str, Any]:
-        """Return the fields that follow from what is multiplied and from a tile's rows."""
+        """Return the fields that follow from the operands and the rows of a tile."""
         return {**super().tile_of(problem, rows), "converted": problem.has_converted_weights}
 
     @property
     def swap_ab(self) -> bool:
-        """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
+        """Return whether wgmma swaps the roles of A and B."""
         return self.converted or self.tile_m in SWAP_AB_ROWS
 
     def grid(self, tiles: Dim, target: Target) -> tuple[Dim, Dim, Dim]:
-        """Return the CTAs along each axis: those of all parts of a tile side by side."""
+        """Return the CTAs along each axis: those of all partitions of a tile are adjacent."""
         return tiles * (self.ctas * self.splits), dim(1), dim(1)
 
     @property
     def uses_setmaxnreg(self) -> bool:
-        """Return whether who multiplies takes registers of who loads."""
+        """Return whether consumers take registers from the producer (setmaxnreg)."""
         return self.converted and self.tile_m > 128
 
     @property
@@ -235,39 +236,39 @@ class SplitKParameters(HopperParameters):
 
     @property
     def in_bulk(self) -> bool:
-        """Return whether they add their sums by reducing bulk copies."""
+        """Return whether they add their partial sums with cp.reduce.async.bulk."""
         return self.splits > 1 and MATMUL_METHODS[self.split_method].instruction == BULK
 
     @property
     def has_second(self) -> bool:
-        """Return whether a kernel of its own adds up what the clusters of a tile have left."""
+        """Return whether a separate kernel adds the partial sums of a tile's clusters."""
         return self.splits > 1 and self.split_method == "two_pass"
 
     @property
     def leaves_halves(self) -> bool:
-        """Return whether the clusters of a tile round their sums to the result's 16-bit type."""
+        """Return whether the clusters of a tile store 16-bit partial sums in the result's type."""
         return self.workspace_dtype == "half"
 
     @property
     def leaves_fragments(self) -> bool:
-        """Return whether the second kernel takes sums from registers as wgmma leaves them."""
+        """Return whether partial sums are stored in the accumulator layout of wgmma."""
         return self.has_second and self.cluster_k == 1 and not self.swap_ab
 
     @property
     def in_arrival_order(self) -> bool:
-        """Return whether the clusters of a tile add to its sums whenever they are done."""
+        """Return whether the clusters of a tile add their partial sums in arrival order."""
         return self.splits > 1 and self.split_method in UNORDERED
 
     @property
     def requested(self) -> frozenset[str]:
-        """Return the fields whose values only a schedule of the user's selects."""
+        """Return the fields whose values are selected only by a user's schedule."""
         method = self.in_arrival_order or (self.leaves_halves and self.is_serial)
         fields = [("split_method", method), ("workspace_dtype", self.leaves_halves)]
         return frozenset(name for name, asked in fields if asked)
 
     @property
     def splitters(self) -> str:
-        """Return what shares K of a tile."""
+        """Return what splits K of a tile."""
         return "clusters"
 
 
@@ -275,7 +276,7 @@ class SplitKParameters(HopperParameters):
 class StreamKParameters(SplitKParameters):
     """The stream-K tile scheduler: an equal range of the steps of all tiles for each SM.
 
-    `split_k` with `stream_k` in files. Two ranges share a tile where one ends.
+    `split_k` with `stream_k` in files. Two SMs share a tile if a range ends inside it.
     """
 
     splits: int = 2
@@ -292,24 +293,24 @@ class StreamKParameters(SplitKParameters):
 
     @property
     def uses_setmaxnreg(self) -> bool:
-        """Return whether who multiplies takes registers of who loads."""
+        """Return whether consumers take registers from the producer (setmaxnreg)."""
         return self.converted
 
     @property
     def keeps_partials_in_l2(self) -> bool:
-        """Return whether so few tiles are summed of parts that these never leave L2."""
+        """Return whether so few tiles have partial sums that these stay in L2."""
         return True
 
     def summed_tiles(self, tiles: Dim, target: Target) -> Dim:
-        """Return how many tiles two ranges share: no more than ranges."""
+        """Return an upper bound on the tiles shared by two ranges: the number of ranges."""
         return dim(target.sms)
 
     @property
     def summed_splits(self) -> int:
-        """Return the parts of K of most tiles, which are whole."""
+        """Return the partitions of K of most tiles, which are not split."""
         return 1
 
     @property
     def splitters(self) -> str:
-        """Return nothing: the kernel finds the ranges itself."""
+        """Return an empty string: the kernel computes the ranges itself."""
         return ""

@@ -1,4 +1,4 @@
-"""Which kernels can run a matrix product, and why others cannot."""
+"""Which kernels can run a GEMM, and why others cannot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fusec.target import Target
 
 
 def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
-    """Return each kernel with the reason why it cannot run the product, empty where it can."""
+    """Return the reason why each kernel cannot run the GEMM, empty if it can."""
     halves = _no_tensor_cores(problem)
     hopper = _no_hopper(problem, target, sizes, facts, halves)
     empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
@@ -54,7 +54,7 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
 
 
 def _only(alone: str, **reasons: str) -> dict[str, str]:
-    """Return the reason of each kernel: its own, or that only some support the product."""
+    """Return the reason of each kernel: its own, or that only some kernels support the GEMM."""
     return {name: reasons.get(name, alone) for name in KERNELS}
 
 
@@ -75,7 +75,7 @@ def _named(dtypes: Iterable[DType]) -> str:
 def _no_hopper(
     problem: Product, target: Target, sizes: Sizes, facts: Facts, no_tensor_cores: str
 ) -> str:
-    """Return why no kernel with wgmma and bulk tensor copies runs the product; empty if one can."""
+    """Return why no kernel with wgmma and bulk tensor copies runs the GEMM; empty if one can."""
     reason = no_tensor_cores or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
     reason = reason or _no_layout(problem, facts)
     if not reason and not all(has_tensor_map(o, facts) for o in problem.operands):
@@ -86,7 +86,7 @@ def _no_hopper(
 
 
 def _no_layout(problem: Product, facts: Facts) -> str:
-    """Return why wgmma does not take the operands as they lie in memory; empty if it does."""
+    """Return why wgmma does not support the operands' layout in memory; empty if it does."""
     found = _named(dict.fromkeys(o.buffer.dtype for o in problem.operands))
     if problem.narrow is not None or problem.dtype == F32:
         across = [o.buffer.name for o in problem.operands if not o.k_major]
@@ -100,7 +100,7 @@ def _no_layout(problem: Product, facts: Facts) -> str:
 
 
 def _not_streamed(problem: Product, facts: Facts) -> str:
-    """Return why kernel `gemv` does not run a product of types that it may have."""
+    """Return why kernel `gemv` does not run a GEMM of operand types that it supports."""
     if problem.dtype == F32:
         return "the kernel does not support f32"
     chunked = all([is_chunked(problem, o, facts) for o in problem.operands])
@@ -108,7 +108,7 @@ def _not_streamed(problem: Product, facts: Facts) -> str:
 
 
 def _for_producer(problem: Product, split: str, gemv: str) -> dict[str, str]:
-    """Return the reasons of a product with a fused producer of one operand."""
+    """Return the reasons for a GEMM with a fused producer of one operand."""
     alone = "only kernels `gemv` and `split_k` support a fused producer"
     if problem.dual is not None or problem.totals:
         split = gemv = "and not for dual GEMMs or fused reductions"
@@ -117,7 +117,7 @@ def _for_producer(problem: Product, split: str, gemv: str) -> dict[str, str]:
 
 
 def _for_scales(problem: Product, hopper: str, split: str) -> dict[str, str]:
-    """Return the reasons of a product whose operands have block scales along K."""
+    """Return the reasons for a GEMM whose operands have block scales along K."""
     if problem.narrow is None:
         hopper = split = "block scales along K need integers in B, or two 8-bit float operands"
     elif any(o.group not in (0, PROMOTED) for o in problem.operands):
@@ -132,7 +132,7 @@ def _for_scales(problem: Product, hopper: str, split: str) -> dict[str, str]:
 
 
 def _for_dual(problem: Product, hopper: str, split: str) -> dict[str, str]:
-    """Return the reasons of two products that share an operand."""
+    """Return the reasons for a dual GEMM."""
     if not hopper and not problem.slots.sizes:
         hopper = (
             "a dual GEMM needs an output or epilogue operand with aligned rows along the result's"

@@ -1,4 +1,4 @@
-"""The rules that the parameters of a matrix product must meet: those of its kernel, then of all."""
+"""The rules that the parameters of a GEMM must meet: those of its kernel, then the common ones."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def why_illegal(
     hints: Mapping[str, int],
     reasons: Mapping[str, str],
 ) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None.
+    """Return the rule that the parameters violate, or None if they are legal.
 
-    reasons: for each kernel why it cannot run the product, if it cannot.
+    reasons: for each kernel why it cannot run the GEMM, empty if it can.
     """
     if reasons[p.kernel]:
         return Refusal("kernel", reasons[p.kernel])
@@ -38,7 +38,7 @@ def why_illegal(
 
 
 def _own_rules(p: MatmulParameters, problem: Product) -> Refusal | None:
-    """Return the rule of its kernel that a record does not meet, or None."""
+    """Return the rule of its kernel that a record violates, or None."""
     match p:
         case PersistentParameters():
             return no_persistent(p, problem)
@@ -53,7 +53,7 @@ def _own_rules(p: MatmulParameters, problem: Product) -> Refusal | None:
 
 
 def _no_splits(p: MatmulParameters, problem: Product, hints: Mapping[str, int]) -> Refusal | None:
-    """Return why K cannot be split so often, or None."""
+    """Return why K cannot be split that often, or None."""
     if p.splits > p.most_splits:
         return Refusal("splits", f"kernel `{p.kernel}` does not support so many splits of K")
     steps = -(-sizes_of(problem, hints).k // p.tile_k)
@@ -64,7 +64,7 @@ def _no_splits(p: MatmulParameters, problem: Product, hints: Mapping[str, int]) 
 
 
 def _no_access(p: MatmulParameters, problem: Product) -> Refusal | None:
-    """Return why the epilogue cannot access so many columns at once, or None."""
+    """Return why the epilogue cannot access that many columns at once, or None."""
     if p.vector_width not in p.widths:
         because = f"kernel `{p.kernel}` does not support vector_width {p.vector_width}"
         return Refusal("access", because)

@@ -1,4 +1,4 @@
-"""The tensor maps of a Hopper matrix product: three dims, the innermost contiguous."""
+"""The tensor maps of a Hopper GEMM: three dims, the innermost contiguous."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fusec.schedule.plan import TensorMapArgument
 
 
 def _names(problem: Product) -> tuple[str, ...]:
-    """Return the names of all maps: their buffers', with the side where two are the same.
+    """Return the names of all maps: their buffers', followed by the side if two are the same.
 
-    What is computed has none.
+    A computed operand has no map.
     """
     a, *others = (o.buffer.name for o in problem.operands)
     if problem.computed is not None:
@@ -32,7 +32,7 @@ def _names(problem: Product) -> tuple[str, ...]:
 def tensor_maps(
     fusion: Fusion, problem: Product, parameters: MatmulParameters
 ) -> tuple[TensorMapArgument, ...]:
-    """Return the maps of A and B, and of the B of a dual product."""
+    """Return the maps of A and B, and of the second B of a dual GEMM."""
     p, taken = parameters, fusion.names
     names = [fresh_name(taken, name) for name in _names(problem)]
     a, *columns = problem.operands
@@ -51,11 +51,11 @@ def tensor_maps(
 def _map(
     name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int, tile_k: int, parts: int
 ) -> TensorMapArgument:
-    """Return the map of an operand, of which each of `parts` CTAs loads its part of a tile."""
+    """Return the map of an operand; each of `parts` CTAs loads its part of a tile."""
     size = operand.buffer.dtype.size
     swizzled = STAGE_BYTES // size
     columns, deep = swizzled, min(swizzled, tile_k)
-    # wgmma cuts off the other bits of f32: copies round them.
+    # wgmma truncates f32 to TF32: the copies round instead.
     rounds = {"data_type": "TFLOAT32"} if operand.buffer.dtype == F32 else {}
     if operand.packed == "depth":
         depth, deep = depth // 2, deep // 2
@@ -63,7 +63,7 @@ def _map(
         rows, columns = rows // 2, swizzled // 2
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)
     box = (deep, tile_rows // parts) if operand.k_major else (columns, deep // parts)
-    # A stride that nothing follows may be any multiple of 16 bytes.
+    # A stride without further rows may be any multiple of 16 bytes.
     pitch = operand.pitch or ceildiv(inner, CHUNK_BYTES // size) * (CHUNK_BYTES // size)
     terms = operand.batch.terms
     batches, stride = (batch_extent(terms[0][0]), terms[0][1]) if terms else (dim(1), pitch * outer)
@@ -80,7 +80,7 @@ def _map(
 
 
 def batch_extent(atom: Atom) -> Dim:
-    """Return how many values the coordinate along the batch has."""
+    """Return the number of values of the coordinate along the batch."""
     if isinstance(atom, Var):
         return atom.extent
     if isinstance(atom, Quotient):

@@ -1,4 +1,4 @@
-"""In what order the kernels of matrix products add."""
+"""The summation order of GEMM kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusec.schedule.orders import GROUP, TF32_GROUP, PlannedOrder, of_products, 
 
 
 def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
-    """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
+    """Return the order of a kernel's sums; for groups along K that of the longest."""
     if not p.on_tensor_cores:
         return of_products(problem.k)
     part, each = p.part_of_k

@@ -1,4 +1,4 @@
-"""What a product takes at least that is summed in parts of K, as kernels of their own."""
+"""Lower bounds on the time of a GEMM that is split along K into separate kernels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fusec.target import Target
 
 @dataclass(frozen=True)
 class InParts:
-    """A product to sum in parts of K.
+    """A GEMM to split along K.
 
-    segment: where its node stands; is_fed: whether Hopper's copies or a stream feed its kernels;
-    alone: whether no other kernel can add the parts.
+    segment: that of its node; is_fed: whether bulk copies or a stream can feed its kernels; alone:
+    whether no other kernel can add the partial sums.
     """
 
     node: Node
@@ -26,11 +26,11 @@ class InParts:
     alone: bool
 
     def least_seconds(self, parts: int, target: Target) -> float:
-        """Return what kernels take at least that multiply so many parts, and add them."""
+        """Return a lower bound on the time of kernels that compute the parts and add them."""
         return self._multiplying(target) + self._adding(parts, target)
 
     def _multiplying(self, target: Target) -> float:
-        """What is computed of an operand, beyond casts, is by a kernel in front."""
+        """Computed operands, except casts, need a preceding kernel."""
         hints, taken, read = self.segment.hints, target.launch, 0
         operands = self.product.a, self.product.b
         for value, operand in zip(self.node.inputs, operands, strict=True):
@@ -49,7 +49,7 @@ class InParts:
         return taken + max(reading, products / (target.half_flops * cost.gemm_tensor_reach))
 
     def _adding(self, parts: int, target: Target) -> float:
-        """What follows reads two parts at least, from L2."""
+        """The consumer reads at least two parts, from L2."""
         results = elements(self.node.output, self.segment.hints)
         if not self.alone:
             return 2 * results * F32.size / target.l2_bandwidth
@@ -61,7 +61,7 @@ class InParts:
 
 
 def _source(segment: Fusion, value: Value) -> tuple[Value, int]:
-    """Return what a value that is only moved and cast is read from, and its least bytes."""
+    """Return the source of a value through movement and casts, and a lower bound on its bytes."""
     fewest = elements(value, segment.hints) * value.dtype.size
     while (node := segment.producer.get(value)) is not None and len(node.inputs) == 1:
         if not node.op.converts and node.op.access is None:

@@ -1,4 +1,4 @@
-"""Which fields of the persistent tile scheduler, `wgmma` in files, no kernel has together."""
+"""Which field combinations the persistent tile scheduler, `wgmma` in files, does not support."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fusec.schedule.matmul.totals import COLUMNS
 from fusec.segment.protocol import Refusal
 
 TILE_ROWS = {False: (128, 192, 256), True: (64, 128)}
-"""Rows of a tile of `wgmma`, by whether each warpgroup has a tile of its own (ping-pong)."""
+"""Rows of a `wgmma` tile, by whether each warpgroup has its own tile (ping-pong)."""
 MOST_SUMS, MOST_STAGED_SUMS, MOST_FINISHED_SUMS = 192, 160, 128
-"""Sums of a tile that a thread can hold beside what else it needs of 232 registers: where they are
-stored as they are, and where an epilogue computes, on staged pairs or on wider accesses."""
+"""Most accumulators per thread that fit in 232 registers together with the epilogue: if they are
+stored unchanged, and if the epilogue computes, on staged pairs or with wider accesses."""
 MOST_OF_THREE = 96
-"""The same with three warpgroups that multiply, of 160 registers."""
+"""The same with three consumer warpgroups, with 160 registers per thread."""
 
 
 def no_persistent(p: PersistentParameters, problem: Product) -> Refusal | None:
-    """Return which fields the kernel cannot have together, or None."""
+    """Return the rule that the fields violate together, or None."""
     rules = (
         _no_rows_of_eight, _no_cluster, _no_parts_of_k, _no_rows, _no_accumulators, _no_groups,
         no_shared_operand, _no_totals, _no_staging, _no_promotion_in_turn, no_promotion,
@@ -42,7 +42,7 @@ def _no_cluster(p: PersistentParameters, problem: Product) -> Refusal | None:
 
 
 def _no_parts_of_k(p: PersistentParameters, problem: Product) -> Refusal | None:
-    """Return why the last wave's tiles cannot have parts along K, or None."""
+    """Return why the last wave's tiles cannot be split along K, or None."""
     if p.splits == 1:
         return None
     if problem.cuts:
@@ -53,7 +53,7 @@ def _no_parts_of_k(p: PersistentParameters, problem: Product) -> Refusal | None:
 
 
 def _no_rows(p: PersistentParameters, problem: Product) -> Refusal | None:
-    """Return why a tile cannot have so many rows, or None."""
+    """Return why a tile cannot have that many rows, or None."""
     if p.swap_ab:
         return _no_swap(p, problem)
     rows = TILE_ROWS[p.ping_pong]
@@ -78,7 +78,7 @@ def _no_swap(p: PersistentParameters, problem: Product) -> Refusal | None:
 
 
 def _no_accumulators(p: PersistentParameters, problem: Product) -> Refusal | None:
-    """Return why a thread cannot hold a tile's sums, or exchange them, or None."""
+    """Return why a thread cannot hold a tile's accumulators or swap them with lanes, or None."""
     is_dual = problem.dual is not None
     held, most = p.sums, most_sums(p, is_plain=problem.is_plain, is_dual=is_dual)
     if held > most:
@@ -110,7 +110,7 @@ def no_shared_operand(p: HopperParameters, problem: Product) -> Refusal | None:
 
 
 def _no_totals(p: PersistentParameters, problem: Product) -> Refusal | None:
-    """Return why a tile's results are not reduced as they are to be, or None."""
+    """Return why a tile's results cannot be reduced as requested, or None."""
     if problem.totals and not p.epilogue_smem:
         return Refusal("epilogue_smem", "a fused reduction needs a staged epilogue")
     if problem.totals and p.columns % COLUMNS:
@@ -133,16 +133,17 @@ def _no_staging(p: PersistentParameters, problem: Product) -> Refusal | None:
 
 
 def most_sums(p: PersistentParameters, *, is_plain: bool, is_dual: bool) -> int:
-    """Return the sums of a tile that a thread of `wgmma` can hold beside the epilogue.
+    """Return the most accumulators that a thread of `wgmma` can hold besides the epilogue.
 
-    is_plain: whether that only rounds; is_dual: whether a tile holds those of two products.
+    is_plain: whether the epilogue only rounds; is_dual: whether a tile holds those of two GEMMs.
     """
     if p.consumers == 3:
         return MOST_OF_THREE
     if is_plain:
-        # Swapped sums are exchanged; of eight CTAs five are told that a stage is free.
+        # Swapped accumulators are moved between lanes; with eight CTAs, five are notified of a free
+        # stage.
         return MOST_STAGED_SUMS if p.swap_ab or p.ctas > 4 else MOST_SUMS
-    # The sums of two products, and those of parts of a tile, live side by side for longer.
+    # Accumulators of two GEMMs, and of partial tiles, have longer live ranges.
     has_more = is_dual or p.splits > 1
     return MOST_STAGED_SUMS if p.epilogue_smem and not has_more else MOST_FINISHED_SUMS
 
@@ -158,7 +159,7 @@ def _no_promotion_in_turn(p: PersistentParameters, problem: Product) -> Refusal 
 
 
 def no_promotion(p: HopperParameters, problem: Product) -> Refusal | None:
-    """Return why a kernel of 8-bit floats cannot add what tensor cores have summed, or None."""
+    """Return why an 8-bit float kernel cannot promote tensor core sums to f32, or None."""
     if problem.narrow is None:
         return None
     held = (p.row_blocks + 1) * p.across // 2
@@ -170,7 +171,7 @@ def no_promotion(p: HopperParameters, problem: Product) -> Refusal | None:
 
 
 def _no_dual(p: PersistentParameters, problem: Product) -> Refusal | None:
-    """Return why a tile has not the columns of two products, or None."""
+    """Return why a tile cannot hold the columns of two GEMMs, or None."""
     if problem.dual is not None and not p.epilogue_smem:
         return Refusal("epilogue_smem", "a dual GEMM needs a staged epilogue")
     return no_columns_of_two(p, problem)

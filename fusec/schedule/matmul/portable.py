@@ -24,7 +24,7 @@ class MmaParameters(MatmulParameters):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Return how many neighbouring columns a thread may have."""
+        """Return the supported numbers of neighbouring columns per thread."""
         return OCTETS
 
 
@@ -43,5 +43,5 @@ class SimtParameters(MatmulParameters):
 
     @property
     def has_stages(self) -> bool:
-        """Return whether the kernel has so many stages."""
+        """Return whether the kernel supports this number of stages."""
         return self.stages == 1

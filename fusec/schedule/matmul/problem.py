@@ -1,4 +1,4 @@
-"""Which matrix product a segment is: its axes, where its operands lie, and what follows it."""
+"""Recognizes the GEMM of a segment: its axes, operands and epilogue."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from fusec.segment.roofline import is_tf32
 
 @dataclass(frozen=True)
 class Groups:
-    """What cuts the rows, or the summed elements, of a product into groups: the end of each.
+    """The partition of the rows or of K of a GEMM into groups, given by the end of each.
 
-    ends: the buffer with the ends, the first at `base`, `stride` elements apart; count: of groups;
-    cuts: `rows` (every group has its own B) or `depth` (every group has its own result).
+    ends: the buffer with the ends, the first at `base`, `stride` elements between them; count: of
+    groups; cuts: `rows` (every group has its own B) or `depth` (every group has its own result).
     """
 
     ends: Value
@@ -57,7 +57,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class Dual:
-    """A second product of the same A that the epilogue joins to the first, and its B."""
+    """A second GEMM of the same A that the epilogue combines with the first, and its B."""
 
     node: Node
     b: Operand
@@ -65,13 +65,13 @@ class Dual:
 
 @dataclass(frozen=True)
 class Product:
-    """A batched matrix product D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
+    """A batched GEMM D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
 
-    batch_axes, row_axes, column_axes: the axes of the product's result that make up each index, as
+    batch_axes, row_axes, column_axes: the axes of the GEMM's result that make up each index, as
     variables of the epilogue's domain. With groups of rows the batch of B is the group. totals:
-    what is reduced of the results tile by tile; the epilogue makes what these reduce, too. tf32:
-    whether 10 bits of both operands are asked for; computed: what makes A, whose strides are then
-    those of rows one behind another.
+    reductions of the results within tiles; the epilogue computes their terms, too. tf32: whether
+    TF32 is requested for both operands; computed: the computation of A, whose strides are then
+    those of contiguous rows.
     """
 
     node: Node
@@ -91,19 +91,19 @@ class Product:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Return A and B, and the B of a dual product."""
+        """Return A and B, and the second B of a dual GEMM."""
         return (self.a, self.b) if self.dual is None else (self.a, self.b, self.dual.b)
 
     @property
     def buffers(self) -> frozenset[Value]:
-        """Return what is read to have the operands, but scales and zero points."""
+        """Return the buffers that the operands read, without scales and zero points."""
         if self.computed is None:
             return frozenset(o.buffer for o in self.operands)
         return self.computed.buffers | {self.b.buffer}
 
     @property
     def made(self) -> tuple[Value, ...]:
-        """Return what is made of each result: stored, or reduced tile by tile."""
+        """Return the values computed from the results: stored, or reduced within tiles."""
         stored = (o.value for o in self.epilogue.fusion.outputs)
         return tuple(dict.fromkeys((*stored, *(t.value for t in self.totals))))
 
@@ -114,7 +114,7 @@ class Product:
 
     @property
     def batches(self) -> Dim:
-        """Return the number of products."""
+        """Return the number of batches."""
         return product(a.extent for a in self.batch_axes)
 
     @property
@@ -129,12 +129,12 @@ class Product:
 
     @property
     def cuts(self) -> str:
-        """Return what groups cut: `rows`, `depth` or nothing."""
+        """Return what groups partition: `rows`, `depth` or nothing (empty)."""
         return "" if self.groups is None else self.groups.cuts
 
     @property
     def operand_batches(self) -> Dim:
-        """Return the number of values of the batch index by which operands are read."""
+        """Return the number of values of the batch index that operands are read with."""
         if self.groups is not None and self.cuts == "rows":
             return self.groups.count
         return self.batches
@@ -149,7 +149,7 @@ class Product:
     def dtype(self) -> DType | None:
         """Return the type in which tensor cores take both operands; None if they cannot exactly.
 
-        Tensor cores sum in f32, so that casts of half types to f32 in front of them cost nothing.
+        Tensor cores sum in f32, so casts of 16-bit floats to f32 before them cost nothing.
         """
         if sums_dtype(self.node.output.dtype) != F32:
             return None
@@ -161,14 +161,14 @@ class Product:
 
     @property
     def narrow(self) -> tuple[DType, DType] | None:
-        """Return the types of A and B where both are 8-bit floats, which some tensor cores take."""
+        """Return the types of A and B if both are 8-bit floats, which some tensor cores support."""
         both = (self.a.buffer.dtype, self.b.buffer.dtype)
         summed = sums_dtype(self.node.output.dtype) == F32
         return both if summed and {*both} <= {F8E4M3, F8E5M2} else None
 
     @property
     def has_converted_weights(self) -> bool:
-        """Return whether B is integers of 8 or 4 bits, of which a kernel makes halves."""
+        """Return whether B is 8- or 4-bit integers that a kernel converts to 16-bit floats."""
         alone = self.groups is None and self.dual is None and self.a.scales is None
         few = bool(self.b.packed) or self.b.flipped or self.b.buffer.dtype == I8
         return alone and few and self.a.buffer.dtype == self.dtype
@@ -180,11 +180,11 @@ class Product:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether what follows the product is its rounding at most."""
+        """Return whether the epilogue at most rounds."""
         return not self.totals and all(n.op.converts for n in self.epilogue.fusion.nodes)
 
     def staged(self, facts: Facts) -> tuple[StagedTensor, ...]:
-        """Return the tensors of the epilogue whose rows are moved through shared memory."""
+        """Return the tensors of the epilogue whose rows are staged in shared memory."""
         if self.staged_width != PAIR and self.dual is not None:
             return ()
         reduced = [self._pairs.lowering.at_home(t.value) for t in self.totals]
@@ -200,19 +200,19 @@ class Product:
 
     @property
     def staged_width(self) -> int:
-        """Return the neighbouring columns that are staged at once: a pair where pairs divide N."""
+        """Return the neighbouring columns that are staged at once: a pair if pairs divide N."""
         return PAIR if Facts.proven(self.n, PAIR) else 1
 
     @cached_property
     def slots(self) -> StagedSlots:
-        """Return what the staged tensors need in shared memory."""
+        """Return the shared memory slots of the staged tensors."""
         hints = self.epilogue.fusion.hints
         staged = self.staged(Facts(hints))
         return slots_of(staged, self.n.evaluate(hints), self.k.evaluate(hints))
 
 
 def find_product(fusion: Fusion) -> Product | Refusal:
-    """Return the matrix product of a segment, or why it is none."""
+    """Return the GEMM of a segment, or why it is not one."""
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
     if len(products) != 1:
         return Refusal("contraction", f"the scheduler needs one GEMM, found {len(products)}")
@@ -256,7 +256,10 @@ def _problem(
     batch: tuple[Var, ...],
     groups: Groups | None = None,
 ) -> Product | Refusal:
-    """Return the problem of a result's batch, row and column axes; operands are read by `batch`."""
+    """Return the problem for the batch, row and column axes of a result.
+
+    batch: the axes that operands are read by.
+    """
     epilogue = find_epilogue(fusion, node)
     if isinstance(epilogue, Refusal):
         return epilogue
@@ -294,7 +297,7 @@ def _problem(
 
 
 def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> Product | Refusal:
-    """Return the problem of a grouped product; groups of columns are groups of rows, transposed."""
+    """Return the problem of a grouped GEMM; groups of columns are transposed groups of rows."""
     first, second, offsets = node.inputs
     group = Var("g", offsets.shape[0])
     k, g, at = of_var(depth), of_var(group), [of_var(a) for a in axes]

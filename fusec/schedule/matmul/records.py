@@ -1,4 +1,4 @@
-"""The record of each kernel of matrix products, and records with other settings."""
+"""The record of each GEMM kernel, and records with other settings."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RECORDS: Mapping[str, type[MatmulParameters]] = {
         PersistentParameters, SplitKParameters, GemvParameters, MmaParameters, SimtParameters,
     )
 }  # fmt: skip
-"""The record of each kernel; of `split_k` another where the method is stream-K."""
+"""The record of each kernel; `split_k` has another one for stream-K."""
 
 
 def record_of(settings: Mapping[str, Setting]) -> type[MatmulParameters]:
-    """Return the record that has some settings, of a kernel that exists."""
+    """Return the record class for some settings, which name an existing kernel."""
     record = RECORDS[str(settings["kernel"])]
     is_stream_k = record is SplitKParameters and settings.get("split_method") == STREAM_K
     return StreamKParameters if is_stream_k else record
@@ -33,9 +33,9 @@ def record_of(settings: Mapping[str, Setting]) -> type[MatmulParameters]:
 def with_settings(
     parameters: MatmulParameters, settings: Mapping[str, Setting]
 ) -> MatmulParameters | Refusal:
-    """Return a record with other settings, or which of them its kernel does not have.
+    """Return a record with other settings, or which of them its kernel does not support.
 
-    Settings and fields that the kernel has, or that it lacks in the only way that it can, stay.
+    Fields that the kernel has, or lacks with its only supported value, keep their values.
     """
     own: dict[str, Any] = {f.name: getattr(parameters, f.name) for f in fields(parameters)}
     wanted: dict[str, Any] = {**own, "kernel": parameters.kernel, **settings}

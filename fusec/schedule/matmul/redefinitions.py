@@ -1,4 +1,4 @@
-"""Other definitions of a matrix product: parts of K, a part of the result, and aligned operands."""
+"""Redefinitions of a GEMM: split K, a slice of the result, and aligned operands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fusec.target import Target
 
 @dataclass(frozen=True)
 class Estimated:
-    """A product's own plan: its predicted seconds, launch included, and its parameters."""
+    """A GEMM's own plan: its predicted seconds, launch included, and its parameters."""
 
     seconds: float
     parameters: MatmulParameters
@@ -42,15 +42,15 @@ def definitions_of_product(
     own_plan: Estimated | None,
     target: Target,
 ) -> tuple[Redefinition, ...]:
-    """Return the other definitions of the product of a segment of `fusion`.
+    """Return the redefinitions of the GEMM of a segment of `fusion`.
 
-    Parts of K are spared where the product's own plan has them, or costs no more than these would
-    at least: each is segmented anew.
+    Split K is skipped if the GEMM's own plan already splits it, or costs no more than a lower bound
+    of the redefinition: each is segmented again.
     """
     node = next((n for n in segment.nodes if n.op.family == "contraction"), None)
     if node is None:
         return ()
-    # Before there are segments, a fusion's own node stands for the segment's.
+    # Before segmentation, a fusion's own node stands for the segment's.
     own = fusion.producer.get(node.output)
     if own is None:
         own = next((n for n in fusion.nodes if n.output.name == node.output.name), node)
@@ -79,10 +79,10 @@ def definitions_of_product(
 
 
 def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:
-    """Return the way to copy operands whose rows begin anywhere to where they begin at 16 bytes.
+    """Return the redefinition that copies unaligned operands into rows aligned to 16 bytes.
 
-    Copies in bulk read no others. A kernel of its own writes rows of whole chunks, which the
-    product reads in place, without what fills them up.
+    Bulk copies require that. A separate kernel writes rows of whole chunks, and the GEMM reads them
+    in place, without the padding.
     """
     if product.dtype in (None, F32) or product.is_converted or product.cuts or product.computed:
         return ()
@@ -101,9 +101,9 @@ def aligned_copies(product: Product, node: Node) -> tuple[Redefinition, ...]:
 
 
 def copies_along_depth(product: Product, node: Node) -> tuple[Redefinition, ...]:
-    """Return the way to copy factors of 10 bits to where they lie along K, in aligned rows.
+    """Return the redefinition that copies TF32 operands into K-major, aligned rows.
 
-    wgmma takes no others. A kernel of its own writes them, and the product reads the copies.
+    wgmma requires that. A separate kernel writes them, and the GEMM reads the copies.
     """
     if product.dtype != F32 or product.cuts:
         return ()
@@ -161,7 +161,7 @@ def _copy_rule(name: str, buffers: Sequence[str]) -> Rule:
 def _copied(
     operand: Operand, work: Rewriter, node: Node, buffers: Sequence[str], copied: dict[str, Value]
 ) -> Operand:
-    """Return an operand that is read from the copies of some buffers, permuted as it was."""
+    """Return an operand that is read from the copies of some buffers, with the same permutation."""
     permuted = work.source(operand, "permute")
     if permuted is not None:
         source = permuted.operands[0]
@@ -177,7 +177,7 @@ def _copied(
 
 
 def _aligned(work: Rewriter, node: Node, value: Value) -> Value:
-    """Return a copy of a value with rows of whole chunks, without what fills them up."""
+    """Return a copy of a value whose rows are padded to whole chunks, as a view without padding."""
     columns, by = value.shape[-1], CHUNK_BYTES // value.dtype.size
     if Facts.proven(columns, by):
         return work.add(node, "segment_set", [value])

@@ -1,4 +1,4 @@
-"""Scale the result of a matrix product in place of an 8-bit operand."""
+"""Scale the result of a GEMM instead of an 8-bit operand."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fusec.passes.rewrite import Rewriter, rewrite
 
 
 def with_scaled_results(fusion: Fusion) -> Fusion:
-    """Return a segment whose products of 8-bit values times scales along their rows are scaled.
+    """Return a segment with scales of 8-bit operands along their rows applied to GEMM results.
 
-    The product reads the 8-bit values where they lie. It is summed, scaled and rounded once in f32,
-    where the scaled values were rounded too.
+    The GEMM reads the 8-bit values in place. It is summed, scaled and rounded once in f32, whereas
+    the scaled values would have been rounded too.
     """
     return rewrite(fusion, _rule)
 
 
 @dataclass(frozen=True)
 class _Scaled:
-    """An operand of two dims: its 8-bit values, transposed or not, and a scale for each row.
+    """A two-dimensional operand: its 8-bit values, transposed or not, and a scale per row.
 
-    scale: of one dim, or of none.
+    scale: with one dim or none.
     """
 
     values: Value
@@ -56,7 +56,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
 
 
 def _scaled(operand: Operand, summed: int, node: Node, work: Rewriter) -> _Scaled | None:
-    """Return what an operand is made of where that is 8-bit values with a scale for each row."""
+    """Return the components of an operand if it is 8-bit values with a scale per row."""
     transposed, scaled = False, work.source(operand, "mul")
     while scaled is None:
         turned, maker = work.source(operand, "permute"), _maker(operand, work)
@@ -90,7 +90,7 @@ def _maker(value: Operand, work: Rewriter) -> Node | None:
 
 
 def _widens(node: Node) -> bool:
-    """Return whether a node is a cast that keeps every value."""
+    """Return whether a node is a lossless cast."""
     return node.op.converts and holds(node.output.dtype, node.operands[0].type.dtype)
 
 

@@ -1,4 +1,4 @@
-"""The dynamic shared memory of a matrix product's CTA: what lies where, as its kernel prints it."""
+"""The dynamic shared memory layout of a GEMM's CTA, as its kernel declares it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fusec.schedule.matmul.staged import StagedSlots, staged_columns
 from fusec.schedule.plan import Kernel
 
 PAD = 16
-"""Bytes behind a row of a tile, so that the rows of an ldmatrix are in all banks."""
+"""Padding bytes per row of a tile, so that the rows of an ldmatrix cover all banks."""
 SUMS_PAD = 8
-"""Floats behind a row of sums: a quarter of the banks on, where the next row of a warp begins; with
-swapped operands it begins two rows on."""
+"""Padding floats per row of accumulators, a quarter of the banks: the next row of a warp begins
+there; with swapped operands it begins two rows further."""
 STAGED_PAD = 8
-"""Elements behind a staged row, or twice as many: an odd multiple of 8 from row to row, so that
-pairs of eight rows are in all banks (staged_rows.cuh)."""
+"""Padding elements per staged row, or twice as many: the pitch is an odd multiple of 8, so that
+pairs of eight rows cover all banks (staged_rows.cuh)."""
 Kinds = tuple[tuple[bool, int, int], ...]
-"""Of A and of B whether it lies along K, the bytes of an element, and the values in one."""
+"""For A and B: whether it is K-major, the bytes per element, and the values per element."""
 _ELEMENT = 2
 STAGE_BYTES = 128
-"""Bytes of a row of what is copied in bulk at once, which the swizzle spans."""
+"""Bytes per row of a bulk copy: the span of the swizzle."""
 _SUM = 4
 _BARRIER = 8
 _SLOT = 16
@@ -35,7 +35,7 @@ _SLOT = 16
 class SharedLayout:
     """Constants of the kernel: name, value, meaning; all but pitches are in bytes.
 
-    bytes: of shared memory in all.
+    bytes: total shared memory.
     """
 
     constants: tuple[tuple[str, int, str], ...] = ()
@@ -44,9 +44,9 @@ class SharedLayout:
 
 @dataclass(frozen=True)
 class MatmulKernel(Kernel):
-    """The launch of a matrix product and the layout of its shared memory.
+    """The launch of a GEMM and the layout of its shared memory.
 
-    once: whether A, and B, are read once and leave L2 first.
+    once: whether A and B are each read once and have evict-first hints.
     """
 
     layout: SharedLayout = field(kw_only=True)
@@ -62,14 +62,14 @@ def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
 
 
 def spelled_layout(p: MatmulParameters, problem: Product) -> Constants:
-    """Return the constants of the layout as sums of those before them, and of the tile."""
+    """Return the layout's constants as sums of earlier constants and tile sizes."""
     listing = Listing(spelled=True)
     _listed(p, problem, listing)
     return listing.constants
 
 
 def _listed(p: MatmulParameters, problem: Product, listing: Listing) -> int:
-    """List what lies in dynamic shared memory, and return its bytes."""
+    """List the contents of dynamic shared memory, and return their bytes."""
     match p:
         case HopperParameters():
             return _swizzled(p, kinds_of(problem), p.slots(problem.slots), listing)
@@ -80,7 +80,7 @@ def _listed(p: MatmulParameters, problem: Product, listing: Listing) -> int:
 
 
 def _padded(p: MmaParameters, problem: Product, listing: Listing) -> int:
-    """List stages whose tiles have the contiguous axis as padded rows; return their bytes."""
+    """List stages whose tiles have padded rows along the contiguous axis; return their bytes."""
     size = _ELEMENT if problem.dtype is None else problem.dtype.size
     depth, tiles = listing.named("kTileK", p.tile_k), list[Quantity]()
     for operand, side, extent, meaning in (
@@ -100,19 +100,19 @@ def _padded(p: MmaParameters, problem: Product, listing: Listing) -> int:
 
 
 def bytes_of_stage(p: HopperParameters, kinds: Kinds) -> int:
-    """Return the bytes of A and B of a stage as TMA writes it."""
+    """Return the bytes of A and B in a stage as TMA writes it."""
     return sum(map(int, _stage(p, kinds, Listing(spelled=False))))
 
 
 def kinds_of(problem: Product) -> Kinds:
-    """Return of A and of B whether it lies along K, the bytes of an element, elements in one."""
+    """Return for A and B whether it is K-major, the bytes per element, and values per element."""
     return tuple(
         (o.k_major, o.buffer.dtype.size, 2 if o.packed else 1) for o in (problem.a, problem.b)
     )
 
 
 def _stage(p: HopperParameters, kinds: Kinds, listing: Listing) -> tuple[Quantity, ...]:
-    """Return the bytes of A and of B of a stage; across K they lie in blocks of 64 rows."""
+    """Return the bytes of A and of B in a stage; MN-major tiles consist of blocks of 64 rows."""
     depth, found = listing.named("kTileK", p.tile_k), list[Quantity]()
     tiles = (("kTileM", p.tile_m), ("kTileN", p.tile_n))
     for (name, extent), (along, size, packed) in zip(tiles, kinds, strict=True):
@@ -124,15 +124,15 @@ def _stage(p: HopperParameters, kinds: Kinds, listing: Listing) -> tuple[Quantit
 
 @cache
 def layout_of(p: HopperParameters, kinds: Kinds, slots: StagedSlots) -> SharedLayout:
-    """Return the layout of stages as TMA writes them, of operands of some kinds."""
+    """Return the layout of stages as TMA writes them, for some kinds of operands."""
     listing = Listing(spelled=False)
     return SharedLayout(bytes=_swizzled(p, kinds, slots, listing), constants=listing.values)
 
 
 def _swizzled(p: HopperParameters, kinds: Kinds, slots: StagedSlots, listing: Listing) -> int:
-    """List the layout of stages that TMA writes, what lies over or behind them, and barriers.
+    """List the stages that TMA writes, the buffers that alias or follow them, and the barriers.
 
-    Return its bytes.
+    Return their bytes.
     """
     a_bytes, b_bytes = _stage(p, kinds, listing)
     a_bytes = listing.add("kATileBytes", a_bytes, "tile of A in a stage; the tile of B follows")
@@ -157,7 +157,7 @@ def _swizzled(p: HopperParameters, kinds: Kinds, slots: StagedSlots, listing: Li
 
 
 def _sums(p: SplitKParameters, listing: Listing) -> Quantity:
-    """List the tile of sums that lies over the stages, and return its bytes."""
+    """List the tile of accumulators that aliases the stages, and return its bytes."""
     pad = SUMS_PAD // 2 if p.swap_ab else SUMS_PAD
     meaning = "floats from row to row of the tile of sums"
     pitch = listing.add("kSumsPitch", listing.named("kTileN", p.tile_n) + pad, meaning)
@@ -167,7 +167,7 @@ def _sums(p: SplitKParameters, listing: Listing) -> Quantity:
 def _staged(
     p: PersistentParameters, slots: StagedSlots, listing: Listing, at: Quantity
 ) -> Quantity:
-    """List the epilogue's rows behind the stages, and return where they end."""
+    """List the staged rows of the epilogue after the stages, and return their end."""
     width = staged_columns(p.columns, whole=slots.whole, dual=p.dual)
     held = 16 * p.row_blocks if slots.fetched else 16
     rows = listing.add("kStagedRows", held, "rows per warp that are staged at a time")

@@ -1,4 +1,4 @@
-"""Which fields of the split-K and stream-K tile schedulers, `split_k` in files, go together."""
+"""Which field combinations the split-K and stream-K schedulers (`split_k` in files) support."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fusec.segment.protocol import Refusal
 
 
 def no_split_k(p: SplitKParameters, problem: Product) -> Refusal | None:
-    """Return which fields the kernel cannot have together, or None."""
+    """Return the rule that the fields violate together, or None."""
     rules = (
         _no_method, _no_half_partials, _no_rows, _no_swap, _no_shares, _no_pairs,
         no_promotion, _no_dual, _no_computed_rows,
@@ -48,7 +48,7 @@ def _no_method(p: SplitKParameters, problem: Product) -> Refusal | None:
 
 
 def _no_half_partials(p: SplitKParameters, problem: Product) -> Refusal | None:
-    """Return why clusters cannot leave halves of their sums, or None."""
+    """Return why clusters cannot store 16-bit partial sums, or None."""
     output = problem.node.output
     if not p.leaves_halves:
         return None
@@ -72,7 +72,7 @@ def _no_rows(p: SplitKParameters, problem: Product) -> Refusal | None:
 
 
 def _no_swap(p: SplitKParameters, problem: Product) -> Refusal | None:
-    """Return why a tile cannot have so few rows, whose operands are swapped, or None."""
+    """Return why a tile cannot have so small a tile_m with swapped operands, or None."""
     if not p.swap_ab:
         return None
     if p.uses_setmaxnreg and p.is_serial:
@@ -94,7 +94,7 @@ def _no_swap(p: SplitKParameters, problem: Product) -> Refusal | None:
 
 
 def _no_shares(p: SplitKParameters, problem: Product) -> Refusal | None:
-    """Return why the threads of a cluster cannot have as many sums each, or None."""
+    """Return why the accumulators cannot be divided evenly among a cluster's threads, or None."""
     del problem
     if p.tile_m * p.tile_n % (4 * p.products * MULTIPLIERS * p.cluster_k) == 0:
         return None
@@ -106,7 +106,7 @@ def _no_shares(p: SplitKParameters, problem: Product) -> Refusal | None:
 
 
 def _no_pairs(p: SplitKParameters, problem: Product) -> Refusal | None:
-    """Return why two CTAs cannot share an operand of a split product, or None."""
+    """Return why two CTAs cannot share an operand of a split-K GEMM, or None."""
     if not p.is_multicast:
         return None
     if p.cluster_k > 1:
@@ -123,7 +123,7 @@ def _no_pairs(p: SplitKParameters, problem: Product) -> Refusal | None:
 
 
 def _no_dual(p: SplitKParameters, problem: Product) -> Refusal | None:
-    """Return why a tile has not the columns of two products, or None."""
+    """Return why a tile cannot hold the columns of two GEMMs, or None."""
     if problem.dual is not None and p.has_second:
         return Refusal("splits", "two-kernel split-K does not support a dual GEMM")
     return no_columns_of_two(p, problem)

@@ -1,4 +1,4 @@
-"""Which tensors of a product's epilogue a warp moves through shared memory, row by row."""
+"""Which tensors of a GEMM's epilogue a warp stages in shared memory, row by row."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from fusec.ir.expression import Index, Var, index, linearize
 from fusec.ir.graph import Fusion, Output, Value
 
 PAIR = 2
-"""Neighbouring columns that a thread of a tensor core holds."""
+"""Neighbouring columns per thread in the accumulator layout of tensor cores."""
 ROW_BYTES = 16
-"""What one lane moves of a row at once."""
+"""Bytes of a row that one lane moves per access."""
 ROW = "m"
-"""The name of the variable that counts rows."""
+"""The name of the row index variable."""
 LINE = 128
-"""Bytes that L2 hands out, and memory takes, at once."""
+"""Bytes per line, the unit of L2 and memory accesses."""
 SHORT = 512
-"""The most elements of K of which storing the results takes longer than summing them."""
+"""Largest K for which storing the results takes longer than computing them."""
 PART = 64
-"""Columns that fill a line of memory, of elements of 2 bytes."""
+"""Columns that fill a memory line, for 2-byte elements."""
 SIZES = (2, 4)
-"""Bytes of elements whose pairs are moved so; others are read and written in place."""
+"""Element sizes in bytes whose pairs are staged; others are read and written in place."""
 
 
 @dataclass(frozen=True)
 class StagedTensor:
-    """A tensor with the rows and columns of the product's result, rows contiguous.
+    """A tensor with the rows and columns of the GEMM's result, rows contiguous.
 
-    slot: the place in shared memory that it shares with others of its element's size, an input with
+    slot: its place in shared memory, shared with other tensors of its element size: an input with
     an output that is written where it has been read. load: the instance that reads it, or output:
-    what is written to `buffer`. shifted: whether rows begin anywhere, which those that are read do
+    what is written to `buffer`. shifted: whether rows are unaligned, which those that are read are
     not.
     """
 
@@ -49,10 +49,10 @@ class StagedTensor:
 
 @dataclass(frozen=True)
 class StagedSlots:
-    """What staged tensors need in shared memory: bytes of an element of each slot.
+    """The shared memory of staged tensors: bytes per element of each slot.
 
-    fetched: how many are read, whose rows wait there for all columns of the tile; whole: whether
-    all columns are there at once.
+    fetched: how many are prefetched, whose rows stay there for all columns of the tile; whole:
+    whether all columns are there at once.
     """
 
     sizes: tuple[int, ...] = ()
@@ -72,14 +72,14 @@ class Pairs:
     width: int = PAIR
 
     def is_staged(self, address: Index, conditions: Conditions, size: int, facts: Facts) -> bool:
-        """Return whether an access to elements of `size` bytes is of whole aligned rows."""
+        """Return whether an access to elements of `size` bytes covers whole aligned rows."""
         if not self._has_rows(address, conditions, size):
             return False
         by = ROW_BYTES // size
         return facts.index_multiple(self._begin(address), by) and facts.multiple(self.columns, by)
 
     def is_shifted(self, address: Index, conditions: Conditions, size: int, facts: Facts) -> bool:
-        """Return whether it is of whole rows, each pair of which may be stored at once."""
+        """Return whether an access covers whole rows whose pairs can each be stored at once."""
         if not self._has_rows(address, conditions, size):
             return False
         return facts.index_multiple(self._begin(address), self.width)
@@ -98,7 +98,7 @@ class Pairs:
 def find_staged(
     pairs: Pairs, sums: tuple[Value, ...], facts: Facts, reduced: Sequence[Instance] = ()
 ) -> tuple[StagedTensor, ...]:
-    """Return the tensors that are staged, those that are read first; reduced: what else is made."""
+    """Return the staged tensors, those that are read first; reduced: further epilogue roots."""
     fusion, lowering = pairs.fusion, pairs.lowering
     stores: list[tuple[Output, Index, Conditions]] = []
     roots: list[Instance] = []
@@ -124,7 +124,7 @@ def find_staged(
         buffer = fusion.effects.buffer(output.value)
         if not pairs.is_staged(address, conditions, size, facts):
             if pairs.is_shifted(address, conditions, size, facts):
-                # Where pairs lie depends on the row: never where those of an input are.
+                # The addresses of pairs depend on the row: they never equal those of an input.
                 found.append(
                     StagedTensor(buffer, output.value, address, slots, output=output, shifted=True)
                 )
@@ -140,11 +140,11 @@ def find_staged(
 
 
 def slots_of(staged: tuple[StagedTensor, ...], columns: int, depth: int) -> StagedSlots:
-    """Return what staged tensors of so many columns need in shared memory; depth: extent of K.
+    """Return the shared memory of staged tensors with that many columns; depth: extent of K.
 
-    Where K is short, stores are what is waited for, and rows that begin inside lines of memory are
-    stored in as few pieces as can be: each touches a line more than it fills (7 % of 13288 x 13288
-    x 32, 20 % of 5404 x 8545 x 20 on an H200; stages are worth more where K is long).
+    If K is short, stores are the bottleneck, and rows that begin inside memory lines are stored in
+    as few segments as possible: each touches one line more than it fills (7 % of 13288 x 13288 x
+    32, 20 % of 5404 x 8545 x 20 on an H200; stages are worth more if K is long).
     """
     sizes = {s.slot: s.value.dtype.size for s in staged}
     fetched = sum(s.load is not None for s in staged)
@@ -154,11 +154,11 @@ def slots_of(staged: tuple[StagedTensor, ...], columns: int, depth: int) -> Stag
 
 
 def staged_columns(tile_n: int, *, whole: bool, dual: bool = False) -> int:
-    """Return the columns that are staged at a time: all of a tile, where rows are fetched ahead.
+    """Return the columns that are staged at a time: all of a tile if rows are prefetched.
 
-    Else as few as fill whole lines of memory: in equal parts of the tile where these are little
-    more, and leave room for as many stages. dual: in equal parts, or a little fewer, since of
-    more columns of two products threads would have more at hand than registers.
+    Otherwise as few as fill whole memory lines, in equal parts of the tile if these are little more
+    and leave room for as many stages. dual: in equal parts, or slightly fewer, since with more
+    columns of two GEMMs threads would run out of registers.
     """
     if whole:
         return tile_n

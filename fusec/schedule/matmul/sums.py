@@ -1,4 +1,4 @@
-"""How the sums of a split product's clusters meet: work buffers, and the kernel that adds them."""
+"""How partial sums of split-K GEMMs are combined: workspaces, and the kernel that adds slices."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from fusec.schedule.plan import Workspace
 from fusec.target import Target
 
 SUM_SLICES = "matmul_sum_slices"
-"""The kernel that adds the slices of split tiles up."""
+"""The kernel that adds the slices of split tiles."""
 SUMMERS = 256
-"""Threads of a block of it."""
+"""Threads per block of it."""
 MOST_GROUPS = 8
-"""Groups of threads of a block that share the slices of the same sums: of a warp at least."""
+"""Most groups of threads of a block that divide the slices of the same sums; each at least a warp.
+"""
 SLICES_EACH = 8
-"""Slices that a thread loads at once, where there are threads enough."""
+"""Slices that a thread loads at once if there are enough threads."""
 
 
 def slice_groups(p: MatmulParameters) -> int:
-    """Return the groups of threads that share the slices of a sum."""
+    """Return the groups of threads that divide the slices of a sum."""
     groups = 1
     while groups < MOST_GROUPS and groups * SLICES_EACH < p.splits:
         groups *= 2
@@ -31,20 +32,20 @@ def slice_groups(p: MatmulParameters) -> int:
 
 
 def slices_each(p: MatmulParameters) -> int:
-    """Return the slices that each of those groups adds up, the last one fewer."""
+    """Return the slices that each of those groups adds; the last group may have fewer."""
     return -(-p.splits // slice_groups(p))
 
 
 def summed_words(p: MatmulParameters) -> int:
-    """Return the words that a thread holds: four neighbours of each slice."""
+    """Return the words per thread: four neighbours of each slice."""
     return 4 * (slices_each(p) + 1)
 
 
 def tiles_of(problem: Product, p: MatmulParameters) -> Dim:
-    """Return the tiles, or the pairs of those that a cluster takes together."""
+    """Return the number of tiles, or of pairs of tiles if a cluster computes two."""
     rows = ceildiv(problem.m, p.tile_m * p.cluster_m)
     if problem.groups is not None and problem.cuts == "rows":
-        rows = rows + problem.groups.count  # each group may end with a part of a tile
+        rows = rows + problem.groups.count  # each group may end with a partial tile
     columns = ceildiv(problem.n, p.columns * p.cluster_n)
     return problem.batches * rows * columns
 
@@ -52,10 +53,10 @@ def tiles_of(problem: Product, p: MatmulParameters) -> Dim:
 def sum_slices(
     first: MatmulKernel, product: Product, p: MatmulParameters, name: str
 ) -> tuple[MatmulKernel, ...]:
-    """Return the kernel that adds up what the clusters of the first have left, if there is one.
+    """Return the kernel that adds the partial sums of the first kernel's clusters, if needed.
 
-    All SMs share the sums, whatever the tiles; it starts beside the end of the first, in which each
-    CTA lets it once its products are done.
+    The sums are divided among all SMs, independent of tiles. It overlaps with the end of the first
+    kernel (programmatic dependent launch), whose CTAs allow that after their main loop.
     """
     if not p.has_second:
         return ()
@@ -75,7 +76,7 @@ def sum_slices(
 
 
 def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
-    """Return what the work buffers of a plan are: sums, and who may add to them, or has."""
+    """Return the roles of a plan's workspaces: partial sums, and their semaphores or counters."""
     if p.splits == 1:
         return ()
     if p.has_second:
@@ -84,14 +85,14 @@ def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
 
 
 def partials_dtype(problem: Product, p: MatmulParameters) -> DType:
-    """Return the type of the sums that clusters leave."""
+    """Return the type of the partial sums that clusters store."""
     return problem.node.output.dtype if p.leaves_halves else F32
 
 
 def work_buffers(
     fusion: Fusion, problem: Product, p: MatmulParameters, target: Target
 ) -> tuple[Workspace, ...]:
-    """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
+    """Return the workspaces: partial sums, and semaphores with tickets or arrival counters."""
     tiles = p.summed_tiles(tiles_of(problem, p) * (p.cluster_m * p.cluster_n), target)
     taken = fusion.names
     is_shared = p.is_serial or p.in_arrival_order

@@ -1,4 +1,4 @@
-"""The tiles of products with one CTA per SM that are compared by price."""
+"""The tiles of persistent GEMM kernels that the cost model compares."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ PERSISTENT = (
     (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
     (128, 192, True), (64, 256, True), (128, 128, False), (128, 64, False),
 )  # fmt: skip
-"""Rows and columns of the tiles, and whether by ping-pong."""
+"""Rows and columns of the tiles, and whether with ping-pong."""
 PERSISTENT_FP8 = ((256, 128, False), (128, 192, False), (128, 128, False), (128, 64, False))
-"""The same of 8-bit floats: while a warpgroup promotes its sums, the other multiplies."""
+"""The same for 8-bit floats: while a warpgroup promotes its sums, the other one multiplies."""
 FITTED = ((128, False), (192, False), (256, False), (128, True), (64, True))
-"""Rows of tiles whose columns are fitted to a product's, and whether by ping-pong."""
+"""Rows of tiles whose columns are fitted to a GEMM's N, and whether with ping-pong."""
 SWAP_AB = ((256, False), (128, True), (128, False))
-"""Columns of tiles with swapped operands, whose rows are fitted to a product's."""
+"""Columns of tiles with swapped operands, whose rows are fitted to a GEMM's M."""
 MOST_SWAP_AB = 2048
-"""Rows of a product of which a few more or less in each tile count."""
+"""Largest M for which small changes of the rows per tile make a difference."""
 LEAST_RESULTS, LEAST_COLUMNS = 96 * 128, 64
-"""Of a tile with fitted columns: stages of smaller ones take no less time (256 x 72, 128 x 96 and
-64 x 192 are the smallest that were measured)."""
+"""Least results and columns of a tile with fitted columns: stages of smaller ones take no less time
+(256 x 72, 128 x 96 and 64 x 192 are the smallest that were measured)."""
 _STAGE_COLUMNS = 32
-"""Columns by which a stage seems wider than it is: what its time has beside their products."""
+"""Extra columns per stage that account for its time beyond wgmma."""
 
 
 def persistent_tiles(
     problem: Traits, sizes: Sizes, target: Target
 ) -> Iterator[PersistentParameters]:
-    """Yield the tiles, and what is shared and staged with each.
+    """Yield the tiles, with the supported multicast and staging of each.
 
-    Those that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
-    without, there are fewer to compare.
+    Tiles that fill whole waves of the SMs are among them. Rows are staged wherever they can be;
+    only some tiles are also compared without staging.
     """
     narrow = problem.is_narrow
     can_stage = bool(problem.slots.sizes) or problem.has_totals
@@ -68,9 +68,9 @@ def persistent_tiles(
 def _fitted(
     tile: PersistentParameters, problem: Traits, sizes: Sizes, target: Target, *, in_parts: bool
 ) -> int:
-    """Return the columns with which all waves of tiles are as full as can be.
+    """Return the columns that fill all waves of tiles best.
 
-    in_parts: whether tiles that are fewer than SMs are divided along K.
+    in_parts: whether tiles are split along K if they are fewer than the SMs.
     """
     by, products = 8 * tile.cluster_m, 1
     if problem.is_dual:
@@ -98,7 +98,7 @@ def _fitted(
 
 
 def _fitted_rows(tile: PersistentParameters, problem: Traits, sizes: Sizes, target: Target) -> int:
-    """Return the rows, with swapped operands, with which all waves are as full as can be."""
+    """Return the rows, with swapped operands, that fill all waves best."""
     most = (
         2 * most_sums(tile, is_plain=problem.is_plain, is_dual=problem.is_dual) // tile.row_blocks
     )

@@ -1,4 +1,4 @@
-"""Reductions of a product's results in its own kernel, tile by tile, of which others are made."""
+"""Reductions of a GEMM's results in its own kernel, tile by tile; another kernel finishes them."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ if TYPE_CHECKING:
     from fusec.schedule.matmul.problem import Product
 
 COLUMNS, ROWS = 32, 16
-"""Of a row, and of a column, how many results a warp reduces to one."""
+"""How many results of a row and of a column a warp reduces to one."""
 _QUAD, _LANES = 4, 8
-"""Lanes that hold a row's results, by pairs, and those that hold a column's."""
+"""Lanes that hold a row's results, in pairs, and those that hold a column's."""
 MOST_ROW_TOTALS = 2
-"""Reductions of one product's results: three were never quicker than reading these again (H200)."""
+"""Most reductions of one GEMM's results: three were never faster than rereading them (H200)."""
 IDENTITIES = {Combine.SUM: 0.0, Combine.MAXIMUM: -inf, Combine.MINIMUM: inf}
-"""What is reduced so, and what does not change it."""
+"""The supported reductions and their identity elements."""
 
 
 @dataclass(frozen=True)
 class Total:
-    """A reduction of what is made of each result, `value`, to one of every `block`.
+    """A reduction of a value computed from each result, `value`, to one per `block`.
 
     result: the output that it is, or is copied to; along_row: of COLUMNS neighbours in a row, else
-    of ROWS in a column; lead: how many dims stand before those of the rows, where columns are
-    reduced.
+    of ROWS in a column; lead: number of dims before those of the rows, if columns are reduced.
     """
 
     node: Node
@@ -47,14 +46,14 @@ class Total:
 
     @property
     def order(self) -> PlannedOrder:
-        """Return in what order the kernel adds (summed_pairs.cuh)."""
+        """Return the summation order of the kernel (summed_pairs.cuh)."""
         if self.along_row:
             return PlannedOrder((PlannedStage(dim(COLUMNS // _QUAD), 2, _QUAD, 2),))
         return PlannedOrder((PlannedStage(dim(ROWS // _LANES), 3, _LANES),))
 
 
 def find_totals(fusion: Fusion) -> tuple[Total, ...]:
-    """Return the reductions of a segment that may be made tile by tile, and are outputs."""
+    """Return the reductions of a segment that can be computed in tiles and are outputs."""
     found = (_total(fusion, node) for node in fusion.nodes if node.op.family == "reduction")
     return tuple(each for each in found if each is not None)
 
@@ -105,7 +104,7 @@ def _total(fusion: Fusion, node: Node) -> Total | None:
 
 
 def without_totals(fusion: Fusion, totals: Iterable[Total]) -> Fusion:
-    """Return a segment whose outputs are what its totals reduce, not these."""
+    """Return a segment whose outputs are the operands of its totals instead of the totals."""
     reduced = {t.result: t.value for t in totals}
     others = [o for o in fusion.outputs if o.value not in reduced]
     stored = {o.value for o in others}
@@ -115,10 +114,10 @@ def without_totals(fusion: Fusion, totals: Iterable[Total]) -> Fusion:
 
 
 def totals_in_tiles(fusion: Fusion, found: Product) -> tuple[Redefinition, ...]:
-    """Return the way to reduce the results of a product of `fusion` in its own kernel.
+    """Return the redefinition that reduces the results of a GEMM of `fusion` in its own kernel.
 
-    That makes one number of COLUMNS of a row, or of ROWS of a column; another kernel reduces these.
-    One redefinition is of all reductions that can be made so.
+    The GEMM kernel reduces COLUMNS of a row, or ROWS of a column, to one number; another kernel
+    reduces these. One redefinition covers all reductions that can be computed this way.
     """
     node = next((n for n in fusion.nodes if n.output.name == found.node.output.name), None)
     if node is None or len(found.column_axes) != 1 or found.cuts or found.staged_width == 1:
@@ -189,7 +188,7 @@ def _in_blocks(
     block: int,
     shape: tuple[Dim, ...] | None = None,
 ) -> Value:
-    """Return a value, of `shape`, with an axis in blocks, the last filled up by the identity."""
+    """Return a value, of `shape`, with an axis in blocks, the last one padded with the identity."""
     shape = shape or value.shape
     extent, count = shape[axis], ceildiv(shape[axis], block)
     if extent != count * block:

@@ -1,4 +1,4 @@
-"""What the parameters of a matrix product that are worth a comparison follow from."""
+"""The traits of a GEMM that determine which parameters are worth comparing."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fusec.schedule.matmul.staged import StagedSlots
 
 NO_SLOTS = StagedSlots()
 WIDEST = 8
-"""The most neighbouring columns that a thread has."""
+"""Most neighbouring columns per thread."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """A product without its names, its addresses and the operations around it.
+    """A GEMM without its names, its addresses and the operations around it.
 
-    Products with equal traits have the same parameters to compare: those of a model differ in
-    their prologues and epilogues more often than in these. columns: the largest power of two, up
-    to `WIDEST`, that divides N for any sizes, 0 where N is 0; kinds: how operands lie in stages;
-    slots: what is staged beside them, of kernels that can.
+    GEMMs with equal traits have the same parameters to compare: those of a model differ in their
+    prologues and epilogues more often than in these. columns: the largest power of two, up to
+    `WIDEST`, that divides N for all sizes, 0 if N is 0; kinds: the layout of operands in stages;
+    slots: the tensors staged in addition, for kernels that support it.
     """
 
     sizes: Sizes
@@ -42,12 +42,12 @@ class Traits:
 
     @property
     def is_b_k_major(self) -> bool:
-        """Return whether neighbours along K are neighbours in B's memory."""
+        """Return whether B is K-major."""
         return self.kinds[1][0]
 
 
 def traits_of(product: Product, hints: Mapping[str, int]) -> Traits:
-    """Return the traits of a product at hint sizes, without slots."""
+    """Return the traits of a GEMM at hint sizes, without slots."""
     n = product.n
     is_empty = n.is_const and n.value == 0
     columns = 0 if is_empty else next(w for w in (WIDEST, 4, 2, 1) if divides(n, w))

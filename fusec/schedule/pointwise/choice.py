@@ -23,34 +23,36 @@ THREADS = 256
 MOST_BYTES = 16
 """Bytes of the widest access."""
 WARP = 32
-"""Vectors of a row that are shifted, at least: blocks have no other rows, and have whole warps.
+"""Least vectors per row that are peeled to alignment: blocks have a single row and whole warps.
 
-Four times as many where accesses would be of a word, twice as many where some would: these are
-fast as they are.
+Four times as many if accesses would be of one word, twice as many if some would: these are fast
+unaligned.
 """
 WORD = 4
 NARROW = 8
-"""Bytes of accesses below which vectors are rather shifted."""
+"""Bytes of accesses below which vectors are rather peeled to alignment."""
 IN_FLIGHT = 16
-"""Bytes that a thread reads and writes at a time at least, in as many turns as that takes."""
+"""Least bytes that a thread reads and writes at a time, unrolled as often as needed."""
 MOST_THREADS = 1024
 MAX_GRID_Y = 65535
-"""Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
+"""Most blocks in the second dimension of a grid (CUDA programming guide, technical specifications).
+"""
 ROWS = 0.13
-"""Instructions of an element that a loop over rows must save: one quotient for 8 elements.
+"""Instructions per element that a loop over rows must save: one quotient per 8 elements.
 
-gelu(x + bias) of halves is 5 % slower by rows than by one flat loop on an H200, whatever its block.
+gelu(x + bias) of 16-bit floats is 5 % slower by rows than with one flat loop on an H200, for all
+block shapes.
 """
 MOST_OPERATIONS = 2048
-"""Operations of a thread's vector: more take long to compile, and gain nothing from wide accesses.
+"""Most operations per vector of a thread: more take long to compile and gain nothing from it.
 
-A thread of more than 256 operations per element is bound by them and not by memory.
+A thread with more than 256 operations per element is bound by them and not by memory.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointwiseParameters(BlockParameters):
-    """The choices of a pointwise kernel; shifted: whether vectors begin where they are aligned."""
+    """The schedule parameters of a pointwise kernel; shifted: whether vectors are peeled."""
 
     break_point: int
     unroll: int
@@ -71,24 +73,24 @@ class PointwiseParameters(BlockParameters):
 
 @dataclass(frozen=True, eq=False)
 class FlatProblem(Problem):
-    """A segment on one domain; segment_domain: the same with the symbols that sizes replace."""
+    """A segment on one domain; segment_domain: the same without substituted sizes."""
 
     domain: Domain
     segment_domain: Domain
 
     def nest(self, break_point: int, width: int, shifted: bool = False) -> FlatNest:
-        """Return the loops of a break point, by vectors of a width."""
+        """Return the loops for a break point and a vector width."""
         return nest_of(self.fusion, self.domain, break_point, width, shifted)
 
     def nest_with(self, p: PointwiseParameters) -> FlatNest:
-        """Return the loops of a kernel with some parameters."""
+        """Return the loops of a kernel with the given parameters."""
         return self.nest(p.break_point, p.vector_width, p.shifted)
 
 
 def default_parameters(problem: FlatProblem, registers: int) -> PointwiseParameters:
-    """Return the parameters of least cost.
+    """Return the parameters with the lowest predicted cost.
 
-    registers: those of a thread, which the vectors that it reads and writes fill at most.
+    registers: those of a thread, an upper bound for the vectors that it reads and writes.
     """
     fusion, axes = problem.fusion, problem.domain.axes
     smallest = min(v.dtype.size for v in _tensors(fusion))
@@ -116,7 +118,7 @@ def default_parameters(problem: FlatProblem, registers: int) -> PointwiseParamet
 
 
 def _is_by_elements(nest: FlatNest) -> bool:
-    """Return whether elements of a tensor are read one by one that lie side by side."""
+    """Return whether contiguous elements of some tensor are read one by one."""
     about, facts = (nest.loops[2], nest.width), Facts(nest.fusion.hints)
     return any(
         each.size < WORD
@@ -127,9 +129,9 @@ def _is_by_elements(nest: FlatNest) -> bool:
 
 
 def _is_by_vectors(nest: FlatNest) -> bool:
-    """Return whether vectors can be shifted, and a row's elements come by no narrower accesses.
+    """Return whether vectors can be peeled, and all elements of a row have accesses as wide.
 
-    All that a thread loads is loaded ahead, so that it must not be too much.
+    All loads of a thread are prefetched, so there must not be too many.
     """
     if nest.start is None:
         return False
@@ -138,7 +140,7 @@ def _is_by_vectors(nest: FlatNest) -> bool:
 
 
 def why_illegal(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None."""
+    """Return the rule that the parameters violate, or None if they are legal."""
     axes = problem.domain.axes
     if p.break_point >= max(1, len(axes)):
         return Refusal("break_point", f"there are {len(axes)} axes, and one is for the columns")
@@ -167,7 +169,7 @@ def why_illegal(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
 
 
 def vector_facts(problem: FlatProblem, p: PointwiseParameters) -> tuple[Guard, ...]:
-    """Return the guards that keep sizes the multiples that the accesses rely on."""
+    """Return the guards that keep sizes multiples of the vector widths that accesses rely on."""
     if p.shifted:
         return ()
     facts = Facts(problem.hints)
@@ -179,13 +181,13 @@ def vector_facts(problem: FlatProblem, p: PointwiseParameters) -> tuple[Guard, .
 
 
 def _fits(nest: FlatNest, least: int) -> bool:
-    """Return whether rows have `least` vectors for blocks of a row each, and not too many."""
+    """Return whether rows have at least `least` vectors for blocks of one row, and not too many."""
     columns = nest.rows.columns.evaluate(nest.fusion.hints)
     return least * nest.width <= columns <= MAX_GRID_Y * THREADS * nest.width
 
 
 def operations(fusion: Fusion) -> float:
-    """Return about how many instructions an element takes."""
+    """Return the approximate number of instructions per element."""
     costs = (n.op.cost for n in fusion.nodes if not n.output.is_scalar)
     return sum(c.flops + 4 * c.sfu for c in costs)
 
@@ -196,7 +198,7 @@ def _tensors(fusion: Fusion) -> list[Value]:
 
 
 def _cost(nest: FlatNest, facts: Facts, registers: int) -> tuple[float, bool]:
-    """Return instructions per element, roughly, by access class and divisions.
+    """Return the approximate instructions per element, by access class and divisions.
 
     Also return whether every access is whole: one vector, or the same for all lanes.
     """
@@ -215,7 +217,7 @@ def _cost(nest: FlatNest, facts: Facts, registers: int) -> tuple[float, bool]:
         return float("inf"), False
     if break_point and size < 32 * width:
         cost += 32 * width / max(1, size)  # short rows leave threads idle
-    # Both parts of a complex number are one access.
+    # Both parts of a complex number are loaded by one access.
     paired = any(e.part is not None for e in (*fusion.inputs, *fusion.outputs))
     whole, held = True, 0
     windows: set[Window] = set()
@@ -225,7 +227,7 @@ def _cost(nest: FlatNest, facts: Facts, registers: int) -> tuple[float, bool]:
         pick = find_pick(fusion, each.load, lane, width, facts) if kind == "scalar" else None
         if pick is not None:
             if pick.window in windows:
-                continue  # several loads pick from one
+                continue  # several loads pick from one window
             windows.add(pick.window)
             kind, address = "vector", pick.window.base
         elements = width if pick is None else pick.window.width
@@ -270,21 +272,21 @@ def _shape(nest: FlatNest, wide: bool) -> PointwiseParameters:
     if not heavy:
         rows = nest.rows.rows.evaluate(fusion.hints)
         threads = rows * chunks
-        if shifted:  # the rows of a thread are a vector's width apart
+        if shifted:  # a thread's rows are strided by the vector width
             rows = -(-rows // width)
         unroll = max(unroll, rows_of_thread(loads, rows, threads))
         if not loads.late:
-            flight = IN_FLIGHT * (4 if loads.elements else 2)  # elements take a turn each
+            flight = IN_FLIGHT * (4 if loads.elements else 2)  # elements take one access each
             most = min(8, flight // bytes_per_thread, threads // LEAST_THREADS)
             unroll = max(unroll, min(power_below(max(1, most)), power_above(rows)))
         if shifted:
             unroll = min(unroll, power_below(rows))
-    # Also of shifted rows, whose blocks have one each: a block more costs more than idle threads.
+    # Also for peeled rows, with one block each: one more block costs more than idle threads.
     threads_x = min(THREADS, max(WARP if shifted else 1, power_above(chunks)))
     threads_x = max(threads_x, power_above(-(-chunks // MAX_GRID_Y)))
     threads_y = 1 if shifted else max(1, THREADS // threads_x)
     if shifted and 2 * threads_x < THREADS and not heavy:
-        unroll = max(unroll, 2)  # fewer blocks of as many bytes
+        unroll = max(unroll, 2)  # fewer blocks with as many bytes each
     return PointwiseParameters(
         break_point=nest.break_point,
         vector_width=width,

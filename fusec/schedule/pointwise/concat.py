@@ -1,7 +1,7 @@
-"""The concat scheduler: many tensors beside one another, stored by several kernels.
+"""The concat scheduler: concatenations of many tensors, stored by several kernels.
 
-Each kernel is one of the pointwise scheduler and stores some of the tensors at their offset in the
-result, of which it leaves the rest as it is.
+Each kernel belongs to the pointwise scheduler and stores some of the tensors at their offset in the
+result, without writing the rest of it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from fusec.target import Target
 
 @dataclass(frozen=True)
 class ConcatParameters(Parameters):
-    """kernels: how many store the result; nothing is chosen."""
+    """kernels: the number of kernels that store the result; nothing is chosen."""
 
     kernels: int
 
 
 @dataclass(frozen=True, eq=False)
 class ConcatProblem(Problem):
-    """A segment, and what each of its kernels stores, as updates of the result."""
+    """A segment, and the part that each of its kernels stores, as updates of the result."""
 
     parts: tuple[FlatProblem, ...]
 
@@ -54,7 +54,7 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
     vocabulary = frozenset[str]()
 
     def __init__(self) -> None:
-        """Plan kernels by a pointwise scheduler of its own."""
+        """Create the pointwise scheduler that plans the kernels."""
         super().__init__()
         self._pointwise = Pointwise()
 
@@ -80,7 +80,7 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
     def plan(
         self, problem: ConcatProblem, parameters: ConcatParameters, target: Target
     ) -> ConcatPlan:
-        """Return a plan of one kernel for each part of the result."""
+        """Return a plan with one kernel for each part of the result."""
         plans = self._plans(problem, target)
         return Plan(
             self.name,
@@ -93,7 +93,7 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
         )
 
     def estimate(self, plan: ConcatPlan, target: Target) -> Estimate:
-        """Return the price of all kernels, one after the other."""
+        """Return the estimate of all kernels, launched one after the other."""
         plans = self._plans(plan.problem, target)
         prices = [self._pointwise.estimate(p, target) for p in plans]
         return Estimate(
@@ -112,7 +112,7 @@ class Concat(Family[ConcatProblem, ConcatParameters, ConcatPlan]):
 
 
 def _wide_cat(segment: Fusion) -> Node | Refusal:
-    """Return the node that makes the only output of tensors beside one another."""
+    """Return the node that concatenates tensors to the only output, or a refusal."""
     output = segment.outputs[0]
     target = segment.effects.into.get(output.value)
     if target is not None:
@@ -124,7 +124,7 @@ def _wide_cat(segment: Fusion) -> Node | Refusal:
 
 
 def _updates(segment: Fusion, node: Node) -> Iterator[Fusion]:
-    """Yield fusions that each put some operands of a cat into its result."""
+    """Yield fusions that each write some operands of a cat into its result."""
     assert node.op.access is not None
     assert node.op.access.concat_dim is not None
     axis, whole = node.op.access.concat_dim(node), node.output
@@ -155,7 +155,7 @@ def _updates(segment: Fusion, node: Node) -> Iterator[Fusion]:
 
 
 def _groups(operands: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
-    """Yield as few groups of neighbours as there may be, of about as many operands each."""
+    """Yield the fewest groups of neighbours, with about equally many operands."""
     count = -(-len(operands) // MOST_ARMS)
     for k in range(count):
         yield operands[len(operands) * k // count : len(operands) * (k + 1) // count]

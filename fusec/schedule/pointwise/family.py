@@ -1,4 +1,4 @@
-"""The pointwise scheduler: elementwise and movement operations on one domain, vectorised."""
+"""The pointwise scheduler: elementwise and movement operations on one domain, vectorized."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from fusec.segment.traffic import elements, picked_bytes, traffic, work
 from fusec.target import Target
 
 SHIFTED_REGISTERS = 10
-"""Registers of places and predicates at the ends of rows whose vectors are shifted."""
+"""Registers for the indices and predicates at the ends of rows whose vectors are peeled."""
 
 
 PointwisePlan = Plan[FlatProblem, PointwiseParameters]
@@ -67,7 +67,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> FlatProblem | Refusal:
-        """Return the segment with its domain."""
+        """Return the segment with its domain, or why it is unsupported."""
         refusal = flat(segment)
         if refusal is not None:
             return refusal
@@ -86,11 +86,11 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         return FlatProblem(segment, fusion, domain, first)
 
     def with_dynamic_sizes(self, problem: FlatProblem) -> FlatProblem:
-        """Return the problem for more sizes of what is not innermost."""
+        """Return the problem with more dynamic sizes, except the innermost."""
         return _with_any_rows(problem)
 
     def default_parameters(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
-        """Return the parameters of least cost."""
+        """Return the parameters with the lowest predicted cost."""
         registers = target.registers // THREADS
         first = default_parameters(problem, registers)
         estimate = self._estimate(problem, target)
@@ -102,7 +102,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     def why_illegal(
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         return check_shape(parameters) or why_illegal(problem, parameters)
 
     def plan(
@@ -114,7 +114,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         chunks = ceildiv(columns, p.vector_width) + int(p.shifted)
         if p.shifted:
             blocks = ceildiv(rows, p.vector_width * p.unroll) * p.vector_width
-            blocks = minimum(rows, blocks)  # of few rows, no blocks without any
+            blocks = minimum(rows, blocks)  # no empty blocks for small row counts
         else:
             blocks = ceildiv(rows, p.threads_y * p.unroll)
         grid = (blocks, ceildiv(chunks, p.threads_x), dim(1))
@@ -143,7 +143,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     def propose(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
     ) -> Proposal:
-        """Return the price: whatever is chosen it is the same, where memory bounds it."""
+        """Return the predicted cost, which is the same for all parameters if memory-bound."""
         problem = self.known(segment)
         if settings or isinstance(problem, Refusal):
             return super().propose(segment, target, settings)
@@ -153,9 +153,9 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         return estimate
 
     def estimate(self, plan: PointwisePlan, target: Target) -> Estimate:
-        """Return a price: every input read once, every output written once.
+        """Return the estimate: every input read once, every output written once.
 
-        What blocks read again comes from L2, which may take longer than that.
+        Blocks may reread data from L2, which may take longer than that.
         """
         estimate = self._estimate(plan.problem, target)
         if not may_be_bound(estimate, plan.problem, target):
@@ -163,14 +163,14 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         return with_rereads(estimate, plan.problem, plan.parameters, target)
 
     def pressure(self, plan: PointwisePlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds of its vectors."""
+        """Return the register pressure of a thread's vectors."""
         p, nest = plan.parameters, plan.problem.nest_with(plan.parameters)
         held = pressure_of(nest.loads, nest.lowering, nest.loops, p.unroll)
         return replace(held, own=SHIFTED_REGISTERS) if p.shifted else held
 
     def _estimate(self, problem: FlatProblem, target: Target) -> Estimate:
         segment, domain = problem.segment, problem.segment_domain
-        # One instance may stand for a value and for what it was moved from.
+        # One instance may represent both a value and its source before movement.
         made = dict.fromkeys(axis_lowering(segment, domain).made.values())
         computed = [i for i in made if i.node is not None]
         flops, sfu = _work(segment, computed)
@@ -191,7 +191,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
 
 
 def _with_any_rows(strict: FlatProblem) -> FlatProblem:
-    """Return the problem with more sizes left to run time, of what is not innermost."""
+    """Return the problem with more dynamic sizes, except the innermost."""
 
     def made(fusion: Fusion) -> FlatProblem | Refusal:
         domain = find_domain(fusion)
@@ -214,10 +214,10 @@ def _with_any_rows(strict: FlatProblem) -> FlatProblem:
 
 
 def _check_stores(segment: Fusion, domain: Domain) -> Refusal | None:
-    """Return why outputs cannot be stored where they are, or None.
+    """Return why outputs cannot be stored at their addresses, or None.
 
-    What is written into an input need not come from what is overwritten: reads and the store meet
-    by address. An address that is the same along an axis is stored to at one point there: that
+    Data written into an input need not depend on the overwritten data: reads and stores are matched
+    by address. An address that is constant along an axis is stored at one point there: the one
     where it is read.
     """
     effects = segment.effects
@@ -240,7 +240,7 @@ def _check_stores(segment: Fusion, domain: Domain) -> Refusal | None:
 
 
 def _work(segment: Fusion, computed: Iterable[Instance]) -> tuple[float, float]:
-    """Return (operations, special-function operations), of values at several places for each."""
+    """Return (operations, special functions); values computed in several places count for each."""
     flops, sfu = work(segment)
     seen: set[Node] = set()
     for instance in computed:
@@ -254,7 +254,7 @@ def _work(segment: Fusion, computed: Iterable[Instance]) -> tuple[float, float]:
 
 
 def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
-    """Return guards on the extents along which an output is stored once."""
+    """Return guards on the extents along which an output is stored only once."""
     found = {a.extent: v for v, a in repeated(fusion, domain) if not a.extent.is_const}
     return tuple(
         Guard(e * -1, "<=", -1, f"`{v.name}` is written by the first of {e}")
@@ -263,9 +263,9 @@ def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
 
 
 def _efficiency(fusion: Fusion, domain: Domain, bytes_: int, target: Target) -> float:
-    """Return the part of the bandwidth reached with so many bytes moved.
+    """Return the fraction of the bandwidth reached with that many bytes moved.
 
-    Strided loads take a turn for each line, and sectors that an index picks come one by one.
+    Strided loads take one access per line, and indexed sectors are loaded one by one.
     """
     along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
     moved, longer = max(1, bytes_), 0.0

@@ -45,22 +45,22 @@ from fusec.schedule.pointwise.nest import FlatNest
 from fusec.schedule.pointwise.windows import load_windows
 
 LOADS = "loads"
-"""The lines of phase AHEAD that load, behind those of their addresses."""
+"""The lines of phase AHEAD that load, after those of their addresses."""
 AHEAD, ONCE = 1, 2
-"""The phases that load what phase 0 computes with, of each row and once for all of a thread."""
+"""The phases that load the operands of phase 0: per row, and once for all rows of a thread."""
 _AT = Name("column") + "v"
 _IN_ROW = Binary("&&", Binary(">=", _AT, ZERO), Binary("<", _AT, Name("columns")))
 INSIDE = Binary("||", negated(Name("kPart")), Grouped(_IN_ROW))
-"""Which elements of a vector that is shifted lie in the row."""
+"""The test whether an element of a peeled vector is in the row."""
 
 
 @dataclass(frozen=True)
 class Body:
     """The statements of a loop nest: once per kernel, for all rows of a column, for each vector.
 
-    arrays, places, loads: where vectors are loaded before the first of them is used, what holds
-    them, the statements before their addresses, and those that fill it; once: those that fill it
-    for all rows of a column; inside: those that ask whether vectors lie in their tensors.
+    arrays, places, loads: if vectors are prefetched before the first one is used, their arrays, the
+    statements before their addresses, and the loads; once: the loads for all rows of a column;
+    inside: the tests whether vectors are within their tensors.
     """
 
     kernel: tuple[Statement, ...]
@@ -78,11 +78,11 @@ class PointwiseNodes:
     """A loop nest over rows and vectors of columns (or vectors alone).
 
     rows, columns: extents (rows is None for a flat loop); chunks: vectors of a row; tail: the
-    elements after the last whole vector of a flat loop, one per thread, or None; shift: how far a
-    thread's rows begin behind an aligned place, where their vectors begin there; across: whether
-    vectors that are read whole take their neighbours along, which are to lie in the row, too;
-    inside: where those beside a row may be read whole, what asks whether they are in their tensors;
-    last_rows_first, last_columns_first: whether the blocks on a column, and those side by side on a
+    elements after the last whole vector of a flat loop, one per thread, or None; shift: offset of a
+    thread's rows from the previous aligned position, if their vectors begin there; across: whether
+    vectors that are loaded whole include neighbours, which must be in the row, too; inside: if
+    vectors next to a row may be loaded whole, the tests whether they are within their tensors;
+    last_rows_first, last_columns_first: whether the blocks on a column, and adjacent blocks on a
     row, begin at the end.
     """
 
@@ -99,21 +99,21 @@ class PointwiseNodes:
 
 
 def without_second(fusion: Fusion, kernel: Kernel) -> Kernel:
-    """Return a kernel that takes complex tensors of which it has both parts by the first alone."""
+    """Return a kernel that accesses each complex tensor through the pointer to its first part."""
     seconds = second_parts(fusion)
     return replace(kernel, arguments=tuple(a for a in kernel.arguments if a.name not in seconds))
 
 
 def nodes_of(plan: PointwisePlan, kernel: Kernel) -> PointwiseNodes:
-    """Return the statements of a kernel that takes complex tensors by their first parts."""
+    """Return the statements of a kernel that accesses complex tensors through their first parts."""
     p, rows = plan.parameters, plan.problem.nest_with(plan.parameters).rows
     columns, width = rows.columns, p.vector_width
-    # Of a flat loop no guard keeps the size: what is no multiple at any size has a tail.
+    # No guard holds for a flat loop: a size that is not provably a multiple has a tail.
     whole = p.break_point > 0 or Facts.proven(columns, width)
     body = _body(plan, kernel, width)
     tail = None if whole else _body(plan, kernel, 1, tail=True)
     if tail is not None and tail.kernel == body.kernel:
-        tail = replace(tail, kernel=())  # what the loop has, by the same names
+        tail = replace(tail, kernel=())  # declared by the loop, with the same names
     return PointwiseNodes(
         rows=dim_text(rows.rows) if p.break_point else None,
         chunks=dim_text(floordiv(columns, width)),
@@ -131,8 +131,8 @@ def nodes_of(plan: PointwisePlan, kernel: Kernel) -> PointwiseNodes:
 def _takes_last_columns_first(plan: PointwisePlan) -> bool:
     """Return whether blocks begin at the ends of rows.
 
-    Values of rows alone are mostly made by a kernel that has read these rows to their ends, so that
-    the ends are what L2 still holds.
+    Per-row values are mostly computed by a kernel that has read these rows to their ends, so L2
+    still holds the ends.
     """
     row, chunk, lane = plan.problem.nest_with(plan.parameters).loops
     return any(row in i.variables and not {chunk, lane} & i.variables for i in _loads(plan))
@@ -141,8 +141,8 @@ def _takes_last_columns_first(plan: PointwisePlan) -> bool:
 def _takes_last_rows_first(plan: PointwisePlan) -> bool:
     """Return whether blocks begin at the ends of columns.
 
-    They do where values of columns alone are wider than what is stored, as sums of halves are: a
-    kernel has read all rows to make them, and L2 still holds the last.
+    They do if per-column values are wider than the stored type, like sums of 16-bit floats: a
+    kernel has read all rows to compute them, and L2 still holds the last.
     """
     row, chunk, lane = plan.problem.nest_with(plan.parameters).loops
     size = max(o.value.dtype.size for o in plan.fusion.outputs)
@@ -154,13 +154,13 @@ def _takes_last_rows_first(plan: PointwisePlan) -> bool:
 
 
 def _loads(plan: PointwisePlan) -> list[Instance]:
-    """Return what is loaded, nothing for a flat loop."""
+    """Return the loads, none for a flat loop."""
     nest = plan.problem.nest_with(plan.parameters)
     return [a.load for a in nest.accesses if a.load is not None] if nest.break_point else []
 
 
 def _shift(plan: PointwisePlan) -> Expression | None:
-    """Return how far behind an aligned place a thread's rows begin, all of them alike."""
+    """Return the offset of a thread's rows from an aligned position, the same for all of them."""
     nest = plan.problem.nest_with(plan.parameters)
     if not nest.shifted:
         return None
@@ -210,7 +210,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
 
 
 def _scopes(nest: FlatNest) -> tuple[Scope, ...]:
-    """Return the scopes of rows of vectors, a thread's columns around its rows, or of vectors."""
+    """Return the scopes: a thread's rows inside a column of vectors, or only vectors."""
     row, chunk, lane = (frozenset({v}) for v in nest.loops)
     kernel, elements = Scope("kernel", frozenset(), per_phase=False), Scope("lane", lane)
     if not nest.break_point:
@@ -220,7 +220,7 @@ def _scopes(nest: FlatNest) -> tuple[Scope, ...]:
 
 
 def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[Statement, ...]:
-    """Emit what loads what each turn of the loop over vectors reads, and return its arrays."""
+    """Emit the prefetches of all iterations of the loop over vectors, and return their arrays."""
     arrays: list[Statement] = []
     lane = loads.lane.name
 
@@ -261,7 +261,7 @@ def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[Stateme
 
 
 def _load_once(emitter: Emitter, loads: Loads) -> None:
-    """Emit what loads, element by element, vectors that are the same for all rows of a thread."""
+    """Emit elementwise loads of vectors that are the same for all rows of a thread."""
     for load in (i for i in loads.once if loads.lane in i.variables):
         name = emitter.fresh(f"{load.name}_once", "once", ONCE, 0)
         held = Declare(storage_type(load.dtype), name, (Name("kVec"),), Braced(None))
@@ -273,7 +273,7 @@ def _load_once(emitter: Emitter, loads: Loads) -> None:
 
 
 def _load_either(emitter: Emitter, first: Instance, second: Instance) -> Expression:
-    """Return the expression that loads the one of two vectors that is needed."""
+    """Return the expression that loads whichever of two vectors is needed."""
     one, other = (_first_address(emitter, load) for load in (first, second))
     alike = Index(tuple(t for t in one.terms if t in other.terms), dim(0))
     test = emitter.condition(emitter.at_lane_zero(first.conditions), AHEAD)

@@ -1,4 +1,4 @@
-"""What a thread of a pointwise kernel loads for each of its rows, and what once for all of them."""
+"""The loads of a thread of a pointwise kernel: for each of its rows, and once for all of them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from fusec.schedule.registers import words
 from fusec.schedule.space import power_below
 
 MOST_HELD = 64
-"""Words that a thread loads ahead at most, so that an SM has room for 512 threads and more."""
+"""Most words that a thread prefetches, so that an SM has room for 512 threads or more."""
 ROWS = (4, 2)
-"""Rows that a thread takes where operands are the same for them: 8 gain nothing over 4."""
+"""Rows per thread if operands are the same for them: 8 gain nothing over 4."""
 
 
 LEAST_BYTES = 4
-"""Bytes of vectors that are put together of two others: these are moved by words."""
+"""Least bytes of vectors that are combined from two others, which moves whole words."""
 LEAST_THREADS = 1 << 17
-"""Threads that leave no part of a GPU idle: fewer than these rather take a row each."""
+"""Threads that leave no part of a GPU idle: with fewer, each thread takes a single row."""
 
 
 @dataclass(frozen=True)
 class Loads:
-    """The loads of a thread, whose loop takes several rows or, where it is flat, vectors.
+    """The loads of a thread, whose loop iterates over several rows or, if it is flat, vectors.
 
-    vectors: of each turn; two together of which one alone is needed, wherever that is. across: of
-    each turn, where vectors are shifted, what begins at other places than these. elements: of each
-    turn, what is no vector. once: what is the same in all turns, along the columns. late: of
-    each turn, what is loaded where it is used: by an index that is loaded, or parts of a complex
-    number, both by one access. picks: what each lane picks from a window, of each turn where the
-    window is among `windows`, else once.
+    vectors: per iteration; two loads share an entry if each element needs exactly one of them.
+    across: per iteration, unaligned vectors if vectors are peeled to another alignment. elements:
+    per iteration, loads that cannot be vectorized. once: loads that are the same in all iterations,
+    along the columns. late: per iteration, loads that are issued where they are used: gathered by a
+    loaded index, or parts of a complex number, both by one access. picks: elements that each lane
+    picks from a window, per iteration if the window is among `windows`, else once.
     """
 
     vectors: tuple[tuple[Instance, ...], ...]
@@ -49,7 +49,7 @@ class Loads:
 
     @property
     def turn_words(self) -> int:
-        """Return the registers of what a turn loads."""
+        """Return the registers of the loads of one iteration."""
         held = sum(words(together[0].dtype, self.width) for together in self.vectors)
         held += sum(words(i.dtype, self.width) for i in self.across)
         held += sum(words(w.dtype, w.width) for w in self.windows)
@@ -57,7 +57,7 @@ class Loads:
 
     @property
     def once_words(self) -> int:
-        """Return the registers of what is loaded once, as it is computed with."""
+        """Return the registers of the values that are loaded once, in compute precision."""
         plain = (i for i in self.once if i not in self.picks)
         wide = ((i.dtype.compute, self.lane in i.variables) for i in plain)
         held = sum(words(dtype, self.width if by_lane else 1) for dtype, by_lane in wide)
@@ -65,7 +65,7 @@ class Loads:
 
     @property
     def once_windows(self) -> tuple[Window, ...]:
-        """Return the windows that are the same in all turns."""
+        """Return the windows that are the same in all iterations."""
         picked = (pick.window for pick in self.picks.values())
         return tuple(w for w in dict.fromkeys(picked) if w not in self.windows)
 
@@ -73,9 +73,9 @@ class Loads:
 def loads_of(
     lowering: Lowering, loops: tuple[Var, Var, Var], break_point: int, start: Index | None = None
 ) -> Loads:
-    """Return what a thread loads.
+    """Return the loads of a thread.
 
-    loops: the variables of rows, chunks and lanes. start: where vectors that are shifted begin.
+    loops: the variables of rows, chunks and lanes. start: the first address of peeled vectors.
     """
     row, chunk, lane = loops
     turn = row if break_point else chunk
@@ -122,7 +122,7 @@ def loads_of(
 def find_own_pick(
     lowering: Lowering, load: Instance, lane: Var, width: int, facts: Facts
 ) -> Pick | None:
-    """Return the window that a load picks from, or None; a vector is its own."""
+    """Return the window that a load picks from, or None; a vector needs no window."""
     assert load.address is not None
     if vector_base(load.address, load.conditions, lane, width, facts) is not None:
         return None
@@ -130,7 +130,7 @@ def find_own_pick(
 
 
 def is_across(load: Instance, lane: Var, width: int) -> bool:
-    """Return whether a load is of a vector that may begin anywhere, of a word at least."""
+    """Return whether a load is a vector of any alignment, at least one word wide."""
     assert load.address is not None
     if load.gathered or load.conditions or width * load.dtype.size < LEAST_BYTES:
         return False
@@ -138,9 +138,9 @@ def is_across(load: Instance, lane: Var, width: int) -> bool:
 
 
 def rows_of_thread(loads: Loads, rows: int, threads: int) -> int:
-    """Return how many rows a thread takes: 1 where nothing is the same, or not all loaded ahead.
+    """Return how many rows a thread computes: 1 if none share data or not all are prefetched.
 
-    rows: those that there are for `threads` threads in all, of a row each.
+    rows: the total, for `threads` threads with one row each.
     """
     if not loads.once or loads.late:
         return 1
@@ -150,13 +150,13 @@ def rows_of_thread(loads: Loads, rows: int, threads: int) -> int:
 
 
 def most_turns(loads: Loads) -> int:
-    """Return for how many turns at most a thread has registers to load ahead, a power of 2 or 0."""
+    """Return the most iterations that a thread has registers to prefetch, a power of 2 or 0."""
     most = (MOST_HELD - loads.once_words) // max(1, loads.turn_words)
     return power_below(most) if most > 0 else 0
 
 
 def pressure_of(loads: Loads, lowering: Lowering, loops: tuple[Var, ...], unroll: int) -> Pressure:
-    """Return what a thread holds that takes some rows, or vectors, at a time."""
+    """Return the register pressure of a thread that computes `unroll` rows or vectors at a time."""
     one = flat_pressure(lowering, loops, loads.width, 1)
     if loads.picks:
         one = replace(one, flight=loads.turn_words + loads.once_words)
@@ -166,7 +166,7 @@ def pressure_of(loads: Loads, lowering: Lowering, loops: tuple[Var, ...], unroll
 
 
 def _join(groups: list[tuple[Instance, ...]], load: Instance) -> None:
-    """Put a load to the one that is needed just where it is not, else by itself."""
+    """Add a load to the entry of its complement, or to a new one."""
     for k, others in enumerate(groups):
         if len(others) == 1 and _is_else(load, others[0]):
             groups[k] = (*others, load)
@@ -175,7 +175,7 @@ def _join(groups: list[tuple[Instance, ...]], load: Instance) -> None:
 
 
 def _is_else(load: Instance, other: Instance) -> bool:
-    """Return whether every element needs one of two loads of a tensor, and none needs both."""
+    """Return whether every element needs exactly one of two loads of a tensor."""
     if load.name != other.name or len(load.conditions) != 1 or len(other.conditions) != 1:
         return False
     (a,), (b,) = load.conditions, other.conditions

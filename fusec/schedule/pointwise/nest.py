@@ -17,7 +17,7 @@ from fusec.schedule.rows.domain import Rows
 
 @dataclass(frozen=True)
 class Access:
-    """Where an element is loaded or stored, its bytes, and the load (None of a store)."""
+    """The address of a loaded or stored element, its bytes, and the load (None for a store)."""
 
     address: Index
     conditions: Conditions
@@ -45,8 +45,8 @@ def accesses(lowering: Lowering) -> list[Access]:
 class FlatNest:
     """The loops over the domain of a fusion, by vectors of `width` elements.
 
-    break_point: how many of the axes number rows, 0 for a flat loop; shifted: whether vectors begin
-    where they are aligned.
+    break_point: how many of the axes index rows, 0 for a flat loop; shifted: whether vectors are
+    peeled to alignment.
     """
 
     fusion: Fusion
@@ -74,14 +74,14 @@ class FlatNest:
 
     @cached_property
     def start(self) -> Index | None:
-        """Return where vectors that are shifted begin, or None where they cannot be."""
+        """Return the address of peeled vectors, or None if they are impossible."""
         if not self.break_point or not self.shifted:
             return None
         return shifted_start(self.fusion, self.domain, self.lowering, self.loops)
 
     @cached_property
     def loads(self) -> Loads:
-        """Return what a thread loads."""
+        """Return the loads of a thread."""
         return loads_of(self.lowering, self.loops, self.break_point, self.start)
 
     @cached_property
@@ -96,6 +96,6 @@ _CACHE: IdentityCache[FlatNest] = IdentityCache()
 def nest_of(
     fusion: Fusion, domain: Domain, break_point: int, width: int, shifted: bool = False
 ) -> FlatNest:
-    """Return the loops of a break point, by vectors of a width."""
+    """Return the loops for a break point and a vector width."""
     about = id(domain), break_point, width, shifted
     return _CACHE.of(fusion, about, lambda: FlatNest(fusion, domain, *about[1:]))

@@ -1,7 +1,7 @@
-"""What the blocks of a pointwise kernel read again: operands that are broadcast to what is stored.
+"""Rereads by the blocks of a pointwise kernel: operands that are broadcast to the outputs.
 
-The rows of a block that share an operand load it once, and so do the blocks of an SM as long as L1
-holds it; the rest comes from L2.
+The rows of a block that share an operand load it once, and so do the blocks of an SM while L1 holds
+it; other rereads come from L2.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Along = tuple[Var, range]
 def with_rereads(
     estimate: Estimate, problem: FlatProblem, p: PointwiseParameters, target: Target
 ) -> Estimate:
-    """Return an estimate that knows what comes from L2 once more."""
+    """Return an estimate that includes rereads from L2."""
     return replace(estimate, l2_bytes=int(target.reread * reread_bytes(problem, p)))
 
 
 def may_be_bound(estimate: Estimate, problem: FlatProblem, target: Target) -> bool:
-    """Return whether L2 may take longer than memory, if each element is loaded by itself."""
+    """Return whether L2 may take longer than memory if each element is loaded separately."""
     most = int(target.reread * _most_bytes(problem))
     return most > 0 and is_bound(replace(estimate, l2_bytes=most), target)
 
@@ -55,7 +55,7 @@ def is_bound(estimate: Estimate, target: Target) -> bool:
 
 
 def with_fewest_rereads(problem: FlatProblem, p: PointwiseParameters) -> PointwiseParameters:
-    """Return parameters whose threads take as many rows, or vectors, as reads the fewest bytes."""
+    """Return parameters with the rows, or vectors, per thread that minimize rereads."""
     if p.shifted:
         return p
     fusion, width = problem.fusion, p.vector_width
@@ -67,10 +67,10 @@ def with_fewest_rereads(problem: FlatProblem, p: PointwiseParameters) -> Pointwi
 
 
 def reread_bytes(problem: FlatProblem, p: PointwiseParameters) -> int:
-    """Return the bytes that all blocks load beyond the first time, by the block in the middle."""
+    """Return the bytes that all blocks reread, extrapolated from the block in the middle."""
     fusion, sizes = problem.fusion, problem.hints
     if p.shifted:
-        return 0  # their rows are apart from each other
+        return 0  # their rows are strided
     nest = problem.nest_with(p)
     row, chunk, lane = nest.loops
     rows, chunks = row.extent.evaluate(sizes), chunk.extent.evaluate(sizes)
@@ -90,7 +90,7 @@ def reread_bytes(problem: FlatProblem, p: PointwiseParameters) -> int:
         try:
             count = _count_places(list(runs), (row, down), (chunk, across), sizes)
         except FusecError:
-            continue  # places in an empty part are divided by its extents
+            continue  # positions in an empty part divide by its extents
         loaded = count * max(runs.values())
         again += max(0, loaded * blocks - held[name].evaluate(sizes))
     return again
@@ -99,7 +99,7 @@ def reread_bytes(problem: FlatProblem, p: PointwiseParameters) -> int:
 def _count_places(
     bases: Sequence[Index], rows: Along, columns: Along, sizes: Mapping[str, int]
 ) -> int:
-    """Return how many places some indices have in a block."""
+    """Return how many distinct values some indices take in a block."""
     offsets: dict[tuple[tuple[Atom, Dim], ...], _Offsets] = {}
     found: set[int] = set()
     for base in bases:
@@ -115,10 +115,10 @@ def _count_places(
 
 @dataclass(frozen=True)
 class _Offsets:
-    """What the terms of an index add in a block.
+    """The offsets that the terms of an index add within a block.
 
-    alone: by rows and by columns, of terms that depend on one of them; mixed: of each row and
-    column, of terms that depend on both, if there are any.
+    alone: by rows and by columns, for terms that depend on one of them; mixed: for each row and
+    column, for terms that depend on both, if there are any.
     """
 
     alone: tuple[list[int], list[int]]
@@ -126,7 +126,7 @@ class _Offsets:
 
     @cached_property
     def sums(self) -> set[int]:
-        """Return all offsets, each once."""
+        """Return the set of all offsets."""
         down, across = self.alone
         if not self.mixed:
             across = set(across)
@@ -153,7 +153,7 @@ def _offsets(base: Index, rows: Along, columns: Along, sizes: Mapping[str, int])
 
 
 def _most_bytes(problem: FlatProblem) -> int:
-    """Return the bytes that are loaded again where each point loads what it needs by itself."""
+    """Return the reread bytes if each point loads its operands separately."""
     sizes, domain = problem.segment.hints, problem.segment_domain
     points = product(domain.reference.shape).evaluate(sizes)
     most: dict[str, int] = {}
@@ -165,13 +165,13 @@ def _most_bytes(problem: FlatProblem) -> int:
 
 
 def _middle(extent: int, count: int) -> range:
-    """Return the places along an axis of the block in the middle, one at least."""
+    """Return the positions along an axis of the block in the middle, at least one."""
     start = extent // 2 // count * count
     return range(start, max(start + 1, min(start + count, extent)))
 
 
 def _run(fusion: Fusion, load: Instance, lane: Var, width: int) -> tuple[Index, int]:
-    """Return where what a thread loads at a time begins, and its bytes."""
+    """Return the first address of a thread's access, and its bytes."""
     assert load.address is not None
     if lane not in load.variables:
         return load.address, load.dtype.size

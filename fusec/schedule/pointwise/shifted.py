@@ -1,4 +1,4 @@
-"""Pointwise kernels of rows that begin anywhere: vectors are shifted to where they are aligned."""
+"""Pointwise kernels with unaligned rows: vectors are peeled to an aligned address."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def shifted_start(
 ) -> Index | None:
     """Return the address at which every vector of the outputs begins, or None.
 
-    lowering: with vectors that are shifted. None too where no load's vectors begin there, or where
-    an element must not be computed beside the rows.
+    lowering: with peeled vectors. None also if no load has vectors that begin there, or if an
+    element outside the rows must not be computed.
     """
     if fusion.effects.in_place or any(
         any(p.values()) for p in stored_once(fusion, domain).values()
@@ -42,7 +42,7 @@ def shifted_start(
 
 
 def _is_used(lowering: Lowering, start: Index, lane: Var) -> bool:
-    """Return whether loads are of vectors: that begin there, or of two that lie around them."""
+    """Return whether some load has vectors that begin there, or combines two that overlap them."""
     facts = Facts(lowering.fusion.hints, start)
     roots = [lowering.at_home(o.value) for o in lowering.fusion.outputs]
     found = False

@@ -1,4 +1,4 @@
-"""Windows of pointwise kernels: loaded by one wide access, of which each lane picks an element."""
+"""Windows of pointwise kernels: one wide load from which each lane picks its elements."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fusec.kernel.nodes import (
 from fusec.schedule.pointwise.loads import Loads
 
 LOADS = "loads"
-"""The lines of a phase ahead that load, behind those of their addresses."""
+"""The lines of a prefetch phase that load, after those of their addresses."""
 
 
 def load_windows(emitter: Emitter, loads: Loads, phase: int) -> tuple[Statement, ...]:
-    """Emit the loads of all windows, and return the arrays of those that are loaded ahead.
+    """Emit the loads of all windows, and return the arrays of those that are prefetched.
 
-    phase: the one in which each turn loads, where that is not 0 into an array of all turns.
+    phase: the one in which each iteration loads, if it is not 0, into an array for all iterations.
     """
     arrays: list[Statement] = []
     held: dict[Window, Expression] = {}
@@ -65,7 +65,7 @@ def _load(emitter: Emitter, window: Window, phase: int) -> Expression:
 
 
 def _loaded(emitter: Emitter, window: Window, phase: int) -> Expression:
-    """Return the expression that loads a window, zeros where it is not needed."""
+    """Return the expression that loads a window, zeros if it is not needed."""
     width, base = _width(emitter, window), window.base
     pointer = emitter.pointer(window.buffer, base, phase)
     found = call("fusec::load_readonly", pointer, about=[width])
@@ -80,7 +80,7 @@ def _width(emitter: Emitter, window: Window) -> Operand:
 
 
 def _place(emitter: Emitter, pick: Pick) -> Expression:
-    """Return the element of the window that a lane takes."""
+    """Return the index of the window's element that a lane picks."""
     at = emitter.index(pick.offset, 0)
     if not pick.wraps:
         return at

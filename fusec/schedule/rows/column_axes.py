@@ -1,4 +1,4 @@
-"""The axes of a segment that reduces rows of columns: which are columns, which sets are reduced."""
+"""The axes of a segment that reduces over rows: the column axes, and the reduced sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.schedule.rows.two_pass import two_pass
 
 Chosen = frozenset[Var]
 ColumnAxes = tuple[Fusion, Domain, tuple[Var, ...], tuple[Chosen, ...]]
-"""A segment with sizes put in, variances and unit reductions written out, and its domain; the
+"""A segment with sizes specialized, variances and unit reductions expanded, and its domain; the
 column axes, and the reduced sets of row axes from the smallest to the largest."""
 _CACHE: IdentityCache[ColumnAxes | Refusal] = IdentityCache()
 

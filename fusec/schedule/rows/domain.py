@@ -1,4 +1,4 @@
-"""Rows of a domain: kept axes form the rows, reduced axes the columns; what each phase reads."""
+"""Rows of a domain: kept axes form the rows, reduced axes the columns; the reads of each phase."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Rows:
         return product(a.extent for a in self.reduced)
 
     def along(self, *, inner: bool) -> Rows:
-        """Return the rows whose columns are contiguous: these, else those of what is reduced."""
+        """Return these rows if their columns are contiguous, else with rows and columns swapped."""
         return self if inner else Rows(self.reduced, self.kept)
 
     def variables(self, width: int, shifted: bool = False) -> tuple[Var, Var, Var]:
         """Return the loop variables row, chunk and lane for vectors of `width` columns.
 
-        shifted: the chunk is the first column of a vector, wherever that lies.
+        shifted: the chunk is the first column of a vector, at any position.
         """
         return Var("row", self.rows), *self._vectors(width, shifted)
 
@@ -82,12 +82,12 @@ def rows_of(domain: Domain) -> Rows | Refusal:
 
 @dataclass(frozen=True)
 class Phases:
-    """The element-wise work of a kernel by reduction depth.
+    """The elementwise work of a kernel by reduction depth.
 
     reductions: the nodes whose input has that depth; loads: for each phase the loads that it reads
     in the element loop; computed: the other values that it computes there; cached: loads that more
     than one phase reads; kept: computed values that stay on chip from the given phase on, because a
-    later one needs them and they are dear to compute.
+    later one needs them and they are expensive to compute.
     """
 
     count: int
@@ -98,7 +98,7 @@ class Phases:
 
     @property
     def repeated(self) -> tuple[float, float]:
-        """Return the work of an element that a later phase does again: operations, special ones."""
+        """Return the work per element that later phases repeat: operations, special functions."""
         done = [i.node.op.cost for each in self.computed for i in each if i.node is not None]
         once = frozenset[Instance]().union(*self.computed)
         costs = [i.node.op.cost for i in once if i.node is not None]
@@ -107,12 +107,12 @@ class Phases:
 
     @property
     def rereadings(self) -> int:
-        """Return how often all is loaded again if no load stays on chip."""
+        """Return how often everything is loaded again if no load stays on chip."""
         return sum(len(p) > 0 for p in self.loads[1:]) if self.cached else 0
 
     @property
     def cached(self) -> tuple[Instance, ...]:
-        """Return the loads that more than one phase reads, in the order to load them in."""
+        """Return the loads that more than one phase reads, in the order of loading."""
         seen = [i for phase in self.loads for i in phase]
         again = {i for i in seen if seen.count(i) > 1}
         return tuple(sorted(again, key=reading_order))
@@ -127,8 +127,8 @@ class PhasedPlan(Plan[P, R], Generic[P, R]):
     """A plan of a kernel in phases.
 
     loops: the loop variables row, chunk and lane; lowering: the values in these loops; phases: what
-    each computes; staged: the loads that stay on chip from one phase to another, in the order in
-    which they lie in shared memory.
+    each computes; staged: the loads that stay on chip between phases, in the order of their
+    addresses in shared memory.
     """
 
     loops: tuple[Var, Var, Var] = field(kw_only=True, compare=False, repr=False)
@@ -191,8 +191,8 @@ def lowered(
 def _expensive_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[Instance, int]:
     """Return the values to keep for later phases, and the first phase of each.
 
-    These are special-function values that several phases read or, where they take no more words,
-    what is made of these in the first phase and read by the others.
+    These are special-function values that several phases read or, if they take no more words,
+    values computed from them in the first phase and read by the others.
     """
     elements = [_elements(each, columns, set()) for each in roots]
     again = _read_again(elements)
@@ -208,7 +208,7 @@ def _expensive_values(roots: list[list[Instance]], columns: frozenset[Var]) -> d
 def _made_of(
     expensive: set[Instance], phase: int, roots: list[list[Instance]], elements: list[set[Instance]]
 ) -> set[Instance]:
-    """Return what a phase makes of dear values for what only later phases compute."""
+    """Return the values that a phase computes from expensive ones for later phases only."""
     shared: set[Instance] = elements[phase]
     later = set[Instance]().union(*elements[phase + 1 :])
     read = {i for each in roots[phase + 1 :] for i in each}
@@ -237,7 +237,7 @@ def _read_again(elements: list[set[Instance]]) -> dict[Instance, int]:
 def _elements(
     roots: Iterable[Instance], columns: frozenset[Var], known: set[Instance]
 ) -> set[Instance]:
-    """Return what the element loop computes for `roots`, without what is known already."""
+    """Return what the element loop computes for `roots`, except already computed values."""
     found: set[Instance] = set()
     stack = list(roots)
     while stack:
@@ -252,7 +252,7 @@ def _elements(
 def vector_width(
     fusion: Fusion, domain: Domain, rows: Rows, facts: Facts, *, stores: bool = True
 ) -> int:
-    """Return the widest vector for which the row length and all large accesses are whole vectors.
+    """Return the widest vector that divides the row length and makes all large accesses whole.
 
     `stores`: whether large stores must be whole vectors, too.
     """
@@ -279,7 +279,7 @@ def _all_vector(
         assert load.address is not None
         address, conditions = _bound(load.address, load.conditions, binding)
         kind = access_class(address, conditions, lane, width, facts)
-        # What is overwritten must stay on chip, and only whole vectors do.
+        # Overwritten data must stay on chip, and only whole vectors do.
         if kind == "scalar" and (
             load.name in effects.overwritten or 4 * _size(fusion, load) >= large
         ):
@@ -298,10 +298,10 @@ def _all_vector(
 def _in_vectors(
     fusion: Fusion, domain: Domain, rows: Rows, width: int
 ) -> tuple[Lowering, Phases, Mapping[Var, Index]]:
-    """Return values in the loops over rows, their phases, and what binds these to vectors.
+    """Return values in the loops over rows, their phases, and the binding of these to vectors.
 
-    Of a known number of columns the loops are those over single columns, whatever the width: where
-    values are loaded and stored is the same, once the column is bound.
+    With a constant number of columns the loops are over single columns for all widths: addresses
+    are the same once the column is bound.
     """
     if not rows.columns.is_const:
         return *lowered(fusion, domain, rows, width), {}
@@ -335,11 +335,11 @@ def in_place_hazard(
 ) -> Refusal | None:
     """Return a refusal if a buffer written in place is read at another map than the store's.
 
-    Nor may it be read where threads write the same to an address, others than read there, unless
-    the caller has seen to it that they write it `once`. Nor in a phase after that in which it is
-    written: `phases`, if there are more than one; what one of them loads, `on_chip` says, the later
-    ones need not load again. by_all: whether all threads that share a reduction read what follows
-    from its result, not only the one that stores that.
+    Nor may it be read if several threads write the same value to an address that others read,
+    unless the caller guarantees that it is written `once`. Nor in a phase after the one that writes
+    it: `phases`, if there are more than one; `on_chip`: loads of one phase are not loaded again
+    later. by_all: whether all threads that share a reduction read its result's users, not only the
+    one that stores that.
     """
     alike = {value for value, _ in repeated(fusion, lowering.domain)}
     axes = {a for a in lowering.domain.reduced_axes if a.extent != 1}
@@ -347,7 +347,7 @@ def in_place_hazard(
     for output in effects.in_place:
         across = axes - lowering.domain.homes[output.value].variables
         if across and (by_all or not lowering.at_home(output.value).depth):
-            # In the loop over what is reduced it is written each time.
+            # In the loop over reduced elements it is written each time.
             alike.add(output.value)
         home = lowering.domain.homes[output.value]
         points = product(a.extent for a in home.variables).evaluate(fusion.hints)
@@ -375,7 +375,7 @@ def in_place_hazard(
 
 
 def _loaded_after(phases: Phases, phase: int) -> set[str]:
-    """Return the names of the buffers that are loaded for the first time after a given phase."""
+    """Return the names of the buffers that are first loaded after a given phase."""
     known = frozenset[Instance]().union(*phases.loads[: phase + 1])
     return {i.name for loads in phases.loads[phase + 1 :] for i in loads - known}
 
@@ -389,7 +389,7 @@ def _read_after(fusion: Fusion, lowering: Lowering, phase: int) -> set[str]:
 
 
 def _is_expensive(instance: Instance) -> bool:
-    """Return whether computing a value again costs more than keeping it in a register."""
+    """Return whether recomputing a value costs more than keeping it in a register."""
     assert instance.node is not None
     cost = instance.node.op.cost
     return cost.sfu > 0 or cost.flops >= 16

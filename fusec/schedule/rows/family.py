@@ -1,4 +1,4 @@
-"""What the families of kernels over rows of columns share: the nest of loops, in phases."""
+"""Base classes of the schedulers of kernels over rows of columns: the loop nest, in phases."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ R = TypeVar("R", bound=RowsParameters)
 
 
 class NestFamily(Family[Q, B, PhasedPlan[Q, B]]):
-    """Kernels of a nest of loops over rows and columns, which they go through in phases."""
+    """Kernels with a loop nest over rows and columns, which they iterate over in phases."""
 
     def kernel(
         self, fusion: Fusion, p: B, blocks: Dim, workspaces: Iterable[Workspace] = ()
     ) -> Kernel:
-        """Return the kernel of a fusion: so many blocks, each with its rows or its columns."""
+        """Return the kernel of a fusion with that many blocks, each with its rows or columns."""
         return Kernel(
             name=f"{fusion.name}_{self.name}",
             template=self.name,
@@ -57,7 +57,7 @@ class NestFamily(Family[Q, B, PhasedPlan[Q, B]]):
         workspaces: tuple[Workspace, ...] = (),
         guards: tuple[Guard, ...] = (),
     ) -> PhasedPlan[Q, B]:
-        """Return the plan of kernels whose loops are a nest."""
+        """Return the plan of kernels with the given loop nest."""
         lowering, phases, loops = nest
         return PhasedPlan(
             self.name,
@@ -83,26 +83,27 @@ class RowsFamily(NestFamily[RowsProblem, R]):
     def rows(
         self, segment: Fusion, fusion: Fusion, inner: bool | None = None
     ) -> RowsProblem | Refusal:
-        """Return a segment, written as a fusion, as rows, or why the family does not take them.
+        """Return a segment, specialized as a fusion, as rows, or why it is not supported.
 
-        inner: as which the columns are taken, wherever they lie.
+        inner: whether columns are taken as contiguous, regardless of their strides; None: by
+        strides.
         """
 
     @abstractmethod
     def by_rows(self, problem: RowsProblem, target: Target) -> R:
-        """Return the parameters with which threads take each row, or column, by itself."""
+        """Return the parameters with which threads process each row or column separately."""
 
     def by_tiles(self, problem: RowsProblem, target: Target) -> R | None:
-        """Return the parameters with which blocks stage rows together, None of others."""
+        """Return the parameters with which blocks stage several rows, None if unsupported."""
         return None
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
-        """Return the segment as rows, with the sizes of what is reduced put in."""
+        """Return the segment as rows, with the sizes of reduced axes specialized."""
         fusion = memory_bound(segment) or with_columns(segment)
         return fusion if isinstance(fusion, Refusal) else self.rows(segment, fusion)
 
     def with_dynamic_sizes(self, problem: RowsProblem) -> RowsProblem:
-        """Return the problem for any number of rows."""
+        """Return the problem with dynamic numbers of rows."""
         return with_any_rows(
             problem,
             lambda fusion: self.rows(problem.segment, fusion, problem.inner),
@@ -112,23 +113,23 @@ class RowsFamily(NestFamily[RowsProblem, R]):
     def rows_kernel(
         self, problem: RowsProblem, p: R, workspaces: Iterable[Workspace] = ()
     ) -> Kernel:
-        """Return the kernel of a problem: a block for each row or column, or for several."""
+        """Return the kernel of a problem: a block per row or column, or per several."""
         kernel = self.kernel(problem.fusion, p, problem.blocks(p), workspaces)
         return replace(kernel, shared_bytes=tile_bytes(problem, p))
 
     def efficiency(self, plan: PhasedPlan[RowsProblem, R], target: Target) -> float:
-        """Return the part of the bandwidth that is reached, less where rows are made of pieces."""
+        """Return the fraction of the bandwidth that is reached, less for short segments."""
         if plan.parameters.tile_rows:
             return target.cost.rows.tile_share * target.reach(self.name, "vector")
         along = target.reach(self.name, access(plan.parameters.vector_width))
         return reach_of_pieces(plan.problem, along, target) if plan.problem.inner else along
 
     def takes_any_length(self, problem: RowsProblem) -> bool:
-        """Return whether a kernel reduces any number of elements."""
+        """Return whether a kernel reduces a dynamic number of elements."""
         return False
 
     def default_parameters(self, problem: RowsProblem, target: Target) -> R | Refusal:
-        """Return the parameters of rows by themselves."""
+        """Return the parameters for separate rows."""
         return self.by_rows(problem, target)
 
     def candidates(
@@ -138,7 +139,7 @@ class RowsFamily(NestFamily[RowsProblem, R]):
         target: Target,
         settings: Mapping[str, Setting],
     ) -> Iterator[R]:
-        """Yield parameters that may be legal, near to those that settings are put into."""
+        """Yield parameters that may be legal, close to those that settings are applied to."""
         nearest = self.nearest(problem, default_parameters, target, settings)
         yield from super().candidates(problem, nearest, target, settings)
 
@@ -149,7 +150,7 @@ class RowsFamily(NestFamily[RowsProblem, R]):
         target: Target,
         settings: Mapping[str, Setting],
     ) -> R:
-        """Return what settings are put into: tiles where they are set, none where these refuse."""
+        """Return the parameters to apply settings to: tiles if they are set, none if excluded."""
         if not default_parameters.tile_rows:
             tiles = self.by_tiles(problem, target) if settings.get("tile_rows", 0) else None
             return tiles or default_parameters

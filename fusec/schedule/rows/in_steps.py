@@ -1,8 +1,8 @@
-"""Reductions over several axes in two steps: over some of them first, then over what is left.
+"""Reductions over several axes in two steps: over some of them first, then over the rest.
 
-Those that lie in memory outside of what is kept come first where what lies inside, like the
-channels of a group, is too short to be read by itself; and those that another reduction of the same
-tensors reduces as well, so that one reading serves both.
+Axes outside the kept ones in memory are reduced first if those inside, like the channels of a
+group, are too short to be read separately; so are axes that another reduction of the same tensors
+also reduces, so that one pass serves both.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ AGAIN = frozenset(
         Combine.EVERY,
     }
 )
-"""What is combined of parts as of elements."""
+"""Reductions that combine partial results like elements."""
 MOST_REACHED = 64
-"""Values made of what a segment reads among which other reductions of it are looked for."""
+"""Most values computed from a segment's inputs that are searched for other reductions of these."""
 
 
 def short_piece(
     fusion: Fusion, domain: Domain, reduced: Collection[Var]
 ) -> tuple[frozenset[Var], int]:
-    """Return the reduced axes inside of the kept ones, and the bytes that they are in memory.
+    """Return the reduced axes inside the kept ones, and the bytes that they span in memory.
 
-    By the largest load; none where these are a line of the caches or more, or where nothing is
-    reduced outside.
+    For the largest load; none if they span at least a cache line, or if nothing is reduced outside.
     """
     load = _largest(fusion, domain)
     strides: list[tuple[int, Var]] = []
@@ -70,10 +69,10 @@ def short_piece(
 
 
 def reach_of_pieces(problem: RowsProblem, along: float, target: Target) -> float:
-    """Return the part of the bandwidth that rows reach which come in pieces, `along` without.
+    """Return the fraction of the bandwidth for rows in short segments; `along` if contiguous.
 
-    Each of them lies on a line of its own. Of [32, 4096, 32, 10] halves, in pieces of 20 bytes, an
-    H200 reached 0.21 and 0.23.
+    Each segment is on its own line. For [32, 4096, 32, 10] 16-bit floats, in segments of 20 bytes,
+    an H200 reached 0.21 and 0.23.
     """
     _, piece = short_piece(problem.fusion, problem.domain, problem.domain.reduced_axes)
     strided = target.reach("inner_persistent", "strided")
@@ -81,9 +80,9 @@ def reach_of_pieces(problem: RowsProblem, along: float, target: Target) -> float
 
 
 def outside_first(segment: Fusion, fusion: Fusion) -> tuple[Redefinition, ...]:
-    """Return the way to reduce the axes outside of what is kept first, if pieces are short.
+    """Return the redefinition that reduces the axes outside the kept ones first, if rows are short.
 
-    All reductions of the same axes of what a segment of a fusion reads are taken so.
+    It covers all reductions of the same axes of a segment's inputs.
     """
     names = {v.name for v in segment.values}
     found = _with_others(segment, fusion) or (segment, find_domain(segment))
@@ -105,7 +104,7 @@ def outside_first(segment: Fusion, fusion: Fusion) -> tuple[Redefinition, ...]:
 
 
 def shared_first(segment: Fusion, fusion: Fusion) -> tuple[Redefinition, ...]:
-    """Return the way to reduce those axes first that reductions elsewhere reduce, too."""
+    """Return the redefinition that first reduces the axes that other reductions reduce, too."""
     found = _with_others(segment, fusion)
     if found is None:
         return ()
@@ -122,7 +121,7 @@ def shared_first(segment: Fusion, fusion: Fusion) -> tuple[Redefinition, ...]:
 
 
 def _with_others(segment: Fusion, fusion: Fusion) -> tuple[Fusion, Domain] | None:
-    """Return a segment's reductions with the others of the same large tensors, and their domain."""
+    """Return a segment's reductions with others of the same large tensors, and their domain."""
     names = {n.output.name for n in segment.nodes if n.op.family == "reduction"}
     own = [n for n in fusion.nodes if n.output.name in names]
 
@@ -150,9 +149,7 @@ def _with_others(segment: Fusion, fusion: Fusion) -> tuple[Fusion, Domain] | Non
 
 
 def _with_producers(fusion: Fusion, nodes: Iterable[Node]) -> list[Node]:
-    """Return nodes with what they are made of, up to inputs and to what is neither moved nor made
-    element by element.
-    """
+    """Return nodes with their producers, through movement and elementwise operations only."""
     found: dict[Node, None] = {}
     stack = list(nodes)
     while stack and len(found) < MOST_REACHED:
@@ -166,7 +163,7 @@ def _with_producers(fusion: Fusion, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _largest(fusion: Fusion, domain: Domain) -> Instance | None:
-    """Return the largest load of what is reduced."""
+    """Return the largest load that is reduced."""
     loads = (i for i in axis_lowering(fusion, domain).made.values() if i.kind == "load")
 
     def size(load: Instance) -> int:
@@ -177,7 +174,7 @@ def _largest(fusion: Fusion, domain: Domain) -> Instance | None:
 
 
 def _dims(node: Node, domain: Domain, first: Collection[Var]) -> tuple[int, ...]:
-    """Return which dims of what a node reduces run over axes, () where some do so in part."""
+    """Return the reduced dims of a node that run over axes, () if some do so only in part."""
     at = domain.homes[node.inputs[0]].coordinates
     found, dims = list[int](), tuple[int, ...](node.attributes["dims"])
     for k in dims:
@@ -192,7 +189,7 @@ def _dims(node: Node, domain: Domain, first: Collection[Var]) -> tuple[int, ...]
 def _redefinition(
     nodes: Iterable[Node], steps: Mapping[str, Sequence[int]], because: str
 ) -> tuple[Redefinition, ...]:
-    """Return the redefinition of all of some reductions, none where one has no two steps."""
+    """Return the redefinition of some reductions together, none if one has no two steps."""
     for node in nodes:
         first = steps[node.output.name]
         if not first or len(first) == len(node.attributes["dims"]) or not _has_steps(node):
@@ -202,9 +199,9 @@ def _redefinition(
 
 
 def _has_steps(node: Node) -> bool:
-    """Return whether a reduction is one of parts that no rounding to a narrower type comes between.
+    """Return whether a reduction equals one of partial results, without rounding in between.
 
-    A variance is made of those of its parts where nothing corrects their number.
+    A variance equals one of its parts' variances and means only without a correction.
     """
     kinds = {v.dtype for v in (node.inputs[0], *node.outputs)}
     if node.op.combine is Combine.MOMENTS:
@@ -233,7 +230,7 @@ def _rule(steps: Mapping[str, Sequence[int]]) -> Rule:
 def _moments(
     node: Node, work: Rewriter, first: tuple[int, ...], rest: tuple[int, ...]
 ) -> Sequence[Operand]:
-    """Return variance and mean: of parts of one size their variances' mean and their means' own."""
+    """Return variance and mean from equal parts: the mean of variances plus the means' variance."""
     attributes = {"dims": first, "correction": 0}
     spread, center = work.add_all(node, "var_mean", node.operands, attributes)
     count: Value | None = None

@@ -1,4 +1,4 @@
-"""Sums over one-hot rows, which a scatter adds with an atomic a row."""
+"""Sums over one-hot rows, which a scatter computes with one atomic per row."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fusec.passes.rewrite import Rewriter, Rule
 from fusec.segment.protocol import Redefinition
 
 LEAST_COMPARED = 1 << 22
-"""Comparisons of an index with positions that are worth another definition at least."""
+"""Least comparisons of an index with positions that make another definition worthwhile."""
 
 
 @dataclass(frozen=True)
 class OneHot:
-    """Rows with one element each: its place `index` [rows, 1] among `classes`, and its value."""
+    """Rows with one element each: its position `index` [rows, 1] among `classes`, and its value."""
 
     index: Value
     classes: Dim
@@ -29,7 +29,7 @@ class OneHot:
 def sums_of_one_hot(segment: Fusion) -> tuple[Redefinition, ...]:
     """Return the sums over one-hot rows that a scatter can compute.
 
-    Comparing costs rows times classes operations, a scatter one atomic a row. Integers alone:
+    Comparing costs rows times classes operations, a scatter one atomic per row. Integers only:
     floats would be added in another order.
     """
     found: list[Redefinition] = []
@@ -54,7 +54,7 @@ def _one_hot(node: Node, producer: Mapping[Value, Node]) -> OneHot | None:
     made, value = _before_casts(rows, producer), Const(1, I64)
     if made is not None and _is(made, "where"):
         if made.output is not rows:
-            return None  # a cast may cut the values
+            return None  # a cast may truncate the values
         chosen, value, other = made.operands
         if not (isinstance(other, Const) and other.value == 0 and isinstance(chosen, Value)):
             return None
@@ -74,7 +74,7 @@ def _is(node: Node, name: str) -> bool:
 
 
 def _before_casts(value: Value, producer: Mapping[Value, Node]) -> Node | None:
-    """Return the node that makes a value, casts of it left out; None of an input."""
+    """Return the node that computes a value, skipping casts of it; None for an input."""
     made = producer.get(value)
     while made is not None and made.op.converts:
         made = producer.get(made.inputs[0])
@@ -103,7 +103,7 @@ def _rule(name: str) -> Rule:
         index = work.add(node, "reshape", [found.index], flat)
         if index.dtype != I64:
             index = work.add(node, "cast", [index], {"dtype": I64})
-        # A row whose index is none of the classes adds nothing.
+        # A row whose index is out of range adds nothing.
         first, last = Const(0, I64), Const(found.classes.value - 1, I64)
         place = work.add(node, "clamp", [index, first, last])
         value = found.value

@@ -1,4 +1,4 @@
-"""Takes a maximum and the sum of exponentials less it in one phase: one reading, one exchange.
+"""Computes a maximum and its sum of exponentials in one phase: one pass, one block reduction.
 
 The plan does it, as with variances (`two_pass`): the graph keeps its nodes, and so the verdict.
 """
@@ -14,7 +14,7 @@ _CACHE: IdentityCache[Fusion] = IdentityCache()
 
 
 def in_one_phase(fusion: Fusion) -> Fusion:
-    """Return the fusion with each maximum and the sum of exponentials less it as one reduction.
+    """Return the fusion with each maximum and its sum of exponentials as one reduction.
 
     A fusion that keeps them as defined is returned unchanged.
     """
@@ -24,7 +24,7 @@ def in_one_phase(fusion: Fusion) -> Fusion:
 
 
 def pairs_of(fusion: Fusion) -> dict[Node, Node]:
-    """Return the sums of exponentials by the maxima that are taken off before."""
+    """Return the sums of exponentials by the maxima that are subtracted before."""
     found = ((n, shifted_sum(fusion, n)) for n in fusion.nodes if n.op.family == "reduction")
     return {top: total for top, total in found if total is not None}
 

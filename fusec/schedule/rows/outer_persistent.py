@@ -32,7 +32,7 @@ REGISTER_BYTES = 160
 
 @dataclass(frozen=True, kw_only=True)
 class OuterPersistentParameters(PersistentParameters):
-    """The choices of a column-persistent kernel; a thread has vectors of `chunks` rows."""
+    """The schedule parameters of a column-persistent kernel; chunks: rows of vectors per thread."""
 
     free: ClassVar = (
         Field(
@@ -61,10 +61,10 @@ class OuterPersistent(PersistentFamily[OuterPersistentParameters]):
     inner = False
 
     def by_rows(self, problem: RowsProblem, target: Target) -> OuterPersistentParameters:
-        """Return the parameters: as many rows at a time as keep a thread's columns in registers.
+        """Return the parameters: as many concurrent rows as keep a thread's columns in registers.
 
-        Where a thread has too few registers for what it holds it gets narrower vectors, or a
-        smaller block; the wider the part of a row that a block reads, the better.
+        If a thread has too few registers, it gets narrower vectors, or a smaller block; the wider
+        the part of a row that a block reads, the better.
         """
         fusion, rows = problem.fusion, problem.rows
         widest = problem.vectors[0]
@@ -92,14 +92,14 @@ class OuterPersistent(PersistentFamily[OuterPersistentParameters]):
     def with_derived(
         self, problem: RowsProblem, parameters: OuterPersistentParameters
     ) -> OuterPersistentParameters:
-        """Return parameters with the rows that each thread has."""
+        """Return parameters with the derived rows per thread."""
         rows = -(-problem.rows.columns.value // parameters.threads_y)
         return replace(parameters, chunks=rows)
 
     def why_illegal(
         self, problem: RowsProblem, parameters: OuterPersistentParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         p = parameters
         found = problem.check_block(p)
         if found is not None:
@@ -141,10 +141,10 @@ class OuterPersistent(PersistentFamily[OuterPersistentParameters]):
 
 @dataclass(frozen=True)
 class Held:
-    """What a thread holds with vectors of one width, in words.
+    """The words that a thread holds with vectors of one width.
 
-    kept: per row that stays in registers; read: per row that is read; columns: partial results,
-    and what belongs to columns and rows read; doubles: for special functions of doubles.
+    kept: per row that stays in registers; read: per row that is read; columns: partial results, and
+    per-column values and loads; doubles: for special functions of doubles.
     """
 
     kept: int
@@ -153,19 +153,19 @@ class Held:
     doubles: int
 
     def of_rows(self, parameters: OuterPersistentParameters) -> int:
-        """Return the words of the rows that a thread likes to have on their way at once."""
+        """Return the words of the rows that a thread preferably has in flight."""
         rows = parameters.chunks
         return self.read * (rows if parameters.stays_in_registers else min(rows, UNROLLED))
 
     def least(self, parameters: OuterPersistentParameters) -> int:
-        """Return the words without which a thread spills."""
+        """Return the fewest words with which a thread does not spill."""
         kept = parameters.chunks * self.kept
         rows = kept if parameters.stays_in_registers else self.of_rows(parameters)
         return rows + self.columns + self.doubles
 
 
 def held(problem: RowsProblem, width: int) -> Held:
-    """Return what a thread holds with vectors of a width."""
+    """Return the words that a thread holds with vectors of a width."""
     fusion, domain, rows = problem.fusion, problem.domain, problem.rows
     lowering, phases, (row, _, _) = problem.loops(width)
     loads = {i for i in lowering.made.values() if i.kind == "load" and row in i.variables}
@@ -183,7 +183,7 @@ def held(problem: RowsProblem, width: int) -> Held:
 def _first(
     problem: RowsProblem, each: Held, threads_x: int, width: int, storage: str = "registers"
 ) -> OuterPersistentParameters:
-    """Return the parameters with as many rows at a time as there is work for."""
+    """Return the parameters with as many concurrent rows as there is work for."""
     length = problem.rows.columns.value
     wanted = max(4, -(-length * 4 * (each.kept or each.read) // REGISTER_BYTES))
     threads_y = min(1024 // threads_x, max(32 // threads_x, power_above(wanted)))
@@ -193,7 +193,7 @@ def _first(
 def _parameters(
     problem: RowsProblem, each: Held, threads_x: int, width: int, threads_y: int, storage: str
 ) -> OuterPersistentParameters:
-    """Return the parameters with a number of rows at a time; what is too much is not kept."""
+    """Return the parameters with a number of concurrent rows; rows that do not fit are not kept."""
     length = problem.rows.columns.value
     if not 0 < -(-length // threads_y) * 4 * each.kept <= REGISTER_BYTES:
         storage = "none"

@@ -13,15 +13,15 @@ TILE_ROWS = Field(
     "rows of a block that are staged in shared memory together; 0: none",
 )
 UNROLLED = 4
-"""Vectors of a loop over memory that are taken at a time: as often the compiler unrolls it."""
+"""Vectors per iteration of a loop over memory: the unroll factor of the compiler."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsParameters(BlockParameters):
-    """The choices of a kernel that reduces rows of columns.
+    """The schedule parameters of a kernel that reduces rows of columns.
 
-    shifted: whether vectors begin where they are aligned; tile_rows: rows of a block that are
-    staged in shared memory together, 0 if a thread takes its rows from memory.
+    shifted: whether vectors are peeled to alignment; tile_rows: rows of a block that are staged in
+    shared memory together, 0 if a thread reads its rows from global memory.
     """
 
     shifted: bool = False
@@ -30,10 +30,10 @@ class RowsParameters(BlockParameters):
 
 @dataclass(frozen=True, kw_only=True)
 class PersistentParameters(RowsParameters):
-    """The choices of a kernel that reads what it reduces again after the reduction.
+    """The schedule parameters of a kernel that reads its input again after reducing it.
 
-    storage: where that stays between phases, `none` if it is read from memory again; chunks: the
-    vectors of a thread.
+    storage: where the input stays between phases, `none` if it is read from memory again; chunks:
+    the vectors of a thread.
     """
 
     storage: str

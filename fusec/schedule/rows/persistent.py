@@ -1,4 +1,4 @@
-"""What the families share whose rows, or columns, are read again after they are reduced."""
+"""Base class of the schedulers whose rows or columns are read again after they are reduced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ S = TypeVar("S", bound=PersistentParameters)
 
 
 class PersistentFamily(RowsFamily[S]):
-    """Kernels that reduce what they read, and read it again from where it stayed.
+    """Kernels that reduce their input and read it again from on-chip storage.
 
     inner: whether the columns of rows are contiguous, else the rows.
     """
@@ -38,7 +38,7 @@ class PersistentFamily(RowsFamily[S]):
         return as_rows(segment, two_pass(fusion), stores=True, inner=self.inner or inner)
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
-        """Return the segment as rows that are read again, with the sizes of columns put in."""
+        """Return the segment as rows that are read again, with the sizes of columns specialized."""
         problem = super().problem(segment)
         if isinstance(problem, Refusal):
             return problem
@@ -49,15 +49,15 @@ class PersistentFamily(RowsFamily[S]):
         return problem.check_reuse() or problem
 
     def nest(self, problem: RowsProblem, p: S, width: int, *, shifted: bool = False) -> Nest:
-        """Return the loops of a kernel as they are with vectors of a width."""
+        """Return the loops of a kernel with vectors of a width."""
         return problem.loops(width, shifted)
 
     def waits(self, plan: PhasedPlan[RowsProblem, S], target: Target) -> float:
-        """Return the seconds in which nothing comes from memory."""
+        """Return the seconds in which nothing is loaded from memory."""
         return 0.0
 
     def estimate(self, plan: PhasedPlan[RowsProblem, S], target: Target) -> Proposal:
-        """Return a price: one reading of the inputs where rows or columns stay on chip."""
+        """Return the estimate: one pass over the inputs if rows or columns stay on chip."""
         problem, p = plan.problem, plan.parameters
         phases = self.nest(problem, p, 1)[1]
         kept = p.storage != "none"
@@ -66,11 +66,11 @@ class PersistentFamily(RowsFamily[S]):
             return refusal
         flops, sfu = work(problem.fusion)
         if not p.stays_in_registers:
-            # A loop over memory computes anew what the compiler finds again among registers.
+            # A loop over memory recomputes values that the compiler keeps in registers otherwise.
             more = problem.repeated_work(phases)
             flops, sfu = flops + more[0], sfu + more[1]
         again = 0 if kept else phases.rereadings
-        results = 1 if self.inner else p.vector_width  # of each reduction in a thread
+        results = 1 if self.inner else p.vector_width  # of each reduction per thread
         return Estimate(
             bytes=traffic(problem.segment) + again * bytes_read(problem.segment),
             flops=flops,
@@ -82,7 +82,7 @@ class PersistentFamily(RowsFamily[S]):
         )
 
     def pressure(self, plan: PhasedPlan[RowsProblem, S], kernel: Kernel) -> Pressure:
-        """Return what a thread holds: of what stays in registers all that is its own."""
+        """Return the register pressure of a thread, including its whole part of staged rows."""
         p, stays = plan.parameters, plan.parameters.stays_in_registers
         vectors = p.chunks if stays else 1 if self.inner else UNROLLED
         loops = Loops(p.vector_width, vectors, stays, outer=not self.inner, shifted=p.shifted)
@@ -91,5 +91,5 @@ class PersistentFamily(RowsFamily[S]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return variances in two passes over what is on chip."""
+        """Return variances in two passes over on-chip data."""
         return variances_in_two_passes(segment)

@@ -1,4 +1,4 @@
-"""The register pressure of kernels that work in phases, with rows that stay or that go by."""
+"""The register pressure of kernels with phases, whose rows stay on chip or are streamed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fusec.schedule.registers import sum_words, words
 from fusec.schedule.rows.domain import PhasedPlan
 
 SHIFTED_REGISTERS = 10
-"""Registers of where a row's vectors begin and end, and of a thread's element beside them."""
+"""Registers for the bounds of a row's vectors, and for a thread's element outside them."""
 
 
 @dataclass(frozen=True)
 class Loops:
     """The loops of a phase.
 
-    width: elements of a vector; unrolled: vectors that a thread takes at a time; stays: whether
-    these are all of a thread's, and stay in registers; outer: whether vectors run across what is
-    reduced, so that each of their elements has sums of its own; shifted: whether these are shifted
-    to where they are aligned, and those of columns made of the two around them.
+    width: elements of a vector; unrolled: vectors that a thread processes at a time; stays: whether
+    these are all of a thread's, and stay in registers; outer: whether vectors run across the
+    reduced axis, so that each of their elements has its own accumulators; shifted: whether these
+    are peeled to alignment, and those of columns combined from the two around them.
     """
 
     width: int
@@ -33,7 +33,7 @@ class Loops:
 
 
 def phased_pressure(plan: PhasedPlan[P, R], loops: Loops) -> Pressure:
-    """Return what a thread holds in the phase in which it holds most."""
+    """Return the register pressure of the phase in which a thread holds most."""
     phases, width = plan.phases, loops.width
     row, chunk, lane = plan.loops
     swept = frozenset({row} if loops.outer else {chunk, lane})
@@ -72,7 +72,7 @@ def phased_pressure(plan: PhasedPlan[P, R], loops: Loops) -> Pressure:
 
 
 def _roots(plan: PhasedPlan[P, R]) -> Mapping[int, list[Instance]]:
-    """Return what each phase computes: what it reduces, then what it stores."""
+    """Return the roots of each phase: what it reduces, then what it stores."""
     lowering = plan.lowering
     roots = {
         number: [lowering.at_home(n.inputs[0]) for n in nodes]
@@ -85,7 +85,7 @@ def _roots(plan: PhasedPlan[P, R]) -> Mapping[int, list[Instance]]:
 
 
 def _passed(plan: PhasedPlan[P, R], roots: Mapping[int, list[Instance]], width: int) -> int:
-    """Return the words of a vector that phases have made for later ones, at most."""
+    """Return the most words of a vector that phases compute for later ones."""
     phases = plan.phases
     first: dict[Instance, int] = {}
     for number in range(phases.count):

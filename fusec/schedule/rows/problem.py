@@ -35,23 +35,23 @@ from fusec.schedule.strides import in_order_of_memory, is_inner
 from fusec.segment.protocol import Refusal
 
 FEW = 4096
-"""Elements that a block reads one by one about as fast as by vectors."""
+"""Elements that a block reads one by one about as fast as with vectors."""
 NARROW = 4
-"""Bytes of accesses from which on only long rows are rather taken by shifted vectors."""
+"""Bytes per access from which on peeled vectors are preferred only for long rows."""
 LEAST_VECTORS = 64
-"""Vectors of a row beside which its ends, an element each of a few threads, are little."""
+"""Vectors of a row that make its ends, one element in a few threads, negligible."""
 LEAST_ROWS = 64
-"""Rows of columns that are reduced, beside which the first and the last are little."""
+"""Rows of reduced columns that make the first and the last one negligible."""
 LEAST_ACROSS = 6
-"""Vectors of columns that are reduced: the rest of the last one is less than narrow accesses cost.
+"""Vectors of reduced columns that make the rest of the last one cheaper than narrow accesses.
 
 Sums of f16[291316, 121] over rows take 29 us on an H200, and 34 element by element.
 """
 LEAST_VECTORS_OF_WORDS = 512
-"""The same where accesses would be of NARROW bytes: of softmax of f32 on an H200 rows of 755 reach
-0.94 of a copy so, of 2787 0.79, of 5135 0.62."""
+"""The same if accesses would be of NARROW bytes: on an H200, softmax of f32 rows of 755 reaches
+0.94 of a copy this way, of 2787 0.79, of 5135 0.62."""
 LEAST_VECTORS_OF_SUMS = 192
-"""The same of rows that are only read: sums of f32 rows of 1503 take 37 us so, else 51."""
+"""The same for rows that are only read: sums of f32 rows of 1503 take 37 us this way, else 51."""
 _CACHE: IdentityCache[tuple[Lowering, Phases]] = IdentityCache()
 
 
@@ -59,7 +59,8 @@ _CACHE: IdentityCache[tuple[Lowering, Phases]] = IdentityCache()
 class RowsProblem(Problem):
     """A segment as rows of columns to reduce.
 
-    inner: whether the columns run along memory; stores: whether what is stored runs along it, too.
+    inner: whether the columns are contiguous; stores: whether stored values are contiguous along
+    them, too.
     """
 
     domain: Domain
@@ -68,9 +69,10 @@ class RowsProblem(Problem):
     stores: bool
 
     def loops(self, width: int, shifted: bool = False) -> Nest:
-        """Return the values in the loops over rows and vectors of a width, their phases, and the
-        loop variables: row, chunk and lane. Where columns are not contiguous, the rows are
-        what is reduced.
+        """Return the values in the loops over rows and vectors of a width, phases, and variables.
+
+        The loop variables are row, chunk and lane. If columns are not contiguous, the rows are
+        reduced.
         """
         if self.inner:
             about = self.fusion, self.domain, self.rows, width, shifted
@@ -87,7 +89,7 @@ class RowsProblem(Problem):
     def is_whole(self, load: Instance, width: int, start: Index | None = None) -> bool:
         """Return whether a load's elements of a vector of columns are one access.
 
-        start: of vectors that are shifted, where each begins.
+        start: the address of peeled vectors.
         """
         assert load.address is not None
         lane = self.rows.variables(width)[2]
@@ -97,15 +99,15 @@ class RowsProblem(Problem):
         )
 
     def blocks(self, p: RowsParameters) -> Dim:
-        """Return the blocks that have rows, or columns, of their own."""
+        """Return the number of blocks with distinct rows or columns."""
         if self.inner:
             return ceildiv(self.rows.rows, p.tile_rows or p.threads_y)
         return ceildiv(ceildiv(self.rows.rows, p.vector_width), p.threads_x)
 
     def check_block(self, p: RowsParameters, widest: int = 0) -> Refusal | None:
-        """Return why no block of some threads and accesses reduces the rows.
+        """Return why no block with the given threads and accesses reduces the rows.
 
-        widest: the widest vectors of rows that lie elsewhere than in memory.
+        widest: the widest vectors of rows that are not in global memory.
         """
         width = p.vector_width
         if p.shifted and (width == 1 or (self.inner and p.threads_x < 2 * width)):
@@ -121,9 +123,9 @@ class RowsProblem(Problem):
 
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
-        """Return the widest vectors along memory, and the guards that they need.
+        """Return the widest vectors along the contiguous axis, and the guards that they need.
 
-        Few elements of any number are taken one by one, which needs none.
+        Short rows of dynamic length are processed element by element, which needs no guards.
         """
         length = self.rows.columns
         if self.inner and not length.is_const and length.evaluate(self.hints) <= FEW:
@@ -132,9 +134,9 @@ class RowsProblem(Problem):
 
     @cached_property
     def shifted(self) -> int:
-        """Return the widest vectors of rows that begin anywhere, 1 where these cannot be shifted.
+        """Return the widest vectors of unaligned rows, 1 if these cannot be peeled.
 
-        None are shifted of rows that are whole vectors as they are.
+        Rows that are whole vectors anyway are not peeled.
         """
         tensors = [i.value for i in self.fusion.inputs] + [o.value for o in self.fusion.outputs]
         smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
@@ -153,12 +155,12 @@ class RowsProblem(Problem):
         return *self.index[1], *self.vectors[1]
 
     def start(self, width: int) -> Index | None:
-        """Return the address at which shifted vectors begin, or None where they cannot be."""
+        """Return the address at which peeled vectors begin, or None if they are impossible."""
         lowering, phases, loops = self.loops(width, True)
         return shifted_start(self.fusion, lowering, phases, loops, stores=self.stores)
 
     def takes_shifted(self) -> bool:
-        """Return whether shifted vectors are worth their ends: of long rows of narrow accesses."""
+        """Return whether peeled vectors pay for their ends: for long rows with narrow accesses."""
         tensors = [i.value for i in self.fusion.inputs] + [o.value for o in self.fusion.outputs]
         smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
         if self.shifted == 1:
@@ -175,7 +177,7 @@ class RowsProblem(Problem):
 
     @cached_property
     def online(self) -> RowsProblem | None:
-        """Return the problem with maxima and sums of exponentials less them in one phase each."""
+        """Return the problem with each maximum and its sum of exponentials in one phase."""
         fusion = in_one_phase(self.fusion)
         if fusion is self.fusion:
             return None
@@ -183,14 +185,14 @@ class RowsProblem(Problem):
         return None if isinstance(found, Refusal) else found
 
     def check_rereading(self, *, on_chip: bool) -> Refusal | None:
-        """Return why a kernel must not read its rows again after their reductions, or need not.
+        """Return why a kernel must not, or need not, read its rows again after their reductions.
 
-        on_chip: whether it reads from memory once only.
+        on_chip: whether it reads from memory only once.
         """
         return self.hazard(on_chip=on_chip) or self.check_reuse()
 
     def check_reuse(self) -> Refusal | None:
-        """Return why a kernel need not read its rows again after their reductions, or cannot."""
+        """Return why a kernel need not, or cannot, read its rows again after their reductions."""
         lowering, phases, (row, chunk, lane) = self.loops(1)
         swept = {chunk, lane} if self.inner else {row}
         if not any(i.variables & swept for loads in phases.loads[1:] for i in loads):
@@ -202,7 +204,7 @@ class RowsProblem(Problem):
     def hazard(self, *, on_chip: bool) -> Refusal | None:
         """Return why an output must not be written in place, or None.
 
-        Values of columns are computed by all threads behind the reduction: no barrier follows.
+        Per-column values are computed by all threads after the reduction, without a barrier.
         """
         lowering, phases, _ = self.loops(1)
         return in_place_hazard(
@@ -210,7 +212,7 @@ class RowsProblem(Problem):
         )
 
     def repeated_work(self, phases: Phases) -> tuple[float, float]:
-        """Return the operations that later phases do again for all elements, and special ones."""
+        """Return the operations and special functions that later phases repeat for all elements."""
         elements = product(a.extent for a in self.domain.axes).evaluate(self.hints)
         return elements * phases.repeated[0], elements * phases.repeated[1]
 
@@ -221,9 +223,9 @@ def with_any_rows(
     *,
     any_length: bool = False,
 ) -> RowsProblem:
-    """Return the problem with further sizes left to run time: of rows, and `any_length` of columns.
+    """Return the problem with more dynamic sizes: of rows and, if `any_length`, of columns.
 
-    make: the problem of a fusion with some sizes put in.
+    make: the problem of a fusion with some sizes specialized.
     """
     symbolic = find_domain(problem.segment)
     if isinstance(symbolic, Refusal):
@@ -244,7 +246,7 @@ def with_any_rows(
 
 
 def with_columns(segment: Fusion) -> Fusion | Refusal:
-    """Return the segment with the sizes of what is reduced put in, and all that are inside."""
+    """Return the segment with the sizes of reduced axes, and of all axes inside, specialized."""
     domain = find_domain(segment)
     if isinstance(domain, Refusal):
         return domain
@@ -255,9 +257,10 @@ def with_columns(segment: Fusion) -> Fusion | Refusal:
 def as_rows(
     segment: Fusion, fusion: Fusion, *, stores: bool = False, inner: bool | None = None
 ) -> RowsProblem | Refusal:
-    """Return a segment, written as a fusion, as rows.
+    """Return a segment, specialized as a fusion, as rows.
 
-    stores: whether elements are stored; inner: as which the columns are taken, wherever they lie.
+    stores: whether elements are stored; inner: whether columns are taken as contiguous, regardless
+    of their strides.
     """
     domain = find_domain(fusion)
     if isinstance(domain, Refusal):

@@ -1,6 +1,6 @@
-"""Rows that begin anywhere: their vectors are shifted to where they are aligned.
+"""Unaligned rows: their vectors are peeled to an aligned address.
 
-The elements of a row before its first vector and behind its last are taken one by one.
+The elements of a row before its first vector and after its last are processed one by one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def shifted_start(
 ) -> Index | None:
     """Return the address at which the vectors of all large loads begin, or None.
 
-    lowering, loops: with vectors that are shifted; stores: whether those of stores must begin
-    there, too. What all rows share may lie otherwise: it is taken element by element. None where
-    the order counts in which a thread meets elements, where a buffer is overwritten, or where data
-    say what is loaded.
+    lowering, loops: with peeled vectors; stores: whether those of stores must begin there, too.
+    Data that all rows share may be aligned otherwise: they are processed element by element. None
+    if the order matters in which a thread processes elements, if a buffer is overwritten, or if
+    loads are gathered.
     """
     if fusion.effects.overwritten or any(_counts_order(n.op.combine) for n in fusion.nodes):
         return None
@@ -55,7 +55,7 @@ def shifted_start(
         if stores:
             places.append((at, conditions))
         elif {chunk, lane} & at.variables:
-            return None  # elements beside the vectors would not be stored
+            return None  # elements outside the vectors would not be stored
     for address, conditions in places:
         if address is None or access_class(address, conditions, lane, width, facts) == "scalar":
             return None
@@ -63,10 +63,10 @@ def shifted_start(
 
 
 def is_read_across(fusion: Fusion, lowering: Lowering, row: Var, chunk: Var, lane: Var) -> bool:
-    """Return whether columns that are reduced can be read by vectors wherever their rows begin.
+    """Return whether reduced columns can be read with vectors at any alignment of their rows.
 
-    Each row but the first and the last one has a vector's elements before it and behind it, so that
-    the two vectors around a thread's elements lie in the tensor. Nothing is overwritten.
+    Each row but the first and the last one has at least a vector's elements before it and after it,
+    so the two vectors around a thread's elements are within the tensor. Nothing is overwritten.
     """
     width = lane.extent.value
     if fusion.effects.overwritten:
@@ -95,7 +95,7 @@ def _counts_order(combine: Combine | None) -> bool:
 
 
 def _start(load: Instance, row: Var, chunk: Var, lane: Var) -> Index | None:
-    """Return where a load's vectors begin, if all that follow one another in a row do so there."""
+    """Return the address of a load's vectors, if all consecutive ones in a row are contiguous."""
     assert load.address is not None
     if load.gathered or load.address.coefficient(lane) != 1:
         return None

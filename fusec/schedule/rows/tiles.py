@@ -1,8 +1,7 @@
-"""Tiles of consecutive rows that pass through shared memory: which loads and stores, and how many.
+"""Tiles of consecutive rows that are staged in shared memory: which loads and stores, and shapes.
 
-Rows of few elements lie side by side, and begin anywhere: a block that brings many of them at once
-does so by whole vectors, and what takes a row's elements out of shared memory may be as narrow as
-they are.
+Short rows are contiguous and unaligned: a block that loads many of them at once can use whole
+vectors, and accesses to shared memory may be as narrow as the rows require.
 """
 
 from __future__ import annotations
@@ -29,25 +28,26 @@ COPY = 16
 """Bytes of a copy into shared memory."""
 TILE_THREADS = 256
 TILE_BYTES = 43 << 10
-"""Bytes of a block's tiles at most: an SM holds five such. Of f16[3505668, 35] tiles of 9, 18 and
-36 KB reach 0.71, 0.94 and 0.97 of a copy on an H200, as long as a thread has several rows."""
+"""Most bytes of a block's tiles: five of them fit on an SM. For f16[3505668, 35], tiles of 9, 18
+and 36 KB reach 0.71, 0.94 and 0.97 of a copy on an H200, as long as a thread has several rows."""
 ROW_BYTES = 1024
-"""Bytes of a row up to which neighbours come together: longer ones are lines of their own."""
+"""Most bytes of a row that is loaded with its neighbours: longer rows fill cache lines themselves.
+"""
 SHORT_BYTES = 64
-"""Bytes of a row that are too few for threads side by side with the widest vectors."""
+"""Bytes of a row that are too few for several threads with the widest vectors."""
 THREAD_ELEMENTS = 32
-"""Elements of a row that a thread takes."""
+"""Elements of a row per thread."""
 BANKS, WORD = 32, 4
 ELEMENT_STEPS, ROW_STEPS, SHUFFLE_STEPS = 8, 40, 8
-"""About how many instructions a warp issues for an element, for a row, and for a step of combining
-its parts."""
+"""Approximate instructions that a warp issues per element, per row, and per step of combining its
+parts."""
 TURN_STEPS = 4
-"""Instructions that an SM issues in a turn of the banks: one of each of its schedulers."""
+"""Instructions that an SM issues per bank access: one per scheduler."""
 
 
 @dataclass(frozen=True)
 class TiledLoad:
-    """A load that passes through shared memory.
+    """A load that is staged in shared memory.
 
     columns: elements of a row; pitch: elements between rows there and, unless transposed, in
     memory; column_stride: elements between columns if the rows are contiguous, else 0; wide: of
@@ -72,7 +72,7 @@ class TiledLoad:
 
 @dataclass(frozen=True)
 class TiledStore:
-    """An output that passes through shared memory; pitch: elements between its rows."""
+    """An output that is staged in shared memory; pitch: elements between its rows."""
 
     value: Value
     pitch: int
@@ -83,22 +83,20 @@ class TiledStore:
 
 
 def _whole(elements: int, size: int, before: bool = True) -> int:
-    """Return elements in whole copies; before: with what these have beside a run that begins
-    anywhere.
-    """
+    """Return elements rounded up to whole copies; before: including those before unaligned runs."""
     whole = COPY // size
     return -(-(elements + (whole - 1 if before else 0)) // whole) * whole
 
 
 @dataclass(frozen=True)
 class Tiled:
-    """What of a problem passes through shared memory."""
+    """The loads and stores of a problem that are staged in shared memory."""
 
     loads: tuple[TiledLoad, ...]
     stores: tuple[TiledStore, ...]
 
     def bytes(self, rows: int) -> int:
-        """Return the bytes of all tiles of so many rows."""
+        """Return the bytes of all tiles with the given number of rows."""
         return sum(size for _, size in self.sizes(rows))
 
     def sizes(self, rows: int) -> list[tuple[TiledLoad | TiledStore, int]]:
@@ -108,12 +106,12 @@ class Tiled:
 
     @property
     def is_transposed(self) -> bool:
-        """Return whether columns lie apart in some load."""
+        """Return whether some load is strided along its columns."""
         return any(i.column_stride for i in self.loads)
 
 
 def tiled(problem: RowsProblem, width: int) -> Tiled | Refusal:
-    """Return what passes through shared memory with vectors of a width, or why it cannot."""
+    """Return what is staged in shared memory with vectors of a width, or why it cannot be."""
     if not problem.inner:
         return Refusal("tile", "columns are not contiguous")
     return tiled_in(problem, *problem.loops(width))
@@ -122,9 +120,9 @@ def tiled(problem: RowsProblem, width: int) -> Tiled | Refusal:
 def tiled_in(
     problem: RowsProblem, lowering: Lowering, phases: Phases, loops: tuple[Var, Var, Var]
 ) -> Tiled | Refusal:
-    """Return what of these instances passes through shared memory, or why it cannot.
+    """Return which of these instances are staged in shared memory, or why they cannot be.
 
-    Loads of elements have rows side by side, or columns; stores are dense.
+    Loads of elements are contiguous along rows or along columns; stores are dense.
     """
     rule, columns, (row, chunk, lane) = "tile", problem.rows.columns, loops
     if not columns.is_const:
@@ -154,9 +152,9 @@ def tiled_in(
 
 
 def tile_width(problem: RowsProblem) -> int:
-    """Return the widest vectors of rows in tiles: of those that come turned a word of elements.
+    """Return the widest vectors of rows in tiles: for transposed rows a word of elements.
 
-    In memory these have none, but there they lie side by side.
+    Transposed rows have no vectors in global memory, but are contiguous in shared memory.
     """
     width = problem.vectors[0]
     found = tiled(problem, width)
@@ -172,7 +170,7 @@ def _ordered(loads: Iterable[Instance]) -> list[Instance]:
 
 
 def _pitch(address: Index, loops: tuple[Var, Var, Var]) -> int | None:
-    """Return the elements between rows whose columns lie side by side, None of others."""
+    """Return the elements between rows with contiguous columns, None for others."""
     row, chunk, lane = loops
     known = dict(address.terms)
     pitch = known.pop(row, dim(0))
@@ -185,7 +183,7 @@ def _pitch(address: Index, loops: tuple[Var, Var, Var]) -> int | None:
 def _tiled_load(
     problem: RowsProblem, load: Instance, loops: tuple[Var, Var, Var]
 ) -> TiledLoad | None:
-    """Return how a load passes through shared memory, None where it cannot."""
+    """Return how a load is staged in shared memory, or None if it cannot be."""
     address, columns = load.address, problem.rows.columns.value
     assert address is not None
     if load.gathered or load.conditions or not address.constant.is_const:
@@ -217,7 +215,7 @@ def _tiled_load(
 
 
 def check_tile(problem: RowsProblem, p: RowsParameters, shared: int) -> Refusal | None:
-    """Return why no block takes its rows through shared memory together, or None.
+    """Return why a block cannot stage its rows together in shared memory, or None.
 
     shared: bytes of an SM.
     """
@@ -248,7 +246,7 @@ def check_tile(problem: RowsProblem, p: RowsParameters, shared: int) -> Refusal 
 
 
 def tile_bytes(problem: RowsProblem, p: RowsParameters) -> int:
-    """Return the bytes of shared memory that the rows of a block take together."""
+    """Return the bytes of shared memory that the rows of a block need together."""
     if not p.tile_rows:
         return 0
     found = tiled(problem, p.vector_width)
@@ -259,9 +257,9 @@ def tile_bytes(problem: RowsProblem, p: RowsParameters) -> int:
 def tile_shape(
     problem: RowsProblem, width: int, sms: int, *, shifted: bool | None = None
 ) -> dict[str, Any] | None:
-    """Return the fields of a block that stages rows together, None where there is no such block.
+    """Return the fields of a block that stages rows together, or None if there is no such block.
 
-    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    shifted: whether rows would be peeled; if given, tiles are used only for rows that benefit.
     """
     found = tiled(problem, width)
     if isinstance(found, Refusal):
@@ -272,9 +270,9 @@ def tile_shape(
 
 
 def _gains(problem: RowsProblem, found: Tiled, *, shifted: bool) -> bool:
-    """Return whether rows are so short, or accesses to them so narrow, that they come together.
+    """Return whether rows, or the accesses to them, are short enough to be staged together.
 
-    width: of vectors of a row in memory; shifted: whether these are shifted to be wide.
+    width: of vectors of a row in memory; shifted: whether these are peeled to be wide.
     """
     columns = problem.rows.columns.value
     size, width = max(i.instance.dtype.size for i in found.loads), problem.vectors[0]
@@ -285,9 +283,9 @@ def _gains(problem: RowsProblem, found: Tiled, *, shifted: bool) -> bool:
 
 
 def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> dict[str, Any] | None:
-    """Return the shape with which a row takes the fewest steps, None where no threads hold it.
+    """Return the shape with the fewest instructions per row, or None if no threads can hold it.
 
-    sms: of the target; each has some tiles where there are rows enough.
+    sms: of the target; each has some tiles if there are enough rows.
     """
     columns = problem.rows.columns.value
     threads = [t for t in (1, 2, 4, 8, 16, 32) if _chunks(columns, width, t) <= THREAD_ELEMENTS]
@@ -312,12 +310,12 @@ def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> dict[str
 
 
 def _chunks(columns: int, width: int, threads: int) -> int:
-    """Return the elements of a row that a thread takes."""
+    """Return the elements of a row per thread."""
     return -(-columns // (width * threads)) * width
 
 
 def _steps(found: Tiled, columns: int, width: int, threads: int) -> float:
-    """Return about how many instructions a warp issues for each row."""
+    """Return the approximate instructions that a warp issues per row."""
     taken = -(-columns // (width * threads))
     ways = sum(
         conflicts(i.pitch, i.instance.dtype.size, width, threads) for i in found.loads
@@ -327,7 +325,7 @@ def _steps(found: Tiled, columns: int, width: int, threads: int) -> float:
 
 
 def conflicts(pitch: int, size: int, width: int, threads: int) -> int:
-    """Return how many turns the banks take for an access of a warp, of which so many take a row.
+    """Return the shared memory wavefronts of a warp's access with `threads` threads per row.
 
     pitch: elements between rows; size: bytes of one; width: elements of an access.
     """

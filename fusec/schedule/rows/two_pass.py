@@ -22,11 +22,11 @@ _CACHE: IdentityCache[Fusion] = IdentityCache()
 
 
 _MADE = ("in", "sum", "mean", "mean_wide", "center", "away", "squares", "m2", "m2_wide", "wide")
-"""What values that replace a variance are called, after it."""
+"""Suffixes of the names of values that replace a variance."""
 
 
 def names_of_sums(fusion: Fusion) -> Mapping[str, str]:
-    """Return the names of the sums that replace variances, by the names of these."""
+    """Return the names of the sums that replace variances, by the variances' names."""
     if TWO_PASS in fusion.as_defined:
         return {}
     return {node.output.name: names["sum"] for node, names in _names(fusion).items()}
@@ -50,7 +50,7 @@ def two_pass_rule(name: str) -> Rule:
 
 
 def _names(fusion: Fusion) -> dict[Node, dict[str, str]]:
-    """Return the names of what replaces each variance, by the words of _MADE."""
+    """Return the names of the values that replace each variance, by the words of _MADE."""
     taken = fusion.names
     return {
         node: {word: fresh_name(taken, f"{node.output.name}_{word}") for word in _MADE}
@@ -135,7 +135,7 @@ class _Rewrite:
         *operands: Operand,
         **attributes: object,
     ) -> Value:
-        """Make a result: into its own value, through a cast where that is narrower."""
+        """Compute a result as its own value, through a cast if that is narrower."""
         if result is not None and result.dtype == wide:
             self.nodes.append(Node(TABLE[op], operands, attributes, (result,), self.node.span))
             return result

@@ -1,4 +1,4 @@
-"""Prefix sums, products and extrema along one axis: through the threads of a row, or of columns."""
+"""Prefix sums, products and extrema along one axis: across the threads of a row, or per column."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 VALUES = 16
-"""Values of a tile that a thread holds, in 32-bit registers, on an SM with all of its own."""
+"""Values of a tile per thread, in 32-bit registers, if schedules may use all registers of an SM."""
 MAX_THREADS = 256
-"""Of a block: with 512, running maxima and sums of columns took 10 % longer on an H200."""
+"""Threads per block: with 512, running maxima and sums of columns took 10 % longer on an H200."""
 MAX_SUM_BYTES = 64
 """Bytes of a vector of sums."""
 MIN_TILES = 4
-"""Tiles of a row that are worth a block each, where there are few rows."""
+"""Tiles of a row that are worth a block each if there are fewer rows than SMs."""
 TILE_VALUES = 64
-"""Values that a thread holds of such a tile: a quarter as many took 1.27 times as long on an H200,
-since each tile waits for the totals before it."""
+"""Values per thread of such a tile: a quarter as many took 1.27 times as long on an H200, since
+each tile waits for the totals before it."""
 TILE_THREADS = 512
 TILES_PER_SM = 4
 GROUP = 32
@@ -63,7 +63,7 @@ GROUP = 32
 
 @dataclass(frozen=True, kw_only=True)
 class ScanParameters(BlockParameters):
-    """The choices of a scan kernel; inner: whether the scanned axis is the contiguous one."""
+    """The schedule parameters of a scan; inner: whether the scanned axis is the contiguous one."""
 
     inner: bool
     chunks: int
@@ -94,7 +94,7 @@ class Scan(Problem):
     inner: bool
 
     def bind(self, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var, Var]]:
-        """Return the axes in loop variables, and those: row, chunk and lane."""
+        """Return the axes in loop variables, and the variables: row, chunk and lane."""
         along = self.rows.along(inner=self.inner)
         return along.bind(width), along.variables(width)
 
@@ -102,14 +102,14 @@ class Scan(Problem):
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
         """Return the vectors along the scanned axis or the others, and the guards they need."""
         width, guards = widest_vectors(self, self.domain, self.rows, inner=self.inner)
-        # A thread holds several vectors of sums at once: its span, what comes before, the carry.
+        # A thread holds several vectors of sums at once: its span, the prefix before it, the carry.
         width = min(width, MAX_SUM_BYTES // self.node.output.dtype.compute.size)
         return width, guards
 
     def scanned(self, lowering: Lowering, loops: Iterable[Var] = ()) -> Instance:
-        """Return the result of the scan where it is made: in some loops, whatever it depends on.
+        """Return the result of the scan where it is computed, as a value of the given loops.
 
-        It must be the first value that is asked of the lowering.
+        It must be the first value that is requested from the lowering.
         """
         output = self.node.output
         found = lowering.at_home(output)
@@ -138,11 +138,11 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         return one_scan(segment) or prepare(segment)
 
     def with_dynamic_sizes(self, problem: Scan) -> Scan:
-        """Return the problem for any number of rows."""
+        """Return the problem with dynamic numbers of rows."""
         return _with_any_rows(problem)
 
     def default_parameters(self, problem: Scan, target: Target) -> ScanParameters:
-        """Return the parameters: a whole row in one tile where it fits, small rows side by side."""
+        """Return the parameters: a whole row in one tile if it fits, small rows in parallel."""
         fusion, rows = problem.fusion, problem.rows
         width, wide = problem.vectors[0], problem.wide
         others = max(1, rows.rows.evaluate(fusion.hints))
@@ -193,7 +193,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         )
 
     def with_derived(self, problem: Scan, parameters: ScanParameters) -> ScanParameters:
-        """Return parameters with the tiles of a row, unless a block has whole rows."""
+        """Return parameters with the derived tiles of a row, unless a block has whole rows."""
         p = parameters
         if p.tiles == 1:
             return p
@@ -203,7 +203,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
     def why_illegal(
         self, problem: Scan, parameters: ScanParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         p, size = parameters, problem.node.output.dtype.compute.size
         found = check_access(p.vector_width, problem.vectors[0])
         found = found or check_shape(p)
@@ -246,7 +246,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         )
 
     def estimate(self, plan: ScanPlan, target: Target) -> Estimate:
-        """Return a price: the inputs and the outputs once."""
+        """Return the estimate: the inputs and the outputs once."""
         hints, parameters = plan.problem.hints, plan.parameters
         flops, sfu = work(plan.problem.fusion)
         return Estimate(
@@ -259,7 +259,7 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         )
 
     def pressure(self, plan: ScanPlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds of its tile."""
+        """Return the register pressure of a thread's part of its tile."""
         p, problem = plan.parameters, plan.problem
         binding, loops = problem.bind(p.vector_width)
         lowering = Lowering(problem.fusion, problem.domain, binding)
@@ -288,7 +288,7 @@ def prepare(segment: Fusion) -> Scan | Refusal:
 
 
 def _with_any_rows(strict: Scan) -> Scan:
-    """Return the problem with more sizes left to run time, of what is not scanned."""
+    """Return the problem with more dynamic sizes, except the scanned one."""
 
     def loops(found: Scan) -> Loops:
         width = found.vectors[0]
@@ -308,7 +308,7 @@ def _with_any_rows(strict: Scan) -> Scan:
 
 
 def _around(segment: Fusion, fusion: Fusion) -> Scan | Refusal:
-    """Return a segment around its scan, with sizes put in."""
+    """Return a segment around its scan, with sizes specialized."""
     fusion, node = as_elementwise(fusion)
     axis: int = node.attributes["dim"]
     domain = find_domain(fusion, node.inputs[0])
@@ -329,7 +329,7 @@ def _scans(fusion: Fusion) -> list[Node]:
 
 
 def as_elementwise(fusion: Fusion) -> tuple[Fusion, Node]:
-    """Return the fusion with its scan as an elementwise operation, as which its index maps are."""
+    """Return the fusion with its scan as an elementwise operation with the same index maps."""
     at = next(k for k, n in enumerate(fusion.nodes) if n.op.family == "scan")
     old = fusion.nodes[at]
     node = replace(old, op=replace(old.op, family="pointwise"))
@@ -337,7 +337,7 @@ def as_elementwise(fusion: Fusion) -> tuple[Fusion, Node]:
 
 
 def _why_illegal(scan: Scan, lowering: Lowering) -> Refusal | None:
-    """Return why the prefixes cannot be made and read at one point of the loops, or None."""
+    """Return why the prefixes cannot be computed and read at one point of the loops, or None."""
     made = scan.scanned(lowering)
     for output in scan.fusion.outputs:
         lowering.at_home(output.value)
@@ -349,7 +349,7 @@ def _why_illegal(scan: Scan, lowering: Lowering) -> Refusal | None:
 
 
 def _is_inner(fusion: Fusion, domain: Domain, along: Var) -> bool:
-    """Return whether most bytes run along the scanned axis, or along no axis."""
+    """Return whether most bytes are contiguous along the scanned axis, or along no axis."""
     lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
     found: list[tuple[int, bool]] = []
     for output in fusion.outputs:
@@ -379,7 +379,7 @@ def blocks_of(scan: Scan, parameters: ScanParameters) -> Dim:
 
 
 def workspaces_of(scan: Scan, parameters: ScanParameters) -> tuple[Workspace, ...]:
-    """Return the totals that the tiles of a row leave, their flags, and the counters of blocks."""
+    """Return the workspaces: totals of a row's tiles, their flags, and the block counters."""
     if parameters.tiles == 1:
         return ()
     groups = -(-parameters.tiles // GROUP)

@@ -18,16 +18,17 @@ from fusec.schedule.plan import Kernel
 from fusec.schedule.scan.family import ScanParameters, ScanPlan
 
 OP = Type("Op")
-"""The combiner, as the templates call it."""
+"""The combiner's name in the templates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanNodes:
     """Tiles of rows (or of columns): read, combined, and finished where they were read.
 
-    combiner: what combines two parts, or combine, identity: how parts `a` and `b` are combined, and
-    with what any stays as it is; rows, columns: extents; initial: the first carry; row: statements
-    before the tiles; before: fills the tile; after: what follows from the prefixes, and the stores.
+    combiner: the functor that combines two parts, or combine, identity: the combination of parts
+    `a` and `b`, and its identity element; rows, columns: extents; initial: the first carry; row:
+    statements before the tiles; before: fills the tile; after: the consumers of the prefixes, and
+    the stores.
     """
 
     combiner: Type | None

@@ -19,11 +19,11 @@ TOO_EARLY = Refusal("outputs", "the scattered tensor is read after all of it is 
 
 @dataclass(frozen=True, eq=False)
 class After:
-    """What is computed of a scattered tensor, element by element.
+    """The elementwise operations on a scattered tensor.
 
-    fusion: makes the outputs of the tensor before the scatter and of `sums`, the input that stands
-    for what is added to its elements, in the compute type; untouched: makes them where nothing is
-    added.
+    fusion: computes the outputs from the tensor before the scatter and from `sums`, the input that
+    stands for the values added to its elements, in the compute type; untouched: computes them where
+    nothing is added.
     """
 
     fusion: Fusion
@@ -31,9 +31,9 @@ class After:
     untouched: Fusion
 
     def at(self, coordinates: Coordinates, place: Var) -> tuple[Lowering, tuple[Instance, ...]]:
-        """Return the outputs at coordinates of the scattered tensor, and what they are made in.
+        """Return the outputs at coordinates of the scattered tensor, and their lowering.
 
-        place: the coordinate at which sums are known, though there may be but one such place.
+        place: the coordinate at which sums are known, even if its extent is 1.
         """
         lowering = Lowering(self.fusion, Domain(self.sums, (), {}, {}), {})
         lowering.inside[self.sums.name] = frozenset({place})
@@ -41,20 +41,20 @@ class After:
         return lowering, tuple(outputs)
 
     def address(self, output: Output, coordinates: Coordinates) -> Index:
-        """Return where an output's element is stored."""
+        """Return the address at which an output's element is stored."""
         return linearize(coordinates, self.fusion.effects.strides(output.value))
 
     def loads(self, lowering: Lowering) -> list[Instance]:
-        """Return the loads of memory."""
+        """Return the loads from memory."""
         loads = (i for i in lowering.made.values() if i.kind == "load")
         return [i for i in loads if i.value is not self.sums]
 
 
 def find_after(fusion: Fusion, node: Node) -> After | Refusal:
-    """Return what follows the one scatter of a fusion, or why its kernels cannot compute it.
+    """Return the operations after a fusion's only scatter, or why its kernels cannot compute them.
 
-    Each element of the result must be known to the thread that adds to it, and be stored nowhere
-    that is read.
+    Each element of the result must be known to the thread that adds to it, and must not be stored
+    where it is still read.
     """
     base, result = node.operands[0], node.output
     if node.op.combine is None or not result.dtype.is_float or not isinstance(base, Value):
@@ -75,7 +75,7 @@ def find_after(fusion: Fusion, node: Node) -> After | Refusal:
 
 
 def _whole(fusion: Fusion, nodes: tuple[Node, ...], *more: Value) -> Fusion:
-    """Return what makes the outputs by some nodes, which read further inputs."""
+    """Return a fusion that computes the outputs with some nodes, which read further inputs."""
     found = needed(fusion.with_nodes(nodes), fusion.outputs)
     read = {v for n in found.nodes for v in n.inputs} | {o.value for o in fusion.outputs}
     own = tuple(Input(v, contiguous_strides(v.shape)) for v in more)
@@ -83,7 +83,7 @@ def _whole(fusion: Fusion, nodes: tuple[Node, ...], *more: Value) -> Fusion:
 
 
 def _finishing(node: Node, base: Value, taken: set[str]) -> tuple[Value, list[Node]]:
-    """Return what stands for the sums of sources, and the nodes from these to the result."""
+    """Return the input that stands for the sums of sources, and the nodes from it to the result."""
     result = node.output
     kind = result.dtype.compute
     sums = Value(fresh_name(taken, "sums"), Type(kind, result.shape))
@@ -102,7 +102,7 @@ def _finishing(node: Node, base: Value, taken: set[str]) -> tuple[Value, list[No
 
 
 def _read_elsewhere(after: After) -> Refusal | None:
-    """Return which output reads another element of the scattered tensor, or none of it."""
+    """Return the output that reads another element of the scattered tensor, or none of it."""
     shape = after.sums.shape
     at = tuple(of_var(Var(f"axis{k}", extent)) for k, extent in enumerate(shape))
     home = linearize(at, contiguous_strides(shape))

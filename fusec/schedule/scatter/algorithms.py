@@ -1,4 +1,4 @@
-"""The algorithms of a scatter: what each can do, its kernels and its scratch memory."""
+"""The algorithms of a scatter: what each supports, its kernels and its workspaces."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Launches = tuple[list[Kernel], tuple[Workspace, ...]]
 class Algorithm:
     """An algorithm of a scatter.
 
-    trouble: why a scatter cannot be written so, or None; kernels: those that write, by vectors of
-    so many lines, with their workspaces; scratch: bytes of workspaces that they move; by_lines:
-    whether a thread takes a line of the source, not an element; along_scratch: whether it reads
-    and writes workspaces along memory.
+    why_illegal: why a scatter does not support it, or None; kernels: those that write, for a number
+    of lines per vector, with their workspaces; scratch: bytes of workspace traffic; by_lines:
+    whether a thread processes a line of the source, not an element; along_scratch: whether accesses
+    to workspaces are contiguous.
     """
 
     why_illegal: Callable[[Scatter], Refusal | None]
@@ -94,13 +94,13 @@ NOT_ADDED = Refusal("algorithm", "not a sum: the last element must be written")
 
 
 def widest_vector(scatter: Scatter) -> int:
-    """Return how many lines side by side a thread can write by one access."""
+    """Return how many adjacent lines a thread can write with one access."""
     size = max(v.dtype.size for v in scatter.stored)
     return next(w for w in (8, 4, 2, 1) if w * size <= VECTOR_BYTES and scatter.takes_vectors(w))
 
 
 def check_vectors(scatter: Scatter, algorithm: str, width: int) -> Refusal | None:
-    """Return why an algorithm cannot write vectors of so many lines, or None."""
+    """Return why an algorithm cannot write vectors of that many lines, or None."""
     if width == 1:
         return None
     if algorithm == "elements":
@@ -111,7 +111,7 @@ def check_vectors(scatter: Scatter, algorithm: str, width: int) -> Refusal | Non
 
 
 def shares_warps(scatter: Scatter, width: int) -> bool:
-    """Return whether the lanes of every warp have one element, and one place for it."""
+    """Return whether all lanes of every warp share one element and its destination."""
     across = scatter.axis != len(scatter.shape) - 1
     return across and scatter.of_slices and scatter.lines // width % 32 == 0
 
@@ -129,7 +129,7 @@ def _by_comparing(scatter: Scatter, target: Target, width: int) -> Launches:
 
 
 def _by_claims(scatter: Scatter, target: Target, width: int) -> Launches:
-    """Return the kernels of claims; in place, only those that are looked at are cleared."""
+    """Return the kernels of claims; in place, only claims that are read are cleared."""
     claims = Workspace(fresh_name(scatter.fusion.names, "winners"), U32, dim(scatter.places))
     steps = {"claim": scatter.elements, "win": scatter.elements // width}
     if not scatter.in_place:
@@ -180,7 +180,7 @@ def _kernel(
 
 
 def _order(scatter: Scatter, target: Target) -> tuple[KernelPlan, Value]:
-    """Return the plan that orders the elements of each line by where they go, and its result."""
+    """Return the plan that sorts the elements of each line by destination, and its result."""
     index = scatter.node.operands[1]
     assert isinstance(index, Value)
     extent = scatter.node.output.shape[scatter.axis].value
@@ -209,7 +209,7 @@ def _taken_over(kernel: Kernel, plan: KernelPlan, order: Workspace) -> Kernel:
 
 
 def with_used_inputs(fusion: Fusion) -> Fusion:
-    """Return a fusion with the inputs alone that its nodes and outputs need."""
+    """Return a fusion with only the inputs that its nodes and outputs need."""
     read = {v for n in fusion.nodes for v in n.inputs} | {o.value for o in fusion.outputs}
     return replace(fusion, inputs=fusion.effects.inputs_for(read))
 

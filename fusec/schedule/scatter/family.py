@@ -1,4 +1,4 @@
-"""Scatters: a copy of the tensor, then the source at the positions that an index holds."""
+"""Scatters: a copy of the tensor, then writes of the source at the positions of an index."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 MANY_LINES = 16384
-"""Lines that keep a GPU busy with a thread each."""
+"""Lines that keep a GPU busy with one thread each."""
 MOST_COMPARED = 256
-"""Elements of a line up to which each is compared with those before or after it."""
+"""Most elements of a line that are each compared with those before or after it."""
 MOST_TOGETHER = 1024
-"""The same where the lanes of a warp have one element and compare it with as many at once."""
+"""The same if the lanes of a warp share one element and compare it with as many at once."""
 SHORT = 16
-"""Elements of a line that a thread writes one after another without harm."""
+"""Elements of a line that a thread can write sequentially without loss."""
 
 
 @dataclass(frozen=True)
 class ScatterParameters(Parameters):
-    """The choices of a scatter."""
+    """The schedule parameters of a scatter."""
 
     algorithm: str
     vector_width: int
@@ -85,17 +85,17 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         return untouched if isinstance(untouched, Refusal) else found
 
     def default_parameters(self, problem: Scatter, target: Target) -> ScatterParameters:
-        """Return the algorithm: in the source's order where that fills the GPU, or one as exact."""
+        """Return the algorithm: in the source's order if that fills the GPU, or one as exact."""
         possible = {name for name, each in ALGORITHMS.items() if each.why_illegal(problem) is None}
         orderly = problem.lines >= MANY_LINES or problem.length <= SHORT
-        # What is added up before it is rounded, or read, is written once.
+        # Values that are summed before they are rounded, or read, are written once.
         rounded = problem.adds and problem.node.output.dtype.is_half
         once = rounded or problem.after is not None
         widest = widest_vector(problem)
-        # Where the last one writes, the lanes of a warp that share an element compare it quickly.
+        # If the last one writes, the lanes of a warp that share an element compare it quickly.
         quick = not problem.adds and shares_warps(problem, widest)
         paying = {
-            "elements": True,  # of integers, the order does not matter
+            "elements": True,  # for integers the order does not matter
             "compared": problem.length <= (MOST_TOGETHER if quick else MOST_COMPARED)
             and (once or quick or not orderly),
             "winners": not orderly,
@@ -111,7 +111,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
     def why_illegal(
         self, problem: Scatter, parameters: ScatterParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         algorithm, width = parameters.algorithm, parameters.vector_width
         return ALGORITHMS[algorithm].why_illegal(problem) or check_vectors(
             problem, algorithm, width
@@ -137,7 +137,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         )
 
     def estimate(self, plan: ScatterPlan, target: Target) -> Estimate:
-        """Return a price: the tensor copied, where that is, and the source read and written."""
+        """Return the estimate: the copy of the tensor, if any, and the source read and written."""
         scatter, algorithm = plan.problem, ALGORITHMS[plan.parameters.algorithm]
         width = plan.parameters.vector_width
         copied = 0 if scatter.in_place else scatter.elements * _written_again(scatter)
@@ -163,7 +163,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
 
 
 def _after_copy(whole: Estimate, copy: Estimate, target: Target) -> Estimate:
-    """Return the price of all kernels: the copy has blocks and an efficiency of its own."""
+    """Return the estimate of all kernels: the copy has its own blocks and efficiency."""
     rest = replace(whole, bytes=max(0, whole.bytes - copy.bytes), written=None)
     seconds = sum(each.parts(target)["memory"] for each in (copy, rest))
     largest = replace(whole, ctas=max(whole.ctas, copy.ctas), efficiency=1.0)
@@ -172,7 +172,7 @@ def _after_copy(whole: Estimate, copy: Estimate, target: Target) -> Estimate:
 
 
 def _written_again(scatter: Scatter) -> int:
-    """Return the bytes that are read and written for an element that the copy has written."""
+    """Return the bytes read and written per element that the copy has already written."""
     if scatter.after is None:
         return 2 * scatter.node.output.dtype.size
     fusion = scatter.after.untouched
@@ -187,7 +187,7 @@ def _copy(scatter: Scatter, target: Target) -> tuple[Kernel, ...]:
 
 
 def _copy_plan(scatter: Scatter, target: Target) -> PointwisePlan:
-    """Return the plan of what copies the tensor to the output, or makes the outputs of it."""
+    """Return the plan that copies the tensor to the output, or computes the outputs from it."""
     if scatter.after is not None:
         return Pointwise().build(scatter.after.untouched, target)
     node = scatter.node

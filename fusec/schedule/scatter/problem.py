@@ -1,4 +1,4 @@
-"""A segment around its scatter: lines of elements that may meet where they are written."""
+"""A segment around its scatter: lines of elements whose destinations may collide."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fusec.schedule.sort.parts import needed
 from fusec.segment.protocol import Refusal
 
 VECTOR_BYTES = 16
-"""Bytes of the largest access of a thread."""
+"""Bytes of a thread's widest access."""
 MOST_SIBLINGS = 8
-"""Outputs that are made beside a scatter."""
+"""Most elementwise outputs that are fused with a scatter."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scatter(Problem):
-    """A segment around a scatter, or several that put elements at the same places of alike tensors.
+    """A segment around a scatter, or several with the same destinations in similar tensors.
 
-    All sizes are put in. source: the fusion of what is read at each element: the index and the
-    sources. axis: the dim of
-    the elements that meet; shape: of the elements. siblings: the outputs that are not scattered.
-    after: what is computed of the scattered tensor, where that is no output itself.
+    All sizes are specialized. source: the fusion of what is read at each element: the index and the
+    sources. axis: the dim along which destinations may collide; shape: of the elements. siblings:
+    the outputs that are not scattered. after: the consumers of the scattered tensor, if it is not
+    an output itself.
     """
 
     nodes: tuple[Node, ...]
@@ -41,29 +41,29 @@ class Scatter(Problem):
 
     @property
     def node(self) -> Node:
-        """Return the first scatter, which says where elements go."""
+        """Return the first scatter, which determines the destinations."""
         return self.nodes[0]
 
     @property
     def stored(self) -> tuple[Value, ...]:
-        """Return what is written at the places of elements."""
+        """Return the values that are written at the destinations."""
         if self.after is None:
             return tuple(n.output for n in self.nodes)
         return tuple(o.value for o in self.after.fusion.outputs)
 
     @property
     def adds(self) -> bool:
-        """Return whether elements are added to what is there."""
+        """Return whether elements are added to the existing ones."""
         return self.node.op.combine is not None
 
     @property
     def in_place(self) -> bool:
-        """Return whether the tensor lies where the result is to lie."""
+        """Return whether the tensor already is in the result's memory."""
         return bool(self.fusion.effects.updates)
 
     @property
     def of_slices(self) -> bool:
-        """Return whether all lines go to the same places, as far as is made use of."""
+        """Return whether all lines have the same destinations, as far as kernels exploit it."""
         if of_slices(self.node):
             return True
         index = self.node.operands[1]
@@ -74,7 +74,7 @@ class Scatter(Problem):
 
     @property
     def length(self) -> int:
-        """Return how many elements of a line may meet."""
+        """Return how many elements of a line may collide."""
         return self.shape[self.axis]
 
     @property
@@ -94,12 +94,12 @@ class Scatter(Problem):
 
     @property
     def placed(self) -> int:
-        """Return the number of elements of the index that are told apart."""
+        """Return how many elements of the index are treated separately."""
         return self.length * (1 if self.of_slices else self.lines)
 
     @property
     def sorted_elements(self) -> int:
-        """Return the number of elements that are put in order."""
+        """Return the number of elements that are sorted."""
         return self.length * (1 if of_slices(self.node) else self.lines)
 
     @property
@@ -109,13 +109,13 @@ class Scatter(Problem):
 
     @property
     def lowering(self) -> Lowering:
-        """Return the lowering of what is read."""
+        """Return the lowering of the source."""
         reference = self.node.operands[1]
         assert isinstance(reference, Value)
         return Lowering(self.source, Domain(reference, (), {}, {}), {})
 
     def vectors(self, width: int) -> tuple[Var, Var]:
-        """Return the loop variables of lines side by side: vectors, and lines of one."""
+        """Return the loop variables of adjacent lines: vectors, and lines of one."""
         return Var("vector", dim(self.lines // width)), Var("v", dim(width))
 
     def at(self, place: Index, width: int = 1) -> tuple[Index, ...]:
@@ -133,7 +133,7 @@ class Scatter(Problem):
         return (place,) if of_slices(self.node) else self.at(place, width)
 
     def takes_vectors(self, width: int) -> bool:
-        """Return whether lines side by side go to one place, by whole accesses."""
+        """Return whether adjacent lines share a destination, with whole accesses."""
         last = len(self.shape) - 1
         if width == 1 or self.axis == last or self.shape[last] % width:
             return width == 1
@@ -168,7 +168,7 @@ class Scatter(Problem):
 
 
 def of_slices(node: Node) -> bool:
-    """Return whether an entry of the index stands for a whole slice."""
+    """Return whether an entry of the index selects a whole slice."""
     return node.op.lookup is not None and node.op.lookup.slices
 
 
@@ -189,7 +189,7 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
         return Refusal("empty", "the tensor has no elements")
     fusion, _ = specialise(segment)
     if not fusion.effects.updates:
-        # The copy comes first: what is overwritten may be read by what is scattered.
+        # The copy comes first: the scattered values may depend on overwritten data.
         fusion = replace(fusion, outputs=tuple(replace(o, alias=None) for o in fusion.outputs))
     nodes = tuple(n for n in fusion.nodes if n.op.family == "scatter")
     node = nodes[0]
@@ -225,7 +225,7 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
 
 
 def _why_separate(segment: Fusion, nodes: list[Node]) -> Refusal | None:
-    """Return why several scatters, or one and other outputs, are no one kernel's, or None."""
+    """Return why one kernel cannot compute several scatters, or one and other outputs, or None."""
     first = nodes[0]
     alike = all(
         n.op is first.op

@@ -1,4 +1,4 @@
-"""Elementwise outputs beside a scatter: blocks of its kernel of their own compute them."""
+"""Elementwise outputs fused with a scatter: additional blocks of its kernel compute them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusec.segment.protocol import Refusal
 
 @dataclass(frozen=True, eq=False)
 class Siblings:
-    """Outputs of one domain, of known sizes, in one flat loop by vectors of `width` elements."""
+    """Outputs of one domain, with static sizes, in one flat loop by vectors of `width` elements."""
 
     fusion: Fusion
     domain: Domain
@@ -33,7 +33,7 @@ class Siblings:
 
 
 def siblings(fusion: Fusion, outputs: tuple[Output, ...]) -> Siblings | Refusal:
-    """Return some outputs of a fusion with known sizes, or why no flat loop computes them."""
+    """Return some outputs of a fusion with static sizes, or why no flat loop computes them."""
     if any(o.value in fusion.effects.into for o in outputs):
         return Refusal("in_place", "a fused pointwise output of a scatter must have its own memory")
     part = needed(fusion, outputs)
@@ -51,7 +51,7 @@ def siblings(fusion: Fusion, outputs: tuple[Output, ...]) -> Siblings | Refusal:
 
 
 def _has_vectors(part: Siblings) -> bool:
-    """Return whether vectors are whole accesses, and all elements lie in them."""
+    """Return whether vectors are whole accesses and cover all elements."""
     if part.elements % part.width:
         return False
     facts, about = Facts(part.fusion.hints), (part.nest.loops[2], part.width)

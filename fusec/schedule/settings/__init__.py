@@ -1,1 +1,1 @@
-"""Schedules that users or measurements set, and what may be set."""
+"""Schedules set by users or by measurements, and the settings that are allowed."""

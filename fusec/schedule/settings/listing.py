@@ -1,4 +1,4 @@
-"""The spaces of a fusion's segments as text and as JSON: what may be built, and what is."""
+"""The schedule spaces of a fusion's segments as text and as JSON, and the selected schedules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Space:
-    """What a segment may be; fields: their values; the first candidate is built."""
+    """The schedules of a segment; fields: their values; the first candidate is built."""
 
     segment: str
     scheduler: str
@@ -38,7 +38,7 @@ class Space:
 
 
 def spaces_of(segmented: SegmentedFusion, target: Target) -> tuple[Space, ...]:
-    """Return the space of each segment, with what its fusion overrides."""
+    """Return the space of each segment, with the overrides of its fusion."""
     spaces = list[Space]()
     for number, segment in enumerate(segmented.segments, start=1):
         with activity(f"schedules of {segment.name} ({number} of {len(segmented.segments)})"):
@@ -77,7 +77,7 @@ def space_json(spaces: Iterable[Space]) -> str:
 
 
 def space_text(spaces: Iterable[Space]) -> str:
-    """Return spaces as text: fields with values, then the candidates, first what is built."""
+    """Return spaces as text: fields with values, then the candidates, the first one is built."""
     return "\n".join("\n".join(_lines(s)) + "\n" for s in spaces)
 
 

@@ -1,4 +1,4 @@
-"""What the user sets of segments' schedules: whose it is, whether it is legal, what it costs."""
+"""The user's schedule overrides: which segments they apply to, their legality, and their cost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fusec.target import Target
 
 
 def with_overrides(segmented: SegmentedFusion, target: Target) -> SegmentedFusion:
-    """Return the segments with the overrides of their fusion, and with the price of those.
+    """Return the segments with the overrides of their fusion, and with the cost of these.
 
-    FusecError or Unsupported, at its place, for one that means nothing or cannot be.
+    Raise FusecError or Unsupported, with its location, for one that is meaningless or impossible.
     """
     set_: dict[int, dict[str, Override]] = {s.id: {} for s in segmented.segments}
     meant = [(o, _segments_of(o, segmented)) for o in segmented.fusion.schedules]
-    for general in (True, False):  # what is said of one segment counts more
+    for general in (True, False):  # overrides of one segment take precedence
         for override, segments in meant:
             for segment in segments:
                 if general == (segment.scheduler == override.of):
@@ -40,7 +40,7 @@ def with_overrides(segmented: SegmentedFusion, target: Target) -> SegmentedFusio
 
 
 def settings_of(segment: Segment) -> dict[str, Setting]:
-    """Return the fields that are set, with their values: by the user, or as they were measured."""
+    """Return the fields that are set, with their values: by the user, or by a tuning record."""
     if segment.tuned is not None:
         return dict(segment.tuned.entry.parameters)
     return set_by_user(segment)
@@ -81,7 +81,7 @@ def _file(span: Span | None) -> str | None:
 
 
 def _segments_of(override: Override, segmented: SegmentedFusion) -> Sequence[Segment]:
-    """Return the segments that are meant: by pin, by what they store or make, number, scheduler."""
+    """Return the segments that are meant: by pin, by output or result, number, or scheduler."""
     of, every = override.of, segmented.segments
     ways = (
         [s for s in every if s.pin == of],
@@ -120,7 +120,7 @@ def _overridden(segment: Segment, overrides: tuple[Override, ...], target: Targe
 
 
 def _first_refused(segment: Segment, overrides: tuple[Override, ...], target: Target) -> FusecError:
-    """Return the error of the first override that nothing goes with beside those before it."""
+    """Return the error of the first override that is incompatible with the previous ones."""
     scheduler = find_scheduler(segment.scheduler)
     settings: dict[str, Setting] = {}
     for override in overrides:
@@ -132,14 +132,14 @@ def _first_refused(segment: Segment, overrides: tuple[Override, ...], target: Ta
 
 
 def as_stored(segment: Segment, estimate: Estimate) -> Estimate:
-    """Return the price of a plan with the bytes that the segment writes."""
+    """Return the estimate of a plan with the bytes that the segment writes."""
     return replace(estimate, written=min(bytes_written(segment.fusion), estimate.bytes))
 
 
 def _check(
     override: Override, segment: Segment, scheduler: PlanningScheduler, target: Target
 ) -> None:
-    """Raise FusecError where no field is called so, or where its values are of another kind."""
+    """Raise FusecError if there is no such field, or if its values are of another kind."""
     import difflib
 
     free = scheduler.free(segment.fusion, target)
@@ -171,7 +171,7 @@ def _check(
 
 
 SHOWN = 8
-"""Values of a segment up to which a line that pins it is shown."""
+"""Most values of a segment with which a line that pins it is printed."""
 
 
 def _who_has(override: Override, segment: Segment, target: Target) -> list[str]:
@@ -217,7 +217,7 @@ def allowed_text(
     target: Target,
     settings: dict[str, Setting],
 ) -> str:
-    """Return the values that a field may have beside some settings."""
+    """Return the values that a field may have together with some settings, as text."""
     values = scheduler.allowed(segment.fusion, target, name, settings)
     field = next(f for f in scheduler.free(segment.fusion, target) if f.name == name)
     if not values:

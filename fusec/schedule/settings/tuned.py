@@ -1,4 +1,4 @@
-"""Schedules that were measured, in the place of those that price chooses."""
+"""Measured schedules, which replace those that the cost model selects."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from fusec.target import Target
 from fusec.tuned import Entry, Store, Tuned, find, key_of
 
 MOST_DISTANCE = 4.0
-"""Doublings of extents, in all, beyond which a measured schedule says nothing of a segment."""
+"""Most doublings of extents, in total, for which a measured schedule applies to a segment."""
 DEARER = 1.05
-"""How many times the predicted time of the first plan one measured at other sizes may have."""
+"""Most predicted time, relative to the first plan, of a schedule measured at other sizes."""
 
 
 def with_tuned(
     segmented: SegmentedFusion, target: Target, stores: Sequence[Store]
 ) -> SegmentedFusion:
-    """Return the segments with measured schedules, but for those of which the user sets a field.
+    """Return the segments with measured schedules, except those with a field set by the user.
 
-    A record counts at the sizes at which it was measured, else at the nearest ones where it is
-    legal and priced like the first plan; never when a template of its kernels has changed.
+    A record applies at the sizes at which it was measured, else at the nearest ones where it is
+    legal and its predicted time is close to that of the first plan; never if a template of its
+    kernels has changed.
     """
     if not stores:
         return segmented
@@ -62,9 +63,9 @@ def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment
 def _offer(
     segment: Segment, entry: Entry, doublings: float, scheduler: PlanningScheduler, target: Target
 ) -> tuple[KernelPlan, Estimate] | None:
-    """Return a segment's plan with a record and its cost, or None where it is not to be used.
+    """Return a segment's plan with a record and its cost, or None if it does not apply.
 
-    doublings: of extents between the sizes that were measured and those of the segment.
+    doublings: of extents between the measured sizes and those of the segment.
     """
     settings = entry.parameters
     if not are_fields(settings, segment, scheduler, target):
@@ -74,7 +75,7 @@ def _offer(
         return None
     is_exact = not doublings
     if is_exact and entry.summation and entry.summation != _summation(segment, offer[0]):
-        return None  # its kernels added in another order when they were measured
+        return None  # its kernels had another summation order when they were measured
     first, estimate = segment.estimate, offer[1]
     if (
         first is not None
@@ -91,14 +92,14 @@ def _summation(segment: Segment, plan: KernelPlan) -> str:
 
 
 def is_requested(plan: KernelPlan) -> bool:
-    """Return whether a plan has values that only a schedule of the user's selects."""
+    """Return whether a plan has values that are selected only by a user's schedule."""
     return isinstance(plan.parameters, Parameters) and bool(plan.parameters.requested)
 
 
 def _reordered(
     segment: Segment, plan: KernelPlan, scheduler: PlanningScheduler, target: Target
 ) -> tuple[str, ...]:
-    """Return the sums that a plan adds in another order than the one that is built untuned."""
+    """Return the sums whose order differs from that of the untuned plan."""
     untuned = scheduler.offer(segment.fusion, target)
     if isinstance(untuned, Refusal):
         return ()

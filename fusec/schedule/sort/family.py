@@ -1,4 +1,4 @@
-"""Sorts, argsorts and top-k along one axis: by radix, in a block or in passes over memory."""
+"""Sorts, argsorts and top-k along one axis: radix, in a block or in passes over memory."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 DIGIT_BITS = 8
-"""Bits that a pass orders by, as in device/sort.cuh."""
+"""Bits of a digit, as in device/sort.cuh."""
 MAX_ROW = {1: 8192, 2: 8192, 4: 8192, 8: 4096}
-"""Elements of a row that a block orders in its registers, by bytes of a key."""
+"""Most elements of a row that a block sorts in registers, by bytes of a key."""
 ITEMS = ((1, 32), (2, 64), (4, 512), (8, 8192))
-"""Elements per thread, and the longest rows that have as many."""
+"""Elements per thread, and the longest rows with that many."""
 PASS_THREADS = 256
 DIGITS = 256
 
 
 @dataclass(frozen=True)
 class SortParameters(Parameters):
-    """The choices of a sort.
+    """The schedule parameters of a sort.
 
     key_bits: bits of the keys.
     """
@@ -71,9 +71,9 @@ class SortParameters(Parameters):
 
 @dataclass(frozen=True)
 class PassParameters:
-    """One kernel of a sort: the digit that it orders by, and the buffers of keys and places.
+    """One kernel of a sort: the digit that it sorts by, and the buffers of keys and positions.
 
-    source, target: numbers of buffers, None for the fusion's own inputs and outputs.
+    source, target: indices of buffers, None for the fusion's own inputs and outputs.
     """
 
     digit: int
@@ -86,7 +86,7 @@ AnySortPlan = Plan[Parts, SortParameters | TopParameters]
 
 
 class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
-    """Accepts one operation that orders rows, with elementwise operations before and after it.
+    """Accepts one operation that sorts rows, with elementwise operations before and after it.
 
     Before and after a top-k of short rows there may also be reductions of these rows.
     """
@@ -104,7 +104,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
     vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Parts | Refusal:
-        """Return the segment around what orders its rows."""
+        """Return the segment around the operation that sorts its rows."""
         parts = one_sort(segment) or split(segment, "sort")
         if isinstance(parts, Refusal):
             return parts
@@ -117,13 +117,13 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
         return parts
 
     def default_parameters(self, problem: Parts, target: Target) -> SortParameters | TopParameters:
-        """Return the parameters: a row in one block where it fits."""
+        """Return the parameters: a row in one block if it fits."""
         return default_top_parameters(problem, target) or _default_parameters(problem)
 
     def with_derived(
         self, problem: Parts, parameters: SortParameters | TopParameters
     ) -> SortParameters | TopParameters:
-        """Return parameters with the tiles of a row, unless a block has whole rows."""
+        """Return parameters with the derived tiles of a row, unless a block has whole rows."""
         if isinstance(parameters, TopParameters):
             return parameters
         tiles = -(-problem.length // (parameters.threads * parameters.items))
@@ -132,7 +132,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
     def why_illegal(
         self, problem: Parts, parameters: SortParameters | TopParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         if isinstance(parameters, TopParameters):
             return check_top(problem, parameters)
         return _why_illegal(problem, parameters, target)
@@ -161,7 +161,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
         )
 
     def estimate(self, plan: AnySortPlan, target: Target) -> Estimate:
-        """Return a price: the inputs and outputs, and what passes move through memory."""
+        """Return the estimate: the inputs and outputs, and the memory traffic of passes."""
         parts, parameters = plan.problem, plan.parameters
         if isinstance(parameters, TopParameters):
             return top_estimate(parts, parameters, target)
@@ -197,13 +197,13 @@ def _why_illegal(parts: Parts, p: SortParameters, target: Target) -> Refusal | N
         return None
     if p.threads != DIGITS:
         return Refusal("block", f"a thread handles one digit per pass: threads must be {DIGITS}")
-    # SortedTile of device/sort.cuh, with places of 32 bits, and where each digit goes.
+    # SortedTile of device/sort.cuh, with 32-bit positions, and the destination of each digit.
     bytes_ = tile * (p.key_bits // 8 + 4) + 4 * (DIGITS // 32 * DIGITS + 2 * DIGITS + 16)
     return check_shared(bytes_, "the elements of a tile")
 
 
 def _default_parameters(parts: Parts) -> SortParameters:
-    """Return the parameters: a row in one block where it fits."""
+    """Return the parameters: a row in one block if it fits."""
     bits = key_bits(parts.node.inputs[0].dtype)
     wide, length = parts.wide, parts.length
     if length <= MAX_ROW[bits // 8]:
@@ -215,7 +215,7 @@ def _default_parameters(parts: Parts) -> SortParameters:
 
 
 def shared_bytes(p: SortParameters) -> int:
-    """Return the shared memory of a tile with 16-bit places, and of the counts of its digits."""
+    """Return the shared memory of a tile with 16-bit positions, and of its digit counts."""
     tile = p.threads * p.items * (p.key_bits // 8 + 2)
     counts = 4 * (p.threads // 32 * DIGITS + DIGITS + 1 + 8)
     return -(-tile // 16) * 16 + -(-counts // 16) * 16
@@ -234,7 +234,7 @@ def _rows_kernel(parts: Parts, parameters: SortParameters) -> StepKernel[PassPar
 
 
 def workspaces_of(parts: Parts, parameters: SortParameters) -> tuple[Workspace, ...]:
-    """Return the buffers: keys and places between passes (two of each), counts, and their sums."""
+    """Return the buffers: keys and positions between passes (two of each), counts, and sums."""
     key = {8: U8, 16: U16, 32: U32, 64: U64}[parameters.key_bits]
     elements = parts.rows * parts.length
     buffers = min(2, parameters.passes - 1)

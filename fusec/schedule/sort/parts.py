@@ -1,4 +1,4 @@
-"""A segment around a sort: what is ordered, and what follows from the order."""
+"""A segment around a sort: the operand of the sort, and the consumers of its results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fusec.segment.protocol import Refusal
 
 @dataclass(frozen=True, eq=False)
 class Parts(Problem):
-    """A segment in which one node orders rows: `before` makes its operand, `after` reads its
-    results as inputs.
+    """A segment with one node that sorts rows, and the operations before and after it.
 
-    axis: the dim along which rows lie; length: elements of a row; keep: those that are results.
+    `before` computes the node's operand, `after` reads its results as inputs. axis: the dim of a
+    row's elements; length: elements of a row; keep: those that are results.
     """
 
     node: Node
@@ -58,13 +58,13 @@ class Parts(Problem):
         return Var("row", self.rows)
 
     def at(self, place: Var) -> Lowering:
-        """Return the lowering that makes the operand at a place of a row."""
+        """Return the lowering of the operand at a position of a row."""
         return Lowering(self.before, self.operand, self._bind(self.operand, place))
 
     def ordered(self, place: Var) -> Lowering:
-        """Return the lowering of what follows from the results at a place of a row.
+        """Return the lowering of the consumers of results at a position of a row.
 
-        The results differ from place to place, even if rows have one element.
+        The results vary with the position, even if rows have one element.
         """
         lowering = Lowering(self.after, self.results, self._bind(self.results, place))
         for result in read_results(self):
@@ -81,7 +81,7 @@ class Parts(Problem):
 
 
 def split(segment: Fusion, family: str) -> Parts | Refusal:
-    """Return a segment around its one node of `family`, or why there is no such view of it."""
+    """Return a segment around its one node of `family`, or why that is impossible."""
     nodes = [n for n in segment.nodes if n.op.family == family]
     if len(nodes) != 1:
         return Refusal("operations", f"expected one sort or top-k, found {len(nodes)}")
@@ -90,7 +90,7 @@ def split(segment: Fusion, family: str) -> Parts | Refusal:
     axis: int = nodes[0].attributes["dim"]
     fixed = nodes[0].inputs[0].shape[axis].symbols | nodes[0].output.shape[axis].symbols
     fusion, _ = specialise(segment, dynamic_symbols(segment) - fixed)
-    # The order of a row is known only when all of it is read: nothing is written in place.
+    # The order of a row is known only after all of it is read: nothing is written in place.
     fusion = replace(fusion, outputs=tuple(replace(o, alias=None) for o in fusion.outputs))
     node = next(n for n in fusion.nodes if n.op.family == family)
     before = needed(fusion, (Output(node.inputs[0]),))
@@ -114,7 +114,7 @@ def needed(fusion: Fusion, outputs: tuple[Output, ...]) -> Fusion:
 
 
 def _why_illegal(parts: Parts) -> Refusal | None:
-    """Return why what follows cannot be computed where the results are made, or None."""
+    """Return why the consumers cannot be computed where the results are, or None."""
     lowering = parts.ordered(Var("position", parts.node.output.shape[parts.axis]))
     for output in parts.after.outputs:
         lowering.at_home(output.value)
@@ -128,19 +128,19 @@ def _why_illegal(parts: Parts) -> Refusal | None:
 
 
 def read_results(parts: Parts) -> Iterable[Value]:
-    """Return the results of the node that something is made of."""
+    """Return the results of the node that have users."""
     read = {v for n in parts.after.nodes for v in n.inputs}
     read |= {o.value for o in parts.after.outputs}
     return [v for v in parts.node.outputs if v in read]
 
 
 def key_bits(dtype: DType) -> int:
-    """Return the bits of the keys that order values of a type; fp8 is ordered as f16."""
+    """Return the bits of the keys that sort values of a type; fp8 is sorted as f16."""
     return 16 if dtype.is_half else dtype.size * 8
 
 
 def runs_along(parts: Parts) -> bool:
-    """Return whether the operand's loads run along the rows."""
+    """Return whether the operand's loads are contiguous along the rows."""
     column = Var("column", parts.node.inputs[0].shape[parts.axis])
     if of_var(column).is_const:
         return True

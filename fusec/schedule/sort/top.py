@@ -1,4 +1,4 @@
-"""Top-k of few elements: a block, or lanes of a warp, hold a row and order what may be kept."""
+"""Top-k with small k: a block, or lanes of a warp, hold a row and sort the candidates."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 THREADS = 128
-"""Threads of a block: the fewer, the sooner they agree on a limit, and more blocks take turns."""
+"""Threads per block: with fewer, they agree on a threshold sooner, and more blocks fit on an SM."""
 OWN = 32
 """Elements of a row that a thread keeps in registers."""
 MOST_KEPT = 256
-"""Results of a row that are chosen in a block."""
+"""Most results of a row that a block selects."""
 RESIDENT = 640
-"""Threads of an SM that have registers enough for what they keep."""
+"""Threads per SM that have enough registers for their elements."""
 BLOCKS = 5
-"""Blocks for each SM up to which a row is shared by several."""
+"""Blocks per SM up to which a row is split over several."""
 MIN_ROW = 1024
-"""Elements of a row from which on it takes a block."""
+"""Least elements of a row that is given a block."""
 MOST_SORTED = 16
-"""Elements that a thread puts in order by comparing neighbours."""
+"""Most elements that a thread sorts by comparing neighbours."""
 MOST_ENTRIES = 1 << 16
-"""Entries of a row that one block chooses among at last."""
+"""Most entries of a row among which one block finally selects."""
 
 
 @dataclass(frozen=True)
 class TopParameters(Parameters):
-    """The choices of a top-k: a row is read once, by vectors, and shared by `splits` blocks."""
+    """The schedule parameters of a top-k: a row is read once, in vectors, by `splits` blocks."""
 
     vector_width: int
     threads: int
@@ -65,7 +65,7 @@ class TopParameters(Parameters):
 
 
 def bind(parts: Parts, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var]]:
-    """Return the operand's axes in loop variables, and those: chunk and lane."""
+    """Return the operand's axes in loop variables, and the variables: chunk and lane."""
     length = parts.node.inputs[0].shape[parts.axis]
     chunk, lane = Var("chunk", ceildiv(length, width)), Var("v", dim(width))
     along = parts.operand.axes[parts.axis]
@@ -76,7 +76,7 @@ def bind(parts: Parts, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var]
 
 
 def width_of(parts: Parts) -> tuple[int, tuple[Guard, ...]]:
-    """Return the widest vector of which all loads are whole accesses, and the guards it needs."""
+    """Return the widest vector with which all loads are whole accesses, and the guards it needs."""
     size, facts = parts.node.inputs[0].dtype.size, Facts(parts.hints)
     for width in (8, 4, 2):
         if width * size > 16 or parts.length % width:
@@ -109,7 +109,7 @@ def check_reduction(parts: Parts) -> Refusal | None:
 
 
 def check_top(parts: Parts, p: TopParameters) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None."""
+    """Return the rule that the parameters violate, or None if they are legal."""
     own = p.items * p.vector_width
     if p.lanes:
         if p.lanes < parts.keep:
@@ -137,7 +137,7 @@ def check_top(parts: Parts, p: TopParameters) -> Refusal | None:
 
 
 def default_top_parameters(parts: Parts, target: Target) -> TopParameters | None:
-    """Return the parameters, or None where ordering whole rows is as good."""
+    """Return the parameters, or None if sorting whole rows is as good."""
     if parts.keep > MOST_KEPT or key_bits(parts.node.inputs[0].dtype) > 32:
         return None
     width, _ = width_of(parts)
@@ -155,7 +155,7 @@ def default_top_parameters(parts: Parts, target: Target) -> TopParameters | None
 
 
 def _lanes(parts: Parts, width: int) -> TopParameters | None:
-    """Return the parameters of rows that lanes of a warp share, or None for long ones."""
+    """Return the parameters for rows shared by the lanes of a warp, or None for long ones."""
     for lanes in (4, 8, 16, 32):
         items = power_above(-(-parts.length // (lanes * width)))
         few = 8 if lanes < 32 else MOST_SORTED
@@ -165,7 +165,7 @@ def _lanes(parts: Parts, width: int) -> TopParameters | None:
 
 
 def top_estimate(parts: Parts, p: TopParameters, target: Target) -> Estimate:
-    """Return the price: the inputs once, and the instructions of keys and their order."""
+    """Return the estimate: the inputs once, and the instructions for keys and sorting."""
     flops, sfu = work(parts.before)
     rows = parts.rows.evaluate(parts.fusion.hints)
     own = p.items * p.vector_width
@@ -183,7 +183,7 @@ def top_estimate(parts: Parts, p: TopParameters, target: Target) -> Estimate:
 
 
 def top_workspaces(parts: Parts, p: TopParameters) -> tuple[Workspace, ...]:
-    """Return the entries that blocks hand over, and the counters of those that have."""
+    """Return the workspaces: the blocks' candidates, and the counters of finished blocks."""
     if p.splits == 1:
         return ()
     entries, taken = parts.rows * (p.splits * parts.keep), parts.fusion.names

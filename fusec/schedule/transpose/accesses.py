@@ -1,4 +1,4 @@
-"""Which accesses the two sides of a transpose kernel have: the widest, and of the same loads."""
+"""The accesses of both sides of a transpose kernel: the widest ones, and matching loads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def widest_accesses(crossing: Crossing, facts: Facts) -> tuple[int, int]:
 
 
 def matches(crossing: Crossing, read: int, write: int) -> bool:
-    """Return whether both sides of a kernel have the same loads, at some widths of accesses."""
+    """Return whether both sides of a kernel have the same loads, at the given access widths."""
     sides = read_lowering(crossing, read), write_lowering(crossing, write)
     for lowering, _ in sides:
         for output in crossing.fusion.outputs:

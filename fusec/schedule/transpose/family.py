@@ -44,21 +44,21 @@ from fusec.segment.traffic import traffic, work
 from fusec.target import Target
 
 WORD, NARROW = 4, 8
-"""Bytes of accesses of one side, and of both, below which vectors are rather shifted."""
+"""Bytes per access of one side, and of both, below which peeled vectors are preferred."""
 LEAST_VECTORS = 4
-"""Vectors of a line and of a column from which on they are shifted for the sake of one side."""
+"""Vectors of a line and of a column from which they are peeled for the sake of one side."""
 MOST_UNITS = 1.25
-"""Times the fewest vectors of any tiles' shape that larger tiles may take, the ends' among them."""
+"""Most vectors of larger tiles, including those at the ends, relative to the best tile shape."""
 SHIFTED_OPERATIONS = 16
-"""Operations for each place of a tile whose vectors are shifted, filled or not.
+"""Operations per element of a tile with peeled vectors, filled or not.
 
-As NVRTC 13.0 builds them for tiles of 128 x 128 halves: 38 instructions for a vector that is copied
-and 50 for one that is written are 13 a place, and more of smaller tiles.
+As compiled by NVRTC 13.0 for tiles of 128 x 128 16-bit floats: 38 instructions per copied vector
+and 50 per written one are 13 per element, and more for smaller tiles.
 """
 ACCESS_OPERATIONS = 10
-"""Operations for each other access to a tile: by [4262347, 9] floats, whose was filled to 7 %."""
+"""Operations per other access to a tile: from [4262347, 9] floats, whose tiles were 7 % full."""
 FEWEST_TILES = 4
-"""Tiles for each SM below which smaller ones are taken."""
+"""Tiles per SM below which smaller ones are used."""
 
 
 TransposePlan = Plan[Crossing, TransposeParameters]
@@ -94,7 +94,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         return crossing
 
     def with_dynamic_sizes(self, problem: Crossing) -> Crossing:
-        """Return the problem for any number of tiles side by side."""
+        """Return the problem with dynamic numbers of independent tiles."""
         return _with_any_batch(problem)
 
     def default_parameters(
@@ -117,7 +117,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         found: TransposeParameters | None = None
         for tried in tried_ones:
             if _units(problem, tried) > MOST_UNITS * fewest:
-                continue  # most of the tile would lie outside
+                continue  # most of the tile would be out of bounds
             tile = Tile(tried, problem.sizes)
             found = found or tried
             tiles = _tiles(problem, tried) * product(a.extent for a in problem.others)
@@ -132,7 +132,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     def why_illegal(
         self, problem: Crossing, parameters: TransposeParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         if parameters.shifted:
             why_illegal = _check_shift(problem) or _check_lines(parameters)
             return why_illegal or Tile(parameters, problem.sizes).why_illegal
@@ -168,12 +168,12 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         return Plan(*about, problem=problem)
 
     def estimate(self, plan: TransposePlan, target: Target) -> Estimate:
-        """Return a price: the inputs and outputs once, through tiles."""
+        """Return the estimate: the inputs and outputs once, through tiles."""
         problem, parameters = plan.problem, plan.parameters
         width = min(parameters.read_width, parameters.write_width)
         flops, sfu = work(problem.fusion)
         flops += _moving(problem, parameters)
-        # The probe `scalar` is of odd sides, whose vectors are shifted.
+        # The probe `scalar` has odd sides, whose vectors are peeled.
         by_elements = width == 1 or parameters.shifted
         reach = target.reach(self.name, "scalar" if by_elements else "vector")
         return Estimate(
@@ -185,7 +185,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         )
 
     def pressure(self, plan: TransposePlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds of the vectors that it reads, or of those that it writes."""
+        """Return the register pressure of the vectors that a thread reads, or writes."""
         tile = Tile(plan.parameters, plan.problem.sizes)
         width = 1 if plan.parameters.shifted else plan.parameters.write_width
         lowering, loops = write_lowering(plan.problem, width)
@@ -196,7 +196,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
 
 
 def _ahead_words(plan: TransposePlan) -> int:
-    """Return the registers of what a thread loads of what lies along its columns as it is."""
+    """Return the registers of a thread's prefetched loads that are contiguous along its columns."""
     p, tile = plan.parameters, Tile(plan.parameters, plan.problem.sizes)
     lowering, (line, column, _) = write_lowering(plan.problem, 1)
     for output in plan.fusion.outputs:
@@ -211,7 +211,7 @@ def _least_stored(crossing: Crossing) -> int:
 
 
 def _check_shift(crossing: Crossing) -> Refusal | None:
-    """Return why no vectors of a crossing are shifted, or None."""
+    """Return why no vectors of a crossing can be peeled, or None."""
     if len(crossing.fusion.outputs) > 1:
         return Refusal("access", "the vectors of several outputs have different alignments")
     parts = [i.part for i in crossing.fusion.inputs] + [o.part for o in crossing.fusion.outputs]
@@ -227,7 +227,7 @@ def _check_shift(crossing: Crossing) -> Refusal | None:
         return Refusal("access", "columns do not have a constant stride")
     indices = (i for made in lowering.made.values() for _, i in made.gathered)
     if not {*loads}.isdisjoint(instances_under(indices)):
-        # Elements of vectors that begin before a line, or end behind it, are not filled.
+        # Elements of vectors before the start or after the end of a line are not filled.
         return Refusal("access", "indices go through the tile, whose places are not all filled")
     return None
 
@@ -247,7 +247,7 @@ def _tiles(crossing: Crossing, p: TransposeParameters) -> Dim:
 def _with_tiles(
     problem: Crossing, read: int, write: int, *, shifted: bool
 ) -> list[TransposeParameters]:
-    """Return parameters with accesses of some widths, and each tile that goes with them."""
+    """Return parameters with the given access widths and each legal tile."""
     every = (
         TransposeParameters(lines, columns, read, write, shifted, problem.wide)
         for lines, columns in shapes(min(problem.sizes), shifted=shifted)
@@ -256,13 +256,13 @@ def _with_tiles(
 
 
 def _units(crossing: Crossing, p: TransposeParameters) -> int:
-    """Return the vectors, read and written, of all tiles that lie side by side."""
+    """Return the vectors read and written by all tiles of one batch."""
     tile = Tile(p, crossing.sizes)
     return _tiles(crossing, p).evaluate(crossing.hints) * (tile.read_units + tile.write_units)
 
 
 def _moving(crossing: Crossing, p: TransposeParameters) -> float:
-    """Return the operations that move all tiles, of whose places some may lie outside."""
+    """Return the operations that move all tiles, including positions out of bounds."""
     tiles = _tiles(crossing, p) * product(a.extent for a in crossing.others)
     places = tiles.evaluate(crossing.hints) * p.tile_lines * p.tile_columns
     if p.shifted:
@@ -271,14 +271,14 @@ def _moving(crossing: Crossing, p: TransposeParameters) -> float:
 
 
 def _whole_lines(crossing: Crossing, p: TransposeParameters) -> float:
-    """Return the part of the lines of the caches that the runs of a tile fill, of both sides."""
+    """Return the fraction of cache lines that the contiguous runs of a tile fill, on both sides."""
     outputs = (o.value.dtype.size for o in crossing.fusion.outputs)
     read, write = p.tile_lines * min(crossing.sizes), p.tile_columns * min(outputs)
     return (min(1.0, read / RUN_BYTES) + min(1.0, write / RUN_BYTES)) / 2
 
 
 def _with_any_batch(strict: Crossing) -> Crossing:
-    """Return the problem with more sizes left to run time, of what is no side of a tile."""
+    """Return the problem with more dynamic sizes, except the sides of a tile."""
     symbolic = find_domain(strict.segment)
     if isinstance(symbolic, Refusal):
         return strict
@@ -302,7 +302,7 @@ def _with_any_batch(strict: Crossing) -> Crossing:
 
 
 def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
-    """Return the tile axes of a segment, with sizes put in, or why it has none."""
+    """Return the tile axes of a segment, with sizes specialized, or why it has none."""
     domain = find_domain(fusion)
     if isinstance(domain, Refusal):
         return domain

@@ -1,4 +1,4 @@
-"""The loops of a transpose kernel's two sides, and its loads: through a tile, or as they lie."""
+"""The loops of a transpose kernel's two sides, and its loads: through a tile, or directly."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fusec.schedule.transpose.problem import Crossing
 Lowered = tuple[Lowering, tuple[Var, Var, Var]]
 """A side of a kernel: the lowering of its outputs, and its loops."""
 PLACES = 7
-"""Places of a tile at which the addresses of both sides are compared."""
+"""Positions of a tile at which the addresses of both sides are compared."""
 
 
 def tiled_loads(lowering: Lowering, line: Mapping[Var, int], *across: Var) -> list[Instance]:
     """Return the loads of a lowering that go through the tile.
 
-    They have unit stride along the line, of whose variables `line` has the multiples, and are not
-    the same for all columns, over which `across` run.
+    They have unit stride along the line, given by the multiples of its variables in `line`, and
+    vary with the columns, over which `across` run.
     """
     steps = {v: by for v, by in line.items() if v.extent != 1}
     found = {
@@ -38,7 +38,7 @@ def matched(
 ) -> list[tuple[Instance, Instance]] | None:
     """Return each tiled load in the loops of the reads and in those of the writes.
 
-    None where these have other loads: a quotient or a remainder may hide from one of them that an
+    None if these have other loads: a quotient or a remainder may hide from one of them that an
     address has unit stride along the line.
     """
     (read, (column, chunk, lane)), (write, (line, *across)) = reads, writes
@@ -62,7 +62,7 @@ def _agree(
     reads: Lowered,
     writes: Lowered,
 ) -> bool:
-    """Return whether two loads of a tensor read the same at some places of the tile."""
+    """Return whether two loads of a tensor read the same elements at some positions of the tile."""
     assert read.address is not None
     assert write.address is not None
     hints = crossing.hints
@@ -83,7 +83,7 @@ def _place(
     step: int,
     sizes: Mapping[str, int],
 ) -> object:
-    """Return an address where the outer loop and the vectors of the inner one are at a place."""
+    """Return an address at a position of the outer loop and of the inner one's vectors."""
     outer, chunk, lane = loops
     width = lane.extent.value
     others = {v: index(step % v.extent.evaluate(sizes)) for v in address.variables}
@@ -93,7 +93,7 @@ def _place(
 
 
 def along_columns(lowering: Lowering, line: Var, column: Var, width: int) -> list[Instance]:
-    """Return the loads that run along the columns and are read by vectors wherever they begin."""
+    """Return the loads that are contiguous along columns and read with vectors at any alignment."""
     found = {
         i
         for i in lowering.made.values()

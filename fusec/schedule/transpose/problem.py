@@ -13,10 +13,10 @@ from fusec.schedule.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Crossing(Problem):
-    """A segment and the axes of its tiles: `lines` along memory in loads, `columns` in stores.
+    """A segment and the axes of its tiles: loads are contiguous in `lines`, stores in `columns`.
 
-    Those of each side follow each other everywhere as if they were one. sizes: bytes of an element
-    of each transposed load.
+    The axes of each side are everywhere contiguous with each other, as if they were one. sizes:
+    bytes per element of each transposed load.
     """
 
     domain: Domain
@@ -26,12 +26,12 @@ class Crossing(Problem):
 
     @property
     def line(self) -> Var:
-        """Return the places of all lines as one loop."""
+        """Return the positions of all lines as one loop."""
         return Var("line", product(a.extent for a in self.lines))
 
     @property
     def column(self) -> Var:
-        """Return the places of all columns as one loop."""
+        """Return the positions of all columns as one loop."""
         return Var("column", product(a.extent for a in self.columns))
 
     @property

@@ -10,23 +10,23 @@ from fusec.schedule.space import WIDTHS, Field, Parameters, power_below
 from fusec.segment.protocol import Refusal
 
 THREADS = 256
-"""Threads of a block at most."""
+"""Most threads per block."""
 SHARED_LIMIT = 40 << 10
 """Bytes of static shared memory for tiles."""
 MOST_WRITTEN = 4
-"""Vectors that a thread writes rather, of those that are shifted."""
+"""Preferred number of peeled vectors that a thread writes."""
 MOST_HELD = 32
-"""Words that a thread loads before it stores the first of them to shared memory, at most."""
+"""Most words that a thread loads before it stores the first of them to shared memory."""
 RUN_BYTES = 128
-"""Bytes side by side in memory that a tile reads: a line of the caches."""
+"""Contiguous bytes in memory that a tile reads: a cache line."""
 SHIFTED_LINES = 64
-"""Lines of a tile whose vectors are shifted: 128 of halves take 1 to 9 % longer on an H200."""
+"""Lines of a tile with peeled vectors: 128 of 16-bit floats take 1 to 9 % longer on an H200."""
 LINES, COLUMNS = (16, 32, 64, 128), (32, 64, 128)
 
 
 @dataclass(frozen=True)
 class TransposeParameters(Parameters):
-    """The choices of a transpose kernel."""
+    """The schedule parameters of a transpose kernel."""
 
     tile_lines: int
     tile_columns: int
@@ -49,29 +49,28 @@ class TransposeParameters(Parameters):
 
 @dataclass(frozen=True)
 class Tile:
-    """How a block's threads move a tile; sizes: the bytes of an element of each tensor in it."""
+    """How a block's threads move a tile; sizes: the bytes per element of each tensor in it."""
 
     parameters: TransposeParameters
     sizes: tuple[int, ...]
 
     @property
     def pack(self) -> int:
-        """Return the neighbouring columns that a thread loads, which fill a word of shared memory.
+        """Return the neighbouring columns that a thread loads to fill a word of shared memory.
 
-        Narrower stores would take as many turns as there are elements. Shifted vectors are kept
-        whole.
+        Narrower stores would take one access per element. Peeled vectors are kept whole.
         """
         return 1 if self.parameters.shifted else max(1, 4 // min(self.sizes))
 
     @property
     def reach(self) -> int:
-        """Return the columns of a tile: where vectors are shifted, of all that its lines begin."""
+        """Return the columns of a tile, including those of peeled vectors that begin in it."""
         p = self.parameters
         return p.tile_columns + p.shifted * (p.write_width - 1)
 
     @property
     def read_units(self) -> int:
-        """Return the vectors that are read at a time by themselves, of `pack` columns each."""
+        """Return the vectors that are read separately, each of `pack` columns."""
         p = self.parameters
         return (p.tile_lines // p.read_width + p.shifted) * (self.reach // self.pack)
 
@@ -83,9 +82,9 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        """Return the threads of a block: each moves as much as any other, or up to one more.
+        """Return the threads of a block: all move equally many vectors, or up to one more.
 
-        Those of shifted vectors write few each, as they hold what runs along these.
+        With peeled vectors each writes few, since it also holds the loads along these.
         """
         most = THREADS
         if self.parameters.shifted and self.write_units >= 2 * MOST_WRITTEN * THREADS:
@@ -94,7 +93,7 @@ class Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """Return the bytes of shared memory; where vectors are shifted, of the widest pitch."""
+        """Return the bytes of shared memory; with peeled vectors, for the widest pitch."""
         p = self.parameters
         if p.shifted:
             pitch = p.tile_lines + 2 * p.read_width - 2
@@ -103,7 +102,7 @@ class Tile:
 
     @property
     def read_words(self) -> int:
-        """Return the registers of what a thread loads before it stores the first: copied, none."""
+        """Return the registers of a thread's loads before its first store, none if copied."""
         if self.parameters.shifted:
             return 0
         one = sum(-(-size * self.parameters.read_width // 4) for size in self.sizes)
@@ -111,13 +110,13 @@ class Tile:
 
     @property
     def write_words(self) -> int:
-        """Return the registers of what a thread takes from the tiles."""
+        """Return the registers of the elements that a thread reads from the tiles."""
         one = sum(-(-size * self.parameters.write_width // 4) for size in self.sizes)
         return one * (1 if self.parameters.shifted else self.write_units // self.threads)
 
     @property
     def why_illegal(self) -> Refusal | None:
-        """Return why no block moves the tile, or None."""
+        """Return why no block can move the tile, or None."""
         p = self.parameters
         if self.shared_bytes > SHARED_LIMIT:
             return Refusal("shared memory", "the tiles of all transposed loads do not fit")
@@ -131,9 +130,9 @@ class Tile:
 
 
 def shapes(smallest: int, *, shifted: bool = False) -> Iterator[tuple[int, int]]:
-    """Yield the lines and columns of tiles, the largest first: runs of a line of the caches.
+    """Yield the lines and columns of tiles, the largest first, with runs of a cache line.
 
-    Of SHIFTED_LINES at least where vectors are shifted, as runs begin within a line.
+    With at least SHIFTED_LINES if vectors are peeled, since runs begin within a line.
     """
     most = min(max(RUN_BYTES // smallest, SHIFTED_LINES if shifted else LINES[0]), LINES[-1])
     for lines in (n for n in reversed(LINES) if n <= most):

@@ -1,7 +1,7 @@
-"""What may be chosen of the backward of attention, and what lies where in shared memory.
+"""Schedule parameters of attention's backward, and the shared memory layout of its kernels.
 
-Its kernels walk: each warpgroup owns 64 rows of the one side, keys or queries, and tiles of the
-other side come through a ring of stages.
+Each kernel is a walk: a warpgroup owns 64 rows of one side, keys or queries, and tiles of the other
+side are loaded through a ring of stages.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from fusec.target import Target
 
 _ELEMENT = 2
 FEATURES = (64, 96, 128, 256)
-"""Features of a query, and of a value, for which a thread can hold the sums of one side."""
+"""Features of a query or value for which a thread can hold the accumulators of one side."""
 TILES = tuple(range(32, 161, 16))
-"""Queries, or keys, of a stage."""
+"""Queries or keys per stage."""
 STAGES = (2, 3, 4)
-"""A stage is handed back when the products of the next one run."""
+"""A stage is released while the GEMMs of the next one run."""
 LIKELY = (
     *((80, 3, 128, 2), (64, 3, 128, 3), (48, 3, 112, 2)),
     *((64, 2, 64, 2), (48, 2, 48, 2), (32, 2, 48, 2)),
 )
-"""Those that are compared: queries and their stages, keys and theirs."""
+"""Compared by the cost model: queries and their stages, keys and theirs."""
 _OTHER_REGISTERS = {False: 32, True: 64}
-"""Registers of a thread besides sums, products and weights, with which it does not spill.
+"""Registers per thread, besides accumulators, GEMM results and weights, that avoid spills.
 
-More where weights read memory for each key.
+More if the weights read memory for each key.
 """
 
 
 @dataclass(frozen=True)
 class Walk:
-    """What one kernel owns, and sums.
+    """What one kernel owns and accumulates.
 
-    name: of what the results belong to; of_keys: it owns keys, else queries; pulls: it sums what
-    these are pulled by; shares: it sums what their values are.
+    name: the tensor that its results belong to; of_keys: it owns keys, else queries; pulls: it
+    accumulates their gradients; shares: it accumulates the gradients of their values.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Walk:
     shares: bool = False
 
     def sums(self, features: int, value_features: int) -> int:
-        """Return the features of all sums of a row."""
+        """Return the number of accumulated features per row."""
         return self.pulls * features + self.shares * value_features
 
 
@@ -70,7 +70,7 @@ SEPARATE = (
 
 @dataclass(frozen=True)
 class BackwardParameters(ByWarpgroups):
-    """The choices of the backward of an attention; wide_index: 64-bit addresses."""
+    """The schedule parameters of attention's backward; wide_index: 64-bit addresses."""
 
     tile_queries: int
     query_stages: int
@@ -94,23 +94,23 @@ class BackwardParameters(ByWarpgroups):
 
     @property
     def walks(self) -> tuple[Walk, ...]:
-        """Return the kernels."""
+        """Return the walks, one per kernel."""
         return SEPARATE if self.separate else TOGETHER
 
     def others(self, *, of_keys: bool) -> int:
-        """Return the rows of a stage of the kernel that owns keys, or of that of queries."""
+        """Return the rows per stage of the kernel that owns keys, or of the other one."""
         return self.tile_queries if of_keys else self.tile_keys
 
     def stages(self, *, of_keys: bool) -> int:
-        """Return the stages of the kernel that owns keys, or of that of queries."""
+        """Return the stages of the kernel that owns keys, or of the other one."""
         return self.query_stages if of_keys else self.key_stages
 
 
 @dataclass(frozen=True)
 class WalkKernel(Kernel):
-    """The launch of one walk, and its shared memory.
+    """The launch of one walk and its shared memory layout.
 
-    query_values: how many values that queries have of their own lie in shared memory.
+    query_values: how many per-query values are stored in shared memory.
     """
 
     walk: Walk = field(kw_only=True)
@@ -121,7 +121,7 @@ class WalkKernel(Kernel):
 def walk_layout(
     p: BackwardParameters, features: int, value_features: int, query_values: int, walk: Walk
 ) -> AttentionLayout:
-    """Return the rows that are owned, the stages, the values of queries, and the barriers."""
+    """Return the layout: owned rows, stages, per-query values and barriers."""
     listing = Listing(spelled=False)
     size = _lay_out(p, features, value_features, query_values, walk, listing)
     return AttentionLayout(listing.values, size)
@@ -130,7 +130,7 @@ def walk_layout(
 def spelled_walk_layout(
     p: BackwardParameters, features: int, value_features: int, query_values: int, walk: Walk
 ) -> Constants:
-    """Return the constants of the layout as sums of those before them, and of the tile."""
+    """Return the layout's constants as sums of earlier constants and tile sizes."""
     listing = Listing(spelled=True)
     _lay_out(p, features, value_features, query_values, walk, listing)
     return listing.constants
@@ -144,7 +144,7 @@ def _lay_out(
     walk: Walk,
     listing: Listing,
 ) -> int:
-    """List the layout, and return its bytes."""
+    """List the layout and return its size in bytes."""
     of_keys = walk.of_keys
     rows = listing.named("kRows", p.rows)
     others = listing.named("kOthers", p.others(of_keys=of_keys))
@@ -176,14 +176,14 @@ def _lay_out(
 
 
 def held_words(p: BackwardParameters, features: int, value_features: int, walk: Walk) -> int:
-    """Return the registers of sums, and of both products or their weights, of a thread."""
+    """Return the registers per thread of accumulators and of both GEMM results or their weights."""
     return walk.sums(features, value_features) // 2 + p.others(of_keys=walk.of_keys)
 
 
 def why_illegal(
     p: BackwardParameters, backward: Backward, query_values: int, target: Target, *, reads: bool
 ) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None."""
+    """Return the rule that the parameters violate, or None if they are legal."""
     features, values = backward.features.value, backward.value_features.value
     for walk in p.walks:
         held = held_words(p, features, values, walk)

@@ -1,4 +1,4 @@
-"""The predicted time of attention's backward: products of both walks, and tiles that are owned."""
+"""The predicted time of attention's backward: the GEMM steps of both walks, and owned tiles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seconds(
     for walk in p.walks:
         of_keys = walk.of_keys
         own, others = (n, m) if of_keys else (m, n)
-        # The products with the own rows, then the sums.
+        # Depth of the GEMMs that read the owned rows, then of those that accumulate.
         depth = features + walk.pulls * values + walk.sums(features, values)
         tile = p.others(of_keys=of_keys)
         step = 2.0 * p.rows * (tile + cost.step_rows) * depth / peak

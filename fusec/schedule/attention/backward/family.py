@@ -1,8 +1,8 @@
-"""The scheduler of attention's backward: five products in two kernels, without their weights.
+"""The scheduler of attention's backward: five GEMMs in two kernels that store no weights.
 
-One kernel owns keys, and sums what they and their values are pulled by; the other owns queries.
-Both compute the weights of a tile where they use them. Where a thread cannot hold both sums of
-keys, values have a kernel of their own.
+One kernel owns keys and accumulates the gradients of keys and values; the other owns queries. Both
+recompute the weights of a tile where they need them. If a thread cannot hold both accumulators of
+the keys, values have a kernel of their own.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ TEMPLATE = "attention_backward"
 class BackwardProblem(Problem):
     """A segment that is the backward of an attention.
 
-    query_values: how many values a query has of its own; reads: whether weights read memory for
-    each key.
+    query_values: the number of per-query values; reads: whether weights read memory for each key.
     """
 
     backward: Backward
@@ -67,7 +66,7 @@ class BackwardProblem(Problem):
 
     @property
     def in_memory(self) -> bool:
-        """Return whether nothing is counted but elements of memory: weights are in tiles."""
+        """Return whether index width depends on memory alone: weights exist only in tiles."""
         return True
 
 
@@ -85,7 +84,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
     vocabulary = BACKWARD
 
     def problem(self, segment: Fusion) -> BackwardProblem | Refusal:
-        """Return the backward that a segment is, or why it is none."""
+        """Return the attention backward that a segment is, or why it is not one."""
         why_illegal = five_gemms(segment)
         found = why_illegal or recognised(segment, find_backward, FAMILIES, "tiles")
         if isinstance(found, Refusal):
@@ -99,7 +98,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
     def compared(
         self, problem: BackwardProblem, target: Target, settings: Mapping[str, Setting]
     ) -> Iterator[BackwardParameters]:
-        """Yield tiles, warpgroups and stages, where there is wgmma."""
+        """Yield combinations of tiles, warpgroups and stages if the target has wgmma."""
         for separate, warpgroups, tiles in product((False, True), (2, 1), LIKELY):
             if target.has_wgmma:
                 yield BackwardParameters(*tiles, warpgroups=warpgroups, separate=separate)
@@ -119,18 +118,18 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
     def with_derived(
         self, problem: BackwardProblem, parameters: BackwardParameters
     ) -> BackwardParameters:
-        """Return parameters with their addresses."""
+        """Return parameters with the derived index width."""
         return replace(parameters, wide_index=problem.wide)
 
     def why_illegal(
         self, problem: BackwardProblem, parameters: BackwardParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         values, reads = problem.query_values, problem.reads
         return why_illegal(parameters, problem.backward, values, target, reads=reads)
 
     def estimate(self, plan: BackwardPlan, target: Target) -> Estimate:
-        """Return a price: the kernels' predicted time, as work of the tensor cores."""
+        """Return the estimate: the predicted time of the kernels, expressed as tensor core work."""
         problem, parameters = plan.problem, plan.parameters
         taken = self.seconds(problem, parameters, target)
         flops, sfu = work(problem.backward.of_queries[1].epilogue.fusion)
@@ -140,7 +139,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
             sfu=sfu,
             kernels=len(plan.kernels),
             efficiency=target.reach("matmul", "vector"),
-            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+            ctas=target.sms,  # SM utilization is part of the predicted time
             seen=visible(problem.backward, problem.hints),
         )
         return lasting(estimate, taken, target, is_simt=False)
@@ -148,7 +147,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
     def plan(
         self, problem: BackwardProblem, parameters: BackwardParameters, target: Target
     ) -> BackwardPlan:
-        """Return a plan of a kernel for each walk."""
+        """Return a plan with one kernel per walk."""
         fusion, backward = problem.fusion, problem.backward
         facts = Facts(problem.hints)
         for operand in _all(backward):
@@ -165,7 +164,7 @@ class AttentionBackwards(ComparedFamily[BackwardProblem, BackwardParameters, Bac
         )
 
     def pressure(self, plan: BackwardPlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds, of all on average: sums, products and weights."""
+        """Return the average register pressure: accumulators, GEMM results and weights."""
         assert isinstance(kernel, WalkKernel)
         p, backward = plan.parameters, plan.problem.backward
         features, values = backward.features.value, backward.value_features.value
@@ -207,19 +206,19 @@ def _all(backward: Backward):
 
 
 def _unreadable(backward: Backward, fusion: Fusion) -> Refusal | None:
-    """Return why the kernels cannot run a backward, whatever their parameters."""
+    """Return why no parameters let the kernels run a backward, or None."""
     features = (backward.features, backward.value_features)
     sides = ((operand, True) for operand in _all(backward))
     return check_copies(fusion, features, FEATURES, sides, _extents(backward))
 
 
 def _extents(backward: Backward) -> tuple[Dim, ...]:
-    """Return the extents of what coordinates number."""
+    """Return the extents that coordinates of tensor maps index."""
     return backward.batches, backward.m, backward.n
 
 
 def _orders(backward: Backward, p: BackwardParameters) -> dict[str, PlannedOrder]:
-    """Return the orders of all products."""
+    """Return the summation orders of all GEMMs."""
     return {
         backward.first.output.name: of_tensor_cores(backward.features, 16),
         backward.second.output.name: of_tensor_cores(backward.value_features, 16),

@@ -1,4 +1,4 @@
-"""Which segment is the backward of an attention: five products around one graph of weights.
+"""Recognizes the backward of an attention: five GEMMs around one graph of weights.
 
 shares = graph(queries keys^T) and pulls = graph(shares, gradients values^T); the results are pulls
 keys (of queries), pulls^T queries (of keys) and shares^T gradients (of values).
@@ -25,15 +25,14 @@ from fusec.schedule.matmul.operands.operand import Operand, operand_of
 from fusec.schedule.requirements import BACKWARD_GEMMS
 
 MOVED = "moved"
-"""The name of the sums of gradients and values."""
+"""The name of the result of the GEMM of gradients and values."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The instances of both weights, before they are rounded.
+    """The instances of both weights before rounding.
 
-    shares: of the products of queries and keys alone; pulls: of shares, and of the products of
-    gradients and values.
+    shares: computed from queries keys^T alone; pulls: from shares and gradients values^T.
     """
 
     shares: Instance
@@ -42,11 +41,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class Between:
-    """The graph from both products to both weights.
+    """The graph from the first two GEMMs to both weights.
 
     part: its fusion, whose `sums` are those of queries and keys, and its domain: batches, query,
-    key. moved: the input that stands for the sums of gradients and values. shares, pulls: the left
-    operands of the products of values and of keys, with keys as rows.
+    key. moved: the input that stands for the result of gradients values^T. shares, pulls: the left
+    operands of the GEMMs of values and of keys, with keys as rows.
     """
 
     part: Part
@@ -68,8 +67,8 @@ class Backward:
     """The backward of an attention, over batches.
 
     first: queries keys^T; second: gradients values^T. of_queries, of_keys, of_values: the other
-    products, each with the graph on its results, over batches, rows and features. bounds: of the
-    keys that a query sees, where every query sees some; others are masks like any other.
+    GEMMs, each with the graph on its results, over batches, rows and features. bounds: limits of
+    the keys that a query sees, if every query sees at least one; others are ordinary masks.
     """
 
     first: Node
@@ -116,7 +115,7 @@ class Backward:
 
 
 def find_backward(fusion: Fusion) -> Backward | Refusal:
-    """Return the backward of an attention that a segment is, or why it is none."""
+    """Return the attention backward that a segment is, or why it is not one."""
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
     for node in products:
         if node.op.product is None or node.op.lookup is not None or len(node.operands) > 2:
@@ -137,7 +136,7 @@ def find_backward(fusion: Fusion) -> Backward | Refusal:
         return Refusal(
             "contraction", "a GEMM on the result of another must take it as its left operand"
         )
-    # Shares are made of the first product alone, pulls of both.
+    # Shares depend on the first GEMM alone, pulls on both.
     second, first = sorted(
         inner, key=lambda n: sum(o.output in dependents(fusion, n) for o in outer)
     )
@@ -150,7 +149,7 @@ def find_backward(fusion: Fusion) -> Backward | Refusal:
 def _between(
     fusion: Fusion, first: Node, second: Node, outer: Sequence[Node]
 ) -> tuple[Between, dict[str, Node]] | Refusal:
-    """Return the graph of weights, and which product has the result of what."""
+    """Return the graph of weights, and the GEMM of each gradient by name."""
     outputs = dict.fromkeys(v for n in outer if isinstance(v := n.operands[0], Value))
     graph = replace(fusion, outputs=tuple(Output(v) for v in outputs))
     moved = find_epilogue(graph, second, name=MOVED)
@@ -203,7 +202,7 @@ def _extents(domain: Domain, *, of_keys: bool) -> tuple[Dim, ...]:
 
 
 def _at(lowering: Lowering, domain: Domain, value: Value, *, of_keys: bool) -> Instance:
-    """Return the left operand of a product at its row and depth, of which one is the key."""
+    """Return the left operand of a GEMM at its row and depth, one of them the key."""
     *batch, query, key = (of_var(a).substitute(lowering.binding) for a in domain.axes)
     at = (*batch, key, query) if of_keys else (*batch, query, key)
     return lowering.at(value, at, ())
@@ -212,7 +211,7 @@ def _at(lowering: Lowering, domain: Domain, value: Value, *, of_keys: bool) -> I
 def _read_at_home(
     lowering: Lowering, part: Part, moved: Value, weights: Instance
 ) -> frozenset[Value] | None:
-    """Return which sums weights are made of; None where these are of another query or key."""
+    """Return the GEMM results that weights read; None if those are of another query or key."""
     at = tuple(of_var(a).substitute(lowering.binding) for a in part.domain.axes)
     sums = part.epilogue.sums
     home: Index = linearize(at, contiguous_strides(sums.shape))
@@ -227,7 +226,7 @@ def _read_at_home(
 
 
 def _producers_until(root: Instance, end: Instance) -> Iterable[Instance]:
-    """Yield what an instance is made of, but not what `end` is made of."""
+    """Yield an instance and its producers, without `end` and the producers of `end`."""
     seen, stack = {end}, [root]
     while stack:
         instance = stack.pop()
@@ -240,7 +239,7 @@ def _producers_until(root: Instance, end: Instance) -> Iterable[Instance]:
 def _backward(
     fusion: Fusion, first: Node, second: Node, between: Between, nodes: dict[str, Node]
 ) -> Backward | Refusal:
-    """Return the backward of an attention whose weights are known."""
+    """Return the attention backward around an already recognized graph of weights."""
     operands = _operands(fusion, first, second, between.part.domain)
     if isinstance(operands, Refusal):
         return operands
@@ -267,7 +266,7 @@ def _backward(
 def _operands(
     fusion: Fusion, first: Node, second: Node, domain: Domain
 ) -> tuple[Operand, Operand, Operand, Operand] | Refusal:
-    """Return queries, keys, values and gradients where they lie in memory."""
+    """Return queries, keys, values and gradients as operands in memory."""
     *batch, query, key = domain.axes
     found: dict[tuple[Node, int], Operand] = {}
     for node in (first, second):
@@ -292,7 +291,7 @@ def _operands(
 def _result(
     fusion: Fusion, node: Node, domain: Domain, right: Operand, *, of_keys: bool
 ) -> Part | Refusal:
-    """Return the graph on a product of weights, whose right operand is one that is read anyway."""
+    """Return the graph on a GEMM of weights whose right operand is already loaded."""
     *batch, query, key = domain.axes
     row, depth = (key, query) if of_keys else (query, key)
     feature = Var("feature", node.output.shape[-1])
@@ -318,10 +317,9 @@ def _result(
 
 
 def _bounds(between: Between) -> tuple[Bound, ...]:
-    """Return the limits beyond which all weights are zero; of these each query must see a key.
+    """Return the limits beyond which all weights are zero, if every query sees some key.
 
-    A query that saw none would have no finite sum of exponentials, and what that makes of its
-    weights is not left out.
+    A query that sees no key has no finite sum of exponentials, and its weights must not be skipped.
     """
     part = between.part
     weights = between.weights(part.lowering(1))
@@ -337,12 +335,12 @@ def _bounds(between: Between) -> tuple[Bound, ...]:
 
 
 def _reaches_itself(bound: Bound) -> bool:
-    """Return whether a query sees the key of its own number, as far as a limit says."""
+    """Return whether a limit lets each query see the key with its own index."""
     return bound.offset.at_least(0) if bound.is_end else (0 - bound.offset).at_least(0)
 
 
 def _scales(weights: Weights) -> bool:
-    """Return whether pulls are shares times something."""
+    """Return whether pulls are shares multiplied by a factor."""
     stack = [weights.pulls]
     while stack:
         instance = stack.pop()

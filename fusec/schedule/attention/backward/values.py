@@ -1,4 +1,4 @@
-"""What queries have of their own in the backward of an attention: computed once, not per key."""
+"""Per-query values of attention's backward, which are computed once rather than for each key."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fusec.schedule.attention.masks import does
 from fusec.schedule.attention.scale import without_scale
 
 _FAR = 1e4
-"""The size of a score whose rounding is no small part of a power of two: 2^-11 of one."""
+"""The magnitude of a score from which its rounding matters to exp2: 2^-11 of one."""
 
 
 @dataclass(frozen=True)
 class QueryValues:
-    """Instances that depend on the query, and on no key.
+    """Instances that depend on the query but not on the key.
 
-    scores: what shares are the exponentials of, less a value of the query; exponent: the number of
-    that value. None where shares are made otherwise. reads: whether the weights of a key read
-    memory besides.
+    scores: what shares are exponentials of, minus a value of the query; exponent: the index of
+    that value. Both are None if shares are computed otherwise. reads: whether the weights of a key
+    also read memory.
     """
 
     weights: Weights
@@ -34,10 +34,10 @@ class QueryValues:
 
     @property
     def may_be_far(self) -> bool:
-        """Return whether scores may be far from 0, as what masks put in their place is.
+        """Return whether scores may be far from 0, like the values that masks write.
 
-        Then the value of the query is taken off before both are scaled: their rounded products may
-        differ by much where they do not.
+        Then the query's value is subtracted before both are scaled, since their rounded products
+        may differ by much where the values themselves do not.
         """
         if self.scores is None or without_scale(self.scores)[1] is not None:
             return False
@@ -48,7 +48,7 @@ class QueryValues:
 
 
 def find_query_values(between: Between) -> QueryValues:
-    """Return the values of queries that the graph of weights reads."""
+    """Return the per-query values that the graph of weights reads."""
     part = between.part
     weights, axes = between.weights(part.lowering(1)), part.axes(1)
     along = frozenset({axes.chunk, axes.lane})

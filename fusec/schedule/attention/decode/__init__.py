@@ -1,1 +1,1 @@
-"""Decoding attention: few queries, whose keys several blocks share."""
+"""Decode attention: few queries, with keys split over several blocks."""

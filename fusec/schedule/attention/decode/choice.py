@@ -1,4 +1,4 @@
-"""What may be chosen of a decoding attention, and what lies in its shared memory."""
+"""Schedule parameters of decode attention, and its shared memory layout."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fusec.target import Target
 
 TILE_KEYS = (16, 32, 64)
 LIKELY = ((16, 8, 2), (16, 4, 3), (16, 4, 2), (16, 2, 2))
-"""Keys of a tile, warps and stages that are tried in turn until shared memory holds them."""
+"""Keys per tile, warps and stages, tried in this order until shared memory holds them."""
 IN_REGISTERS = 128
-"""Features of queries that a thread holds beside the sums of as many; with 256 it would spill."""
+"""Features of queries that a thread holds with as many accumulators; 256 would spill."""
 STREAMED = 6
-"""Times the bytes of L2 up to which a cache of keys rather leaves it first (decision 121)."""
+"""A cache of keys larger than this many times L2 is streamed with evict-first (decision 121)."""
 _FLOAT = 4
 
 
 @dataclass(frozen=True)
 class DecodeParameters(Parameters):
-    """The choices of a decoding attention; wide_index: 64-bit addresses."""
+    """The schedule parameters of decode attention; wide_index: 64-bit addresses."""
 
     tile_keys: int
     warps: int
@@ -56,7 +56,7 @@ class DecodeParameters(Parameters):
 class DecodeLayout:
     """The shared memory of a block, in bytes: a tile of keys, and a stage.
 
-    queries: where they lie; 0 where they are in registers.
+    queries: their offset; 0 if they are in registers.
     """
 
     keys: int
@@ -67,13 +67,13 @@ class DecodeLayout:
 
 @dataclass(frozen=True)
 class DecodeKernel(Kernel):
-    """The launch of a decoding attention and the layout of its shared memory."""
+    """The launch of decode attention and the layout of its shared memory."""
 
     layout: DecodeLayout = field(kw_only=True)
 
 
 def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
-    """Return the rings of all warps, over which lie the parts of these in the end."""
+    """Return the layout: the rings of all warps, reused by their partial results at the end."""
     features = decode.graph.features.value
     keys, stage, rings = map(int, _rings(p, decode, Listing(spelled=False)))
     parts = p.warps * part_floats(decode, CHUNK) * _FLOAT
@@ -83,7 +83,7 @@ def shared_layout(p: DecodeParameters, decode: Decode) -> DecodeLayout:
 
 
 def spelled_layout(p: DecodeParameters, decode: Decode) -> Constants:
-    """Return the constants of the layout as sums of those before them, and of the tile."""
+    """Return the layout's constants as sums of earlier constants and tile sizes."""
     listing = Listing(spelled=True)
     *_, rings = _rings(p, decode, listing)
     if decode.graph.features.value > IN_REGISTERS:
@@ -92,7 +92,7 @@ def spelled_layout(p: DecodeParameters, decode: Decode) -> Constants:
 
 
 def _rings(p: DecodeParameters, decode: Decode, listing: Listing) -> tuple[Quantity, ...]:
-    """List the bytes of keys and of a stage, and return them, and those of the rings."""
+    """List the bytes of keys and of a stage, and return these and the bytes of the rings."""
     features = listing.named("kFeatures", decode.graph.features.value)
     values = listing.named("kValueFeatures", decode.graph.value_features.value)
     tile = listing.named("kKeys", p.tile_keys)
@@ -104,12 +104,12 @@ def _rings(p: DecodeParameters, decode: Decode, listing: Listing) -> tuple[Quant
 
 
 def part_floats(decode: Decode, padding: int = 0) -> int:
-    """Return the floats of a part: sums of values, and the ends of rows, as whole vectors."""
+    """Return the floats of a partial result: accumulators and row statistics, in whole vectors."""
     return -(-decode.rows * (decode.graph.value_features.value + padding + 2) // 4) * 4
 
 
 def why_illegal(p: DecodeParameters, decode: Decode, target: Target) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None."""
+    """Return the rule that the parameters violate, or None if they are legal."""
     extents = (decode.graph.n, decode.graph.value_features)
     if any(c % p.vector_width for e in extents for _, c in e.terms):
         return Refusal("access", f"{p.vector_width} keys are not divisible by {decode.graph.n}")

@@ -1,4 +1,4 @@
-"""The predicted time of a decoding attention: waves of blocks that read, and what ends them."""
+"""The predicted time of decode attention: waves of blocks that read, and the final combine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fusec.schedule.pressure import MOST, resident_blocks
 from fusec.target import Target
 
 LEAST_TILES = 2
-"""Tiles of a warp below which a further split saves nothing."""
+"""Tiles per warp below which another split does not pay."""
 MOST_WAVES = 8
 
 
 def held(decode: Decode, p: DecodeParameters) -> int:
-    """Return the words of queries, sums, scores and weights that a thread holds."""
+    """Return the registers per thread of queries, accumulators, scores and weights."""
     graph = decode.graph
     features = graph.features.value
     queries = features // 4 if features <= IN_REGISTERS else 0
@@ -23,7 +23,7 @@ def held(decode: Decode, p: DecodeParameters) -> int:
 
 
 def streaming(moved: int, target: Target) -> float:
-    """Return the seconds in which so many bytes are read, at best."""
+    """Return the lower bound in seconds for reading that many bytes."""
     return moved / (target.bandwidth * target.cost.attention_decode.memory_reach)
 
 
@@ -34,7 +34,7 @@ def seconds(
     blocks = max(1, decode.batches.evaluate(hints)) * p.splits
     places = _places(p, decode, target)
     waves, left = -(-blocks // places), blocks % places
-    # Where few blocks are left for the last wave, each draws more than its share.
+    # With few blocks left for the last wave, each gets more than its share of the bandwidth.
     idle = (blocks - left + max(left, target.sms / target.draw if left else 0)) / blocks
     cost = target.cost.attention_decode
     parts = cost.combine_seconds + cost.further_split_seconds * p.splits if p.splits > 1 else 0.0
@@ -46,7 +46,7 @@ def seconds(
 def best_splits(
     p: DecodeParameters, decode: Decode, hints: Mapping[str, int], target: Target
 ) -> list[int]:
-    """Return by how many blocks queries may be shared, so that these are whole waves."""
+    """Return the split counts that make whole waves of blocks."""
     keys = decode.graph.n.evaluate(hints)
     most = max(1, keys // (p.tile_keys * p.warps * LEAST_TILES))
     blocks, places = max(1, decode.batches.evaluate(hints)), _places(p, decode, target)
@@ -55,7 +55,7 @@ def best_splits(
 
 
 def _places(p: DecodeParameters, decode: Decode, target: Target) -> int:
-    """Return how many blocks the GPU holds at a time."""
+    """Return how many blocks are resident on the GPU at a time."""
     registers = min(MOST, held(decode, p) + 60)
     shared = shared_layout(p, decode).bytes
     return target.sms * max(1, resident_blocks(p.threads, registers, shared, target))

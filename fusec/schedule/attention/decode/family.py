@@ -1,4 +1,4 @@
-"""The decoding attention scheduler: few queries over many keys, which several blocks share."""
+"""The decode attention scheduler: few queries over many keys, split over several blocks."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ TEMPLATE = "attention_decode"
 
 @dataclass(frozen=True, eq=False)
 class DecodeProblem(Problem):
-    """A segment that is an attention of few queries."""
+    """A segment that is an attention with few queries."""
 
     decode: Decode
 
     @property
     def in_memory(self) -> bool:
-        """Return whether nothing is counted but elements of memory: scores are in tiles."""
+        """Return whether index width depends on memory alone: scores exist only in tiles."""
         return True
 
 
@@ -69,7 +69,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
     vocabulary = DECODE
 
     def problem(self, segment: Fusion) -> DecodeProblem | Refusal:
-        """Return the attention that a segment is, or why it is none."""
+        """Return the attention that a segment is, or why it is not one."""
         why_illegal = two_gemms_or_sums(segment)
         found = why_illegal or recognised(segment, find_decode, FAMILIES, "blocks")
         if isinstance(found, Refusal):
@@ -83,7 +83,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
     def default_parameters(
         self, problem: DecodeProblem, target: Target
     ) -> DecodeParameters | Refusal:
-        """Return tiles by what shared memory holds, and splits that fill the GPU."""
+        """Return tiles that fit in shared memory, and splits that fill the GPU."""
         found = likely_parameters(problem.decode, target)
         if found is None:
             return Refusal("shared memory", "no tile of keys fits in shared memory and registers")
@@ -100,17 +100,17 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
     def with_derived(
         self, problem: DecodeProblem, parameters: DecodeParameters
     ) -> DecodeParameters:
-        """Return parameters with their addresses."""
+        """Return parameters with the derived index width."""
         return replace(parameters, wide_index=problem.wide)
 
     def why_illegal(
         self, problem: DecodeProblem, parameters: DecodeParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         return why_illegal(parameters, problem.decode, target)
 
     def estimate(self, plan: DecodePlan, target: Target) -> Estimate:
-        """Return a price: the bytes of the keys and values, and how far their readers fill SMs."""
+        """Return the estimate: the traffic of keys and values, and how well blocks fill the SMs."""
         problem, p = plan.problem, plan.parameters
         graph = problem.decode.graph
         moved = traffic(problem.segment)
@@ -127,7 +127,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
             sfu=sfu,
             tensor_flops=2.0 * 16 * keys * features,
             efficiency=cost.memory_reach,
-            ctas=target.sms,  # how far the SMs are filled is part of what blocks wait for
+            ctas=target.sms,  # SM utilization is part of the predicted waits
             waits=max(0.0, taken - streaming(moved, target)),
             seen=visible(graph, hints),
         )
@@ -182,7 +182,7 @@ class AttentionDecodes(Family[DecodeProblem, DecodeParameters, DecodePlan]):
         )
 
     def pressure(self, plan: DecodePlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds: queries, sums, scores and weights."""
+        """Return the register pressure of a thread: queries, accumulators, scores and weights."""
         return replace(
             of_template(kernel.template), staged=held(plan.problem.decode, plan.parameters)
         )
@@ -195,7 +195,7 @@ def operands_of(problem: DecodeProblem) -> tuple[Instance, ...]:
 
 
 def _workspaces(fusion: Fusion, decode: Decode, p: DecodeParameters) -> tuple[Workspace, ...]:
-    """Return the parts of blocks, and how many have left theirs."""
+    """Return the workspaces: the blocks' partial results, and the counters of finished blocks."""
     if p.splits == 1:
         return ()
     taken = fusion.names
@@ -207,7 +207,7 @@ def _workspaces(fusion: Fusion, decode: Decode, p: DecodeParameters) -> tuple[Wo
 
 
 def _orders(fusion: Fusion, decode: Decode, p: DecodeParameters) -> dict[str, PlannedOrder]:
-    """Return the orders of both products, and of the sums of exponentials."""
+    """Return the summation orders of both GEMMs and of the sums of exponentials."""
     graph = decode.graph
     tiles = ceildiv(ceildiv(graph.n, p.tile_keys), p.warps * p.splits)
     # A lane's neighbours in a tile, its tiles, the four lanes of a row; then warps and blocks.

@@ -1,4 +1,4 @@
-"""Which attention has so few queries that reading keys is all its work, and who shares these."""
+"""Recognizes attention with so few queries that reading keys dominates, and finds shared heads."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from fusec.schedule.attention.sums import as_products
 from fusec.schedule.matmul.operands.operand import BATCH
 
 MOST_SHARED = 128
-"""Heads that may share keys, of which is looked for them."""
+"""Most heads for which sharing of keys is tried."""
 MOST_ROWS = 16
-"""Queries that tensor cores take together (PTX mma.m16n8k16)."""
+"""Queries of one tensor core tile (PTX mma.m16n8k16)."""
 CHUNK = 8
-"""Elements of 16 bits in what cp.async copies."""
+"""16-bit elements per cp.async copy."""
 HEAD, QUERY, KEY = "g", "m", "n"
 
 
 @dataclass(frozen=True)
 class Decode:
-    """An attention whose queries are rows of one tile of the tensor cores.
+    """An attention whose queries are rows of one tensor core tile.
 
-    fusion: with sums that are products as such; group: heads of queries, neighbours in the last
+    fusion: with sums that are GEMMs rewritten as such; group: neighbouring query heads, in the last
     batch axis, that share keys and values.
     """
 
@@ -48,7 +48,7 @@ class Decode:
 
     @cached_property
     def rounded(self) -> Value | None:
-        """Return the weights as the second product takes them: where they are rounded to halves."""
+        """Return the 16-bit weights that the second GEMM reads, or None without rounding."""
         weights = self.lowering(self.graph.scores, 1).at_home(self.graph.weights)
         while not weights.dtype.is_half:
             if weights.node is None or not weights.node.op.converts:
@@ -58,7 +58,7 @@ class Decode:
 
     @property
     def queries(self) -> int:
-        """Return the queries of a head."""
+        """Return the queries per head."""
         return self.graph.m.value
 
     @property
@@ -68,7 +68,7 @@ class Decode:
 
     @property
     def shares_more(self) -> bool:
-        """Return whether further heads read the same keys, as rows of other tiles."""
+        """Return whether more heads read the same keys, as rows of other tiles."""
         batch = self.graph.scores.domain.axes[:-2]
         heads = batch[-1].extent if batch else dim(1)
         more = range(2 * self.group, MOST_SHARED + 1, self.group)
@@ -84,16 +84,16 @@ class Decode:
 
     @property
     def batch(self) -> Var:
-        """Return the number of the batch and the head of keys."""
+        """Return the loop variable of the batch and the key head."""
         return Var(BATCH, self.batches)
 
     @property
     def row_variables(self) -> frozenset[Var]:
-        """Return the loop variables of a query: its head in the group, and its number."""
+        """Return the loop variables of a query: its head in the group, and its index."""
         return frozenset({Var(HEAD, dim(self.group)), Var(QUERY, self.graph.m)})
 
     def row_axes(self, part: Part) -> dict[Var, Index]:
-        """Return the batches and the query of a part in loop variables."""
+        """Return the batch axes and query axis of a part in loop variables."""
         *batch, row, _ = part.domain.axes
         binding = {row: _number(QUERY, self.queries)}
         if batch:
@@ -113,7 +113,7 @@ class Decode:
         return Axes(Var(QUERY, self.graph.m), Var("chunk", chunks), lane, width)
 
     def lowering(self, part: Part, width: int) -> Lowering:
-        """Return what makes instances of a part in loop variables."""
+        """Return the lowering of a part in loop variables."""
         axes = self.axes(part, width)
         column = of_var(axes.chunk) * width + of_var(axes.lane)
         binding = {**self.row_axes(part), part.domain.axes[-1]: column}
@@ -127,12 +127,14 @@ class Decode:
         return found
 
     def limits(self, scores: Instance, width: int) -> list[Limit]:
-        """Return the limits of keys that are data of each batch."""
+        """Return the limits of visible keys that are data of each batch."""
         axes = self.axes(self.graph.scores, width)
         return limits_of(scores, axes, frozenset({self.batch}))
 
     def operand(self, number: int) -> Instance | Refusal:
-        """Return one of the queries, keys and values in loop variables: where it is loaded from."""
+        """Return the load of the queries, keys or values in loop variables, or why it is
+        unsupported.
+        """
         if number not in self._operands:
             self._operands[number] = self._operand(self.graph.sources[number])
         return self._operands[number]
@@ -163,7 +165,7 @@ class Decode:
 
 
 def _not_lowered(fusion: Fusion, value: Value) -> Node | None:
-    """Return an operation behind a value that has no instance in the axes of scores."""
+    """Return an operation that a value depends on and that cannot be lowered to scores' axes."""
     seen: set[Value] = set()
     stack = [value]
     while stack:
@@ -183,7 +185,7 @@ def feature(extent: Dim) -> Var:
 
 
 def start_of(operand: Instance, facts: Facts) -> Index | None:
-    """Return the address of an operand's first feature; None where cp.async cannot copy them."""
+    """Return the address of an operand's first feature; None if cp.async cannot copy its rows."""
     assert operand.address is not None
     features = [v for v in operand.address.variables if v.name == "feature"]
     if len(features) != 1 or operand.address.coefficient(features[0]) != 1:
@@ -192,7 +194,7 @@ def start_of(operand: Instance, facts: Facts) -> Index | None:
 
 
 def find_decode(fusion: Fusion) -> Decode | Refusal:
-    """Return the attention of few queries that a segment is, or why it is none."""
+    """Return the decode attention that a segment is, or why it is not one."""
     fusion = as_products(fusion)
     graph = find_graph(fusion)
     if isinstance(graph, Refusal):
@@ -211,7 +213,7 @@ def find_decode(fusion: Fusion) -> Decode | Refusal:
 
 
 def unsupported_extents(graph: AttentionGraph) -> Refusal | None:
-    """Return why no tile has the queries of an attention, or its features, or None."""
+    """Return why a tile does not support the queries or features of an attention, or None."""
     if not graph.m.is_const or not 0 < graph.m.value <= MOST_ROWS:
         return Refusal("queries", f"{graph.m} queries per head; a tensor-core tile has {MOST_ROWS}")
     for extent in (graph.features, graph.value_features):
@@ -222,7 +224,7 @@ def unsupported_extents(graph: AttentionGraph) -> Refusal | None:
 
 
 def groups_of(graph: AttentionGraph) -> Iterator[int]:
-    """Yield how many heads may be rows of one tile, most first."""
+    """Yield how many heads may be rows of one tile, largest first."""
     batch = graph.scores.domain.axes[:-2]
     heads = batch[-1].extent if batch else dim(1)
     for group in range(MOST_ROWS // graph.m.value, 1, -1):
@@ -232,7 +234,7 @@ def groups_of(graph: AttentionGraph) -> Iterator[int]:
 
 
 def _shared(decode: Decode) -> Refusal | None:
-    """Return why keys and values are not the same for all rows, or not in memory."""
+    """Return why keys and values are not shared by all rows, or are not in memory."""
     head = Var(HEAD, dim(decode.group))
     for number in (1, 2):
         operand = decode.operand(number)
@@ -244,7 +246,7 @@ def _shared(decode: Decode) -> Refusal | None:
 
 
 def _check_half_operands(decode: Decode) -> Refusal | None:
-    """Return why operands are not rows of halves that cp.async copies."""
+    """Return why operands are not 16-bit rows that cp.async can copy."""
     kinds: set[DType] = set()
     for number in range(3):
         operand = decode.operand(number)

@@ -1,1 +1,1 @@
-"""Attention's forward pass: one block for a tile of queries."""
+"""Attention's forward pass: one block per tile of queries."""

@@ -1,4 +1,4 @@
-"""What may be chosen of an attention kernel, and what lies where in its shared memory."""
+"""Schedule parameters of an attention kernel, and its shared memory layout."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 FEATURES = (64, 96, 128, 256)
-"""Features of a query, and of a value, that the kernel has tiles for."""
+"""Features of a query or value for which the kernel has tiles."""
 TILE_KEYS = tuple(range(64, 177, 16))
 LIKELY_KEYS = (176, 128, 80, 64)
-"""Those that are compared by price."""
+"""Those that the cost model compares."""
 PANEL = 64
-"""Elements of 16 bits in the 128 bytes that the swizzle spans."""
+"""16-bit elements in the 128 bytes of a swizzle row."""
 WARPGROUP_ROWS = 64
 _ELEMENT = 2
 BARRIER = 8
 """Bytes of an mbarrier."""
 SM_REGISTERS = 512
-"""Registers of a thread of each warpgroup, together: 65536 for threads of 128 at a time."""
+"""Registers per thread, summed over the warpgroups: 65536 / 128 threads."""
 PRODUCER_REGISTERS = {1: 40, 2: 24, 3: 32}
 
 
 class ByWarpgroups(Parameters):
-    """Parameters of CTAs whose warpgroups have 64 rows each, beside one that loads."""
+    """Parameters of CTAs with one producer warpgroup and consumer warpgroups of 64 rows each."""
 
     warpgroups: int
 
@@ -47,19 +47,19 @@ class ByWarpgroups(Parameters):
 
     @property
     def producer_registers(self) -> int:
-        """Return the registers of a thread that loads."""
+        """Return the registers of a producer thread."""
         return PRODUCER_REGISTERS[self.warpgroups]
 
     @property
     def consumer_registers(self) -> int:
-        """Return the registers of a thread that multiplies."""
+        """Return the registers of a consumer thread."""
         left = (SM_REGISTERS - self.producer_registers) // self.warpgroups
         return min(240, left // 8 * 8)
 
 
 @dataclass(frozen=True)
 class AttentionParameters(ByWarpgroups):
-    """The choices of an attention; wide_index: 64-bit addresses."""
+    """The schedule parameters of an attention; wide_index: 64-bit addresses."""
 
     tile_keys: int
     stages: int
@@ -88,7 +88,7 @@ def compared(vector_width: int) -> Iterator[AttentionParameters]:
 
 @dataclass(frozen=True)
 class AttentionLayout:
-    """Constants of the kernel: name, value, meaning, in bytes; bytes: of shared memory in all."""
+    """Constants of the kernel: name, value in bytes, meaning; bytes: total shared memory."""
 
     constants: tuple[tuple[str, int, str], ...]
     bytes: int
@@ -102,32 +102,32 @@ class AttentionKernel(Kernel):
 
 
 def padded(features: int) -> int:
-    """Return how many features the panels of a tile have."""
+    """Return the features of a tile, padded to whole panels."""
     return -(-features // PANEL) * PANEL
 
 
 def shared_layout(p: AttentionParameters, features: int, value_features: int) -> AttentionLayout:
-    """Return the queries, the stages of keys and values, and the barriers."""
+    """Return the layout: queries, stages of keys and values, and barriers."""
     listing = Listing(spelled=False)
     size = _lay_out(p, features, value_features, listing)
     return AttentionLayout(listing.values, size)
 
 
 def spelled_layout(p: AttentionParameters, features: int, value_features: int) -> Constants:
-    """Return the constants of the layout as sums of those before them, and of the tile."""
+    """Return the layout's constants as sums of earlier constants and tile sizes."""
     listing = Listing(spelled=True)
     _lay_out(p, features, value_features, listing)
     return listing.constants
 
 
 def in_panels(listing: Listing, name: str, features: int) -> Quantity:
-    """Return how many features a row of a tile has, in whole panels."""
+    """Return the features of a tile's row, padded to whole panels."""
     whole = padded(features)
     return listing.named(name, features) if whole == features else whole
 
 
 def _lay_out(p: AttentionParameters, features: int, value_features: int, listing: Listing) -> int:
-    """List the layout, and return its bytes."""
+    """List the layout and return its size in bytes."""
     row = in_panels(listing, "kFeatures", features)
     value_row = in_panels(listing, "kValueFeatures", value_features)
     keys, stages = listing.named("kKeys", p.tile_keys), listing.named("kStages", p.stages)
@@ -154,7 +154,7 @@ def _lay_out(p: AttentionParameters, features: int, value_features: int, listing
 def why_illegal(
     p: AttentionParameters, attention: AttentionGraph, target: Target
 ) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None."""
+    """Return the rule that the parameters violate, or None if they are legal."""
     features, values = attention.features.value, attention.value_features.value
     held = values // 2 + p.tile_keys // 2 + p.tile_keys // 4
     if held + 40 > p.consumer_registers:

@@ -25,5 +25,5 @@ def seconds(
     tiles = batches * -(-m // p.rows) / target.sms
     if not attention.bounds:
         return -(-tiles // 1) * (steps * step + cost.tile_seconds)
-    seen = steps * visible(attention, hints) + 0.5  # half a step is seen in part
+    seen = steps * visible(attention, hints) + 0.5  # half a step is partly visible
     return max(1.0, tiles) * (seen * step / cost.masked_share + cost.masked_tile_seconds)

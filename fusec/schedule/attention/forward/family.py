@@ -1,4 +1,4 @@
-"""The attention scheduler: two products and the softmax between them in one kernel."""
+"""The attention scheduler: two GEMMs and the softmax between them in one kernel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AttentionProblem(Problem):
 
     @property
     def in_memory(self) -> bool:
-        """Return whether nothing is counted but elements of memory: scores are in tiles."""
+        """Return whether index width depends on memory alone: scores exist only in tiles."""
         return True
 
 
@@ -69,7 +69,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
     vocabulary = FORWARD
 
     def problem(self, segment: Fusion) -> AttentionProblem | Refusal:
-        """Return the attention that a segment is, or why it is none."""
+        """Return the attention that a segment is, or why it is not one."""
         why_illegal = two_gemms(segment)
         found = why_illegal or recognised(segment, find_attention, FAMILIES, "tiles")
         if isinstance(found, Refusal):
@@ -80,7 +80,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
     def compared(
         self, problem: AttentionProblem, target: Target, settings: Mapping[str, Setting]
     ) -> Iterator[AttentionParameters]:
-        """Return tiles, warpgroups and stages, where there is wgmma."""
+        """Yield combinations of tiles, warpgroups and stages if the target has wgmma."""
         width = 2 if all(c % 2 == 0 for _, c in problem.attention.n.terms) else 1
         return compared(width) if target.has_wgmma else iter(())
 
@@ -99,20 +99,20 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
     def with_derived(
         self, problem: AttentionProblem, parameters: AttentionParameters
     ) -> AttentionParameters:
-        """Return parameters with their addresses."""
+        """Return parameters with the derived index width."""
         return replace(parameters, wide_index=problem.wide)
 
     def why_illegal(
         self, problem: AttentionProblem, parameters: AttentionParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         return why_illegal(parameters, problem.attention, target)
 
     def estimate(self, plan: AttentionPlan, target: Target) -> Estimate:
-        """Return a price: the kernel's predicted time, as work of the tensor cores."""
+        """Return the estimate: the predicted time of the kernel, expressed as tensor core work."""
         problem, parameters = plan.problem, plan.parameters
         taken = self.seconds(problem, parameters, target)
-        # Where there are fewer tiles than SMs, each draws more than its share of the bandwidth.
+        # With fewer tiles than SMs, each gets more than its share of the bandwidth.
         reading = _tiles(parameters, problem.attention).evaluate(problem.hints)
         reading *= target.draw / target.sms
         flops, sfu = work(problem.attention.outputs.epilogue.fusion)
@@ -121,7 +121,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
             flops=flops,
             sfu=sfu,
             efficiency=target.reach("matmul", "vector") * min(1.0, reading),
-            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
+            ctas=target.sms,  # SM utilization is part of the predicted time
             seen=visible(problem.attention, problem.hints),
         )
         return lasting(estimate, taken, target, is_simt=False)
@@ -167,7 +167,7 @@ class Attentions(ComparedFamily[AttentionProblem, AttentionParameters, Attention
         )
 
     def pressure(self, plan: AttentionPlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds, of all on average: sums, scores and weights."""
+        """Return the average register pressure of a thread: accumulators, scores and weights."""
         p = plan.parameters
         held = plan.problem.attention.value_features.value // 2 + p.tile_keys * 3 // 4
         share = held * p.warpgroups // (p.warpgroups + 1)
@@ -180,7 +180,7 @@ def _tiles(p: AttentionParameters, attention: Attention) -> Dim:
 
 
 def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:
-    """Return why the kernel cannot run an attention, whatever its parameters."""
+    """Return why no parameters let the kernel run an attention, or None."""
     operands = (attention.queries, attention.keys, attention.values)
     features = (attention.features, attention.value_features)
     sides = zip(operands, (True, True, False), strict=True)
@@ -188,14 +188,14 @@ def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:
 
 
 def _extents(attention: Attention) -> tuple[Dim, ...]:
-    """Return the extents of what coordinates number."""
+    """Return the extents that coordinates of tensor maps index."""
     return attention.batches, attention.m, attention.n
 
 
 def _arguments(
     fusion: Fusion, attention: Attention, p: AttentionParameters
 ) -> tuple[Argument, ...]:
-    """Return the tensor maps, then what else is read or written."""
+    """Return the arguments: the tensor maps, then all other inputs and outputs."""
     read = {i.value for i in attention.scores.epilogue.fusion.inputs}
     read |= {i.value for i in attention.outputs.epilogue.fusion.inputs}
     read |= {i.value for i in fusion.inputs if i.value.is_scalar}
@@ -204,7 +204,7 @@ def _arguments(
 
 
 def _orders(attention: Attention, p: AttentionParameters) -> dict[str, PlannedOrder]:
-    """Return the orders of both products, and of the sums of exponentials."""
+    """Return the summation orders of both GEMMs and of the sums of exponentials."""
     # A thread's neighbours in a tile, its tiles, then the four lanes that have a row.
     own = PlannedStage(dim(p.tile_keys // 8), 1)
     exponentials = (own, serial(ceildiv(attention.n, p.tile_keys)), PlannedStage(dim(1), 2))

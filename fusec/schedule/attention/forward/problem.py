@@ -1,4 +1,4 @@
-"""Which attention a segment is: two products with a softmax of the first's results between them."""
+"""Recognizes attention: two GEMMs with a softmax of the first one's results between them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from fusec.schedule.matmul.operands.operand import Operand, operand_of
 class Softmax:
     """The instances of a softmax along keys.
 
-    scores: what it is of, in f32. top, total: the reductions. factor: what the exponentials are
-    multiplied by, or divided by where it divides; the same for a row, None where it is 1.
-    is_safe: whether 0 is taken off scores in place of a maximum of minus infinity; the exponentials
-    of such a row are NaN otherwise.
+    scores: its input, in f32. top, total: the reductions. factor: what the exponentials are
+    multiplied by, or divided by if `divides`; constant in a row, None if it is 1. is_safe: whether
+    0 is subtracted from scores instead of a maximum of minus infinity; if not, the exponentials of
+    such a row are NaN.
     """
 
     scores: Instance
@@ -46,9 +46,9 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Source:
-    """An operand of a product: its element in the axes of the products' results.
+    """An operand of a GEMM: its element in the axes of the GEMM's result.
 
-    own: its axis beside the batches; along: the one that the product sums over.
+    own: its axis that is neither a batch nor K; along: the axis that the GEMM sums over.
     """
 
     value: Value
@@ -59,11 +59,11 @@ class Source:
 
 @dataclass(frozen=True)
 class AttentionGraph:
-    """softmax(graph(queries keys^T)) values, over batches, wherever the operands lie.
+    """softmax(graph(queries keys^T)) values, over batches, with operands in memory or computed.
 
-    weights: the value that the second product reads. rows: outputs with one element per query.
-    scores: the graph that makes weights and rows; outputs: the graph on the second product.
-    total: the sum of exponentials. bounds: of the keys that a query sees.
+    weights: the value that the second GEMM reads. rows: outputs with one element per query. scores:
+    the graph that computes weights and rows; outputs: the graph on the second GEMM. total: the sum
+    of exponentials. bounds: limits of the keys that a query sees.
     """
 
     first: Node
@@ -106,7 +106,7 @@ class AttentionGraph:
         scores = self.scores.domain.axes
         depth, feature = Var("k", self.features), Var("feature", self.value_features)
         left, right, _ = coordinates_of(self.first, scores, depth)
-        # In the second product keys are summed over, and its batches and rows are the first's.
+        # The second GEMM sums over keys; its batches and rows are those of the first.
         _, values, _ = coordinates_of(self.second, (*scores[:-1], feature), scores[-1])
         return (
             Source(self.first.inputs[0], left, scores[-2], depth),
@@ -130,7 +130,7 @@ class Attention(AttentionGraph):
 
 
 def find_attention(fusion: Fusion) -> Attention | Refusal:
-    """Return the attention over rows in memory that a segment is, or why it is none."""
+    """Return the attention over operands in memory that a segment is, or why it is not one."""
     graph = find_graph(fusion)
     if isinstance(graph, Refusal):
         return graph
@@ -144,7 +144,7 @@ def find_attention(fusion: Fusion) -> Attention | Refusal:
 
 
 def find_graph(fusion: Fusion) -> AttentionGraph | Refusal:
-    """Return the attention that a segment is, wherever its operands lie, or why it is none."""
+    """Return the attention that a segment is, with any operands, or why it is not one."""
     return _GRAPHS.of(fusion, None, lambda: _found_graph(fusion))
 
 
@@ -188,7 +188,7 @@ def _found_graph(fusion: Fusion) -> AttentionGraph | Refusal:
 
 
 def _not_rows(scores: Part, rows: Sequence[Output]) -> Refusal | None:
-    """Return the first output that has an element for each key, if there is one."""
+    """Return why an output with an element for each key is unsupported, or None."""
     key = scores.domain.axes[-1]
     for output in rows:
         if output.value.is_scalar:
@@ -199,7 +199,7 @@ def _not_rows(scores: Part, rows: Sequence[Output]) -> Refusal | None:
 
 
 def _not_aligned(scores: Part, outputs: Part, weights: Value) -> Refusal | None:
-    """Return why weights are no matrix of queries and keys in the order of the second product."""
+    """Return why weights are not a query x key matrix in the order of the second GEMM, or None."""
     home, axes = scores.domain.homes[weights], scores.domain.axes
     same = len(weights.shape) == len(axes) and all(
         at == of_var(axis) or axis.extent == 1
@@ -212,7 +212,7 @@ def _not_aligned(scores: Part, outputs: Part, weights: Value) -> Refusal | None:
 
 
 def _operands(fusion: Fusion, graph: AttentionGraph) -> tuple[Operand, Operand, Operand] | Refusal:
-    """Return queries, keys and values where they lie in memory."""
+    """Return queries, keys and values as operands in memory."""
     *batch, _, _ = graph.scores.domain.axes
     found: list[Operand] = []
     for source in graph.sources:
@@ -234,7 +234,7 @@ def _operands(fusion: Fusion, graph: AttentionGraph) -> tuple[Operand, Operand, 
 
 
 def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | Refusal:
-    """Return the softmax that makes the weights, in the instances of a lowering of the scores."""
+    """Return the softmax that computes the weights, in instances of a lowering of the scores."""
     shares = unrounded(lowering.at_home(weights))
     for powers, factor, divides in _factors(shares):
         found = _softmax(scores, lowering, powers, factor, divides)
@@ -252,14 +252,14 @@ def find_softmax(scores: Part, weights: Value, lowering: Lowering) -> Softmax | 
 
 
 def unrounded(weights: Instance) -> Instance:
-    """Return what casts round to the weights."""
+    """Return the value that casts round to the weights."""
     while weights.kind == "op" and weights.node is not None and weights.node.op.converts:
         (weights,) = weights.operands
     return weights
 
 
 def _factors(shares: Instance) -> list[tuple[Instance, Instance | None, bool]]:
-    """Return what shares may be the product of: exponentials, and what they are scaled by."""
+    """Return candidate factorizations of shares: exponentials and the factor that scales them."""
     found: list[tuple[Instance, Instance | None, bool]] = [(shares, None, False)]
     if does(shares, Act.MULTIPLY):
         left, right = shares.operands
@@ -273,7 +273,7 @@ def _factors(shares: Instance) -> list[tuple[Instance, Instance | None, bool]]:
 def _softmax(
     scores: Part, lowering: Lowering, powers: Instance, factor: Instance | None, divides: bool
 ) -> Softmax | None:
-    """Return the softmax of which some instance is the exponentials, if there is one."""
+    """Return the softmax whose exponentials are `powers`, or None."""
     along = lowering.binding[scores.domain.axes[-1]].variables
     if factor is not None and factor.variables.intersection(along):
         return None
@@ -303,7 +303,7 @@ def _softmax(
 
 
 def _maximum(shift: Instance) -> Instance | None:
-    """Return the maximum that is taken off, also one that is replaced by 0 where it is -inf."""
+    """Return the maximum that is subtracted, also if it is replaced by 0 where it is -inf."""
     if does(shift, Act.SELECT):
         empty, zero, shift = shift.operands
         if not (does(empty, Act.EQUAL) and _holds(empty.operands[1], -inf) and _holds(zero, 0)):

@@ -68,7 +68,7 @@ from fusec.schedule.matmul.kernel.records import OperandNodes
 
 @dataclass(frozen=True)
 class Context:
-    """A plan's problem in C names, and what stands around its graphs."""
+    """A plan's problem in C names, with the frame around its graphs."""
 
     frame: Frame
     backward: Backward
@@ -89,13 +89,13 @@ class WalkNodes(FusedNodes):
     """A walk of attention's backward.
 
     of_keys: whether it owns keys, else queries. own, others: the operands of both sides. own_rows,
-    own_count: what is owned and how many there are; other_rows, other_count: what passes by.
-    bounds: for the rows from `first` to `last`. lines: what all elements have in common;
-    value_lines: that compute the values of a query. share: what makes a share of the first product;
-    inside: the test for what passes by; kept: that, and those of masks on query `m` and key `n`, if
-    there are any; pull: what makes a pull of `share` and the second product; reads: whether they
-    read memory for each key. results: what becomes of the sums;
-    unsummed: those that this walk does not have.
+    own_count: the name of owned rows and their number; other_rows, other_count: of the rows that
+    are streamed. bounds: for the rows from `first` to `last`. lines: statements common to all
+    elements; value_lines: statements that compute the per-query values. share: computes a share
+    from the first GEMM; inside: the bounds test of the streamed rows; kept: that and the mask tests
+    on query `m` and key `n`, if there are any; pull: computes a pull from `share` and the second
+    GEMM; reads: whether they read memory for each key. results: the epilogues of the accumulators;
+    unsummed: the accumulators that this walk does not have.
     """
 
     of_keys: bool
@@ -118,7 +118,7 @@ class WalkNodes(FusedNodes):
 
 
 def nodes_of(context: Context) -> WalkNodes:
-    """Return the statements of a kernel that walks."""
+    """Return the statements of a walk's kernel."""
     backward, walk = context.backward, context.kernel.walk
     of_keys, names = walk.of_keys, context.frame.names
     operands = (backward.queries, backward.gradients, backward.keys, backward.values)
@@ -149,7 +149,7 @@ def nodes_of(context: Context) -> WalkNodes:
 
 
 def _count(*, of_keys: bool) -> str:
-    """Return the name of how many keys there are, or queries."""
+    """Return the name of the number of keys or queries."""
     return "N" if of_keys else "M"
 
 
@@ -187,14 +187,14 @@ def _config(context: Context) -> tuple[Statement, ...]:
 
 
 def _limit(bound: Bound, *, of_keys: bool) -> Statement:
-    """Return the statement that narrows what the rows that are owned see, or are seen by."""
+    """Return the statement that narrows the range that owned rows see or are seen by."""
     is_end = bound.is_end != of_keys
     offset = 0 - bound.offset if of_keys else bound.offset
     return narrowed_by_rows(offset + (1 if is_end else 0), is_end=is_end)
 
 
 def _emitter(context: Context, part: Part, width: int, own: str = "") -> Emitter:
-    """Return an emitter; own: the name of how many rows there are, of which each is stored."""
+    """Return an emitter; own: the name of the number of rows, which guards stores."""
     axes = part.axes(width)
     scopes = (*row_scopes(context.backward.batches, axes), *neighbours(axes))
     test = Binary("<", ROW, Name(own)) if own else None
@@ -207,7 +207,7 @@ def _emitter(context: Context, part: Part, width: int, own: str = "") -> Emitter
 
 
 def _elements(context: Context) -> dict[str, object]:
-    """Return the fields of the view that say what becomes of an element."""
+    """Return the fields of the view that compute an element."""
     between = context.backward.between
     values = find_query_values(between)
     part = between.part
@@ -218,7 +218,7 @@ def _elements(context: Context) -> dict[str, object]:
         if number == values.exponent and not values.may_be_far:
             value = _exponent_of_two(Unary("-", value))
         own.append(Assign(_value(number), value))
-    # A mask without limits is tested for every element: tiles are not skipped, nor partly seen.
+    # A mask without bounds is tested for every element: no tile is skipped or partly visible.
     seen = values.scores
     if seen is not None and context.backward.bounds:
         seen = unmasked(seen, part.axes(1))
@@ -246,7 +246,7 @@ def _masks(scores: Instance | None, part: Part) -> list[tuple[Bound, Instance]]:
 
 
 def _value(number: int) -> Expression:
-    """Return a value of the query."""
+    """Return a per-query value."""
     return item("values", number)
 
 
@@ -255,7 +255,7 @@ def _exponent_of_two(value: Expression) -> Expression:
 
 
 def _element(emitter: Emitter, value: Expression, *scopes: str) -> ElementNodes:
-    """Return the view of what was emitted; scopes: those around a batch, if any."""
+    """Return the view of the emitted statements; scopes: those around a batch, if any."""
     return ElementNodes(taken(emitter, *scopes, "batch", "row", "vector", "lane"), value)
 
 
@@ -265,9 +265,9 @@ def _share(
     scores: Instance | None,
     tests: Mapping[Instance, Expression],
 ) -> tuple[ElementNodes, tuple[Statement, ...]]:
-    """Return what makes a share, and what all have in common.
+    """Return the statements that compute a share, and those common to all elements.
 
-    That of an exponential is made by one multiplication and addition.
+    The share of an exponential is computed with one multiply-add.
     """
     emitter = _emitter(context, context.backward.between.part, 1)
     emitter.given.update(tests)
@@ -287,7 +287,7 @@ def _share(
 def _give(
     context: Context, emitter: Emitter, values: QueryValues, root: Instance, name: str
 ) -> None:
-    """Let what a thread has be the results of a product, rounded, and the values of a query."""
+    """Bind the GEMM results that a thread holds, rounded, and the per-query values."""
     between = context.backward.between
     sums = between.moved if name == "moved" else between.part.epilogue.sums
     for number, instance in enumerate(values.instances):
@@ -299,7 +299,7 @@ def _give(
 
 
 def _results(context: Context) -> tuple[ResultNodes, ...]:
-    """Return what becomes of the sums."""
+    """Return the epilogues of the accumulators."""
     backward, walk = context.backward, context.kernel.walk
     found: list[ResultNodes] = []
     if walk.pulls:

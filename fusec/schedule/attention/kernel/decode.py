@@ -1,4 +1,4 @@
-"""The statements of decoding attention."""
+"""The statements of decode attention."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from fusec.schedule.attention.scale import without_scale
 
 _VALUE_FEATURES = "Config::kValueFeatures"
 OUT_WIDTH = 4
-"""Neighbouring features that a thread combines; these are multiples of 16."""
+"""Neighbouring features that a thread combines; all feature counts are multiples of 16."""
 _ROW_TEST = Name("stores")
-"""Holds in the thread with a query's first features: all that have some call for the row's end."""
+"""True in the thread that has a query's first features; all threads compute the row statistics."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """A plan's problem in C names, and what stands around its graphs."""
+    """A plan's problem in C names, with the frame around its graphs."""
 
     frame: Frame
     decode: Decode
@@ -65,10 +65,10 @@ def context_of(plan: DecodePlan, kernel: DecodeKernel) -> Context:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeNodes(FusedNodes):
-    """A kernel of a decoding attention.
+    """A kernel of decode attention.
 
     queries: rows of a query `m` of a head `g`; keys, values: those of key `n`. row: the end of a
-    query. output: the graph of the second product.
+    query. output: the graph on the second GEMM.
     """
 
     queries: RowsNodes
@@ -80,7 +80,7 @@ class DecodeNodes(FusedNodes):
 
 
 def nodes_of(context: Context, kernel: DecodeKernel) -> DecodeNodes:
-    """Return the statements of a kernel of a decoding attention."""
+    """Return the statements of a decode attention kernel."""
     decode, graph = context.decode, context.decode.graph
     own, of_values = {"Config::kFeatures": graph.features}, {_VALUE_FEATURES: graph.value_features}
     each = enumerate((own, own, of_values))
@@ -121,13 +121,13 @@ def _config(context: Context, kernel: DecodeKernel) -> tuple[Statement, ...]:
 
 
 def _scopes(context: Context) -> Scopes:
-    """Return the scopes around what is computed of a query."""
+    """Return the scopes around the per-query computations."""
     decode = context.decode
     return ("batch", frozenset({decode.batch})), ("row", decode.row_variables)
 
 
 def _emitter(context: Context, part: Part, width: int) -> Emitter:
-    """Return an emitter of a graph on neighbours of a row."""
+    """Return an emitter of a graph on neighbouring columns of a row."""
     axes, graph = context.decode.axes(part, width), context.decode.graph
     width_name = "kWidth" if part is graph.scores else "kOutWidth"
     scopes = (*_scopes(context), *neighbours(axes))
@@ -138,7 +138,7 @@ def _emitter(context: Context, part: Part, width: int) -> Emitter:
 
 
 def _operand(context: Context, number: int, sizes: Mapping[str, Dim]) -> RowsNodes:
-    """Return where an operand's rows begin; sizes: what strides may be made of."""
+    """Return the row addresses of an operand; sizes: constants that strides may consist of."""
     rows = context.decode.operand(number)
     assert not isinstance(rows, Refusal)
     start = start_of(rows, context.frame.facts)
@@ -152,7 +152,7 @@ def _operand(context: Context, number: int, sizes: Mapping[str, Dim]) -> RowsNod
 
 
 def _bound(bound: Bound, queries: int) -> Statement:
-    """Return the statement that narrows the keys which some query of a head sees."""
+    """Return the statement that narrows the range of keys seen by any query of a head."""
     offset = bound.offset
     if bound.is_end:
         offset += queries if bound.by_row else 1
@@ -160,7 +160,7 @@ def _bound(bound: Bound, queries: int) -> Statement:
 
 
 def _scores(context: Context) -> tuple[ScoresNodes, tuple[Statement, ...]]:
-    """Return the graph of scores, and the limits that are data."""
+    """Return the graph of scores, and the statements of limits that are data."""
     decode, width = context.decode, context.parameters.vector_width
     part = decode.graph.scores
     whole = decode.softmax(width).scores
@@ -174,7 +174,7 @@ def _scores(context: Context) -> tuple[ScoresNodes, tuple[Statement, ...]]:
 
 
 def _limit(emitter: Emitter, limit: Limit) -> Statement:
-    """Return the statement that narrows the keys seen by what is data."""
+    """Return the statement that narrows the range of visible keys by a limit that is data."""
     at = emitter.convert(limit.at, I64, 0)
     if limit.offset:
         at = Sum((at, operand(limit.offset)))

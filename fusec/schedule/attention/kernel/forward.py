@@ -62,16 +62,16 @@ from fusec.schedule.matmul.kernel.records import OperandNodes
 from fusec.schedule.matmul.operands.operand import Operand
 
 OUT_WIDTH = 2
-"""Neighbouring features that a thread has, as the tensor cores leave them."""
+"""Neighbouring features per thread in the accumulator layout of the tensor cores."""
 _IS_QUERY = Binary("<", ROW, ROWS)
-"""Tiles may pass the last query."""
+"""Tiles may extend past the last query."""
 _ROW_TEST = Binary("&&", _IS_QUERY, Binary("==", THREAD_X % 4, ZERO))
-"""Holds in one thread of each query: four have a row's sums."""
+"""True in one thread per query: four threads share a row's accumulators."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """A plan's problem in C names, and what stands around its graphs."""
+    """A plan's problem in C names, with the frame around its graphs."""
 
     frame: Frame
     attention: Attention
@@ -91,7 +91,7 @@ class AttentionNodes(FusedNodes):
     """An attention kernel.
 
     bounds: for the queries from `first` to `last`. row: the end of a query; nothing is read past
-    the last one. output: the graph of the second product.
+    the last one. output: the graph on the second GEMM.
     """
 
     queries: OperandNodes
@@ -128,7 +128,7 @@ def nodes_of(context: Context, kernel: AttentionKernel) -> AttentionNodes:
 
 
 def loaded_operand(operand: Operand, map_name: str) -> OperandNodes:
-    """Return an operand that is loaded by a tensor map."""
+    """Return an operand that is loaded through a tensor map."""
     axes = (axis.index for axis in batch_axes(operand))
     return OperandNodes(operand.buffer.name, map_name, coordinates(axes, TILE_BATCH))
 
@@ -158,13 +158,13 @@ def _config(context: Context, kernel: AttentionKernel) -> tuple[Statement, ...]:
 
 
 def _limit(bound: Bound) -> Statement:
-    """Return the statement that narrows the keys seen."""
+    """Return the statement that narrows the range of visible keys."""
     offset = bound.offset + (1 if bound.is_end else 0)
     return narrowed_by_rows(offset, is_end=bound.is_end, by_row=bound.by_row)
 
 
 def _emitter(context: Context, part: Part, width: int) -> Emitter:
-    """Return an emitter of a graph on neighbours of a row."""
+    """Return an emitter of a graph on neighbouring columns of a row."""
     axes, is_score = part.axes(width), part is context.attention.scores
     return context.frame.emitter(
         (*row_scopes(context.attention.batches, axes), *neighbours(axes)),
@@ -176,14 +176,14 @@ def _emitter(context: Context, part: Part, width: int) -> Emitter:
 
 
 def _sizes(attention: Attention, *, is_score: bool) -> Mapping[str, Dim]:
-    """Return the sizes that strides of scores, or of outputs, may be made of."""
+    """Return the sizes that strides of scores or outputs may consist of."""
     if is_score:
         return {"N": attention.n, "M": attention.m}
     return {"Config::kValueFeatures": attention.value_features, "M": attention.m}
 
 
 def _softmax(context: Context, width: int) -> tuple[Softmax, tuple[StorePlan, ...]]:
-    """Return the softmax in loop variables, and where a query's own outputs are stored."""
+    """Return the softmax in loop variables, and the stores of per-query outputs."""
     attention = context.attention
     lowering = attention.scores.lowering(width)
     softmax = find_softmax(attention.scores, attention.weights, lowering)
@@ -192,7 +192,7 @@ def _softmax(context: Context, width: int) -> tuple[Softmax, tuple[StorePlan, ..
 
 
 def _scores(context: Context) -> ScoresNodes:
-    """Return the graph of scores, and the same where all keys are seen."""
+    """Return the graph of scores, and a variant for tiles whose keys are all visible."""
     part, width = context.attention.scores, context.parameters.vector_width
     scores, factor = without_scale(_softmax(context, width)[0].scores)
     masked, seen = _emitter(context, part, width), _emitter(context, part, width)

@@ -1,4 +1,4 @@
-"""What stands around the graphs of a kernel of attention: names, sizes' facts, and scopes."""
+"""The frame around the graphs of an attention kernel: names, facts about sizes, and scopes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Frame:
     ) -> Emitter:
         """Return an emitter.
 
-        scopes: those inside of the kernel; axes: of neighbours in a row; sizes: by the constant
-        that the template has of each, in the order in which equal ones are chosen.
+        scopes: those inside the kernel; axes: of neighbouring columns in a row; sizes: values of
+        the template's constants, where the first of equal ones is used.
         """
         width = 1 if axes is None else axes.width
         return Emitter(
@@ -73,10 +73,10 @@ def frame_of(plan: KernelPlan, kernel: Kernel, reserved: frozenset[str], *, wide
 
 
 def row_scopes(batches: Dim, axes: Axes) -> Scopes:
-    """Return the scopes around what is computed of a row."""
+    """Return the scopes around the computations of a row."""
     return ("batch", frozenset({Var(BATCH, batches)})), ("row", frozenset({axes.row}))
 
 
 def neighbours(axes: Axes) -> Scopes:
-    """Return the scopes of neighbours in a row."""
+    """Return the scopes of neighbouring columns in a row."""
     return ("vector", frozenset({axes.chunk})), ("lane", frozenset({axes.lane}))

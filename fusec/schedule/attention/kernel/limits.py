@@ -1,4 +1,4 @@
-"""The limits of the keys that a query sees, in kernels of attention."""
+"""The bounds on the keys that a query sees, in attention kernels."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from fusec.schedule.attention.masks import MOST_ROWS, Bound
 
 
 def narrowed(*limits: Expression, is_end: bool) -> Statement:
-    """Return the statement that narrows the keys `seen`, at their end or where they begin."""
+    """Return the statement that narrows the range of visible keys `seen`, at its end or start."""
     return Evaluate(Method(Name("seen"), "end_at" if is_end else "begin_at", limits))
 
 
 def narrowed_by_rows(offset: Dim, *, is_end: bool, by_row: bool = True) -> Statement:
-    """Return the statement that narrows what some of the rows `first` to `last` see, and all."""
+    """Return the statement that narrows what any, and what all, of rows `first` to `last` see."""
     rows = ("last", "first") if is_end else ("first", "last")
     return narrowed(*(counted(row if by_row else "", offset) for row in rows), is_end=is_end)
 
 
 def bound_test(bound: Bound, width: int) -> Expression:
-    """Return whether query `m` sees key `n`, or the i-th of several from there on."""
+    """Return the test whether query `m` sees key `n`, or the i-th of several keys from there on."""
     key = COLUMN + "i" if width > 1 else COLUMN
     end = counted("m" if bound.by_row else "", bound.offset)
     return Binary("<=" if bound.is_end else ">=", key, end)
 
 
 def counted(name: str, offset: Dim) -> Expression:
-    """Return a position, or 0, and an offset: beyond all positions, it does not matter how far."""
+    """Return a position, or 0, plus an offset, clamped where its size no longer matters."""
     if offset.is_const:
         offset = dim(max(-MOST_ROWS, min(offset.value, MOST_ROWS)))
     known = dim(sum(c for monomial, c in offset.terms if not monomial))

@@ -1,4 +1,4 @@
-"""Names that the templates of attention give to their own constants and variables."""
+"""Names that the attention templates use for their own constants and variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels of attention are made of: graphs of scores and of results, ends of rows."""
+"""The views of attention kernels: graphs of scores and of results, and ends of rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fusec.kernel.nodes import Expression, Pointer, Statement
 
 @dataclass(frozen=True)
 class GraphNodes:
-    """What happens to `width` neighbouring results of a product in a row, held in `acc`.
+    """The graph on `width` neighbouring results of a GEMM in a row, held in `acc`.
 
-    The lines may use the row `m`, the first column `n`, and `batch` where there are several. Loads
-    and stores run once; statements run for each i < width, where the column is `n + i`.
-    stored_under: the test for rows and columns that are stored, where there are others.
+    The lines may use the row `m`, the first column `n`, and `batch` if there are several. Loads and
+    stores run once; statements run for each i < width, where the column is `n + i`. stored_under:
+    the bounds test of rows and columns, if needed.
     """
 
     width: int
@@ -23,7 +23,7 @@ class GraphNodes:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether results stay as they are."""
+        """Return whether the graph has nothing to compute or store."""
         return not (self.loads or self.statements or self.stores)
 
 
@@ -31,9 +31,9 @@ class GraphNodes:
 class ScoresNodes:
     """The scores of a query, and of neighbouring keys.
 
-    lines: what all have in common; scale: what they are to be multiplied by; graph: what becomes of
-    them, in place; seen: the same where no mask says otherwise, if that differs; reads: whether
-    memory is read for each query or key.
+    lines: statements common to all; scale: the factor of all scores; graph: the operations on them,
+    in place; seen: the same without masks, if that differs; reads: whether memory is read for each
+    query or key.
     """
 
     lines: tuple[Statement, ...]
@@ -47,8 +47,8 @@ class ScoresNodes:
 class RowNodes:
     """The end of a query's row, from its largest score `top` and its sum of exponentials `total`.
 
-    lines: what it has besides; stores: what of that is stored, where `test` holds; factor: what its
-    sums are multiplied by; reads: whether memory is read for it.
+    lines: its further statements; stores: the stores of their results, if `test` holds; factor: the
+    factor of its accumulators; reads: whether memory is read for it.
     """
 
     lines: tuple[Statement, ...]
@@ -60,7 +60,7 @@ class RowNodes:
 
 @dataclass(frozen=True)
 class ElementNodes:
-    """What becomes of one element: lines, and the value that they end in."""
+    """The computation of one element: lines, and the resulting value."""
 
     lines: tuple[Statement, ...]
     value: Expression
@@ -68,7 +68,7 @@ class ElementNodes:
 
 @dataclass(frozen=True)
 class ResultNodes:
-    """A result: the rows that it is of, its sums, the constant of their features, their graph."""
+    """A result: the name of its rows, its accumulators, the constant of its features, its graph."""
 
     name: str
     sums: str
@@ -78,7 +78,7 @@ class ResultNodes:
 
 @dataclass(frozen=True)
 class RowsNodes:
-    """Where rows of an operand begin: lines before the pointer, and the pointer."""
+    """The start of an operand's rows: lines before the pointer, and the pointer."""
 
     lines: tuple[Statement, ...]
     pointer: Pointer
@@ -86,7 +86,7 @@ class RowsNodes:
 
 @dataclass(frozen=True, kw_only=True)
 class FusedNodes:
-    """What every kernel of attention has.
+    """The statements that every attention kernel has.
 
     config: the members of its `Config`. constants: declarations of the sizes M, N and batches.
     bounds: lines that narrow `seen`.

@@ -1,4 +1,4 @@
-"""The end of a query's row: what its sums are multiplied by, and what else is stored of it."""
+"""The end of a query's row: its normalization factor, and its stored outputs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _EMPTY = Noted(
 def emit_row_end(emitter: Emitter, softmax: Softmax, plans: Sequence[StorePlan]) -> RowNodes:
     """Emit the end of a row, from its largest score `top` and its sum of exponentials `total`.
 
-    Sums of a row without keys are 0 in the kernel. In a graph that does not replace its maximum
-    they are NaN, which follows by itself only where 0 is divided by the sum.
+    The kernel's sums of a row without keys are 0. In a graph that does not replace its maximum they
+    are NaN, which 0 / 0 yields without a test, but no other factor does.
     """
     emitter.reduced[(softmax.top, 0)] = Name("top")
     emitter.reduced[(softmax.total, 0)] = Name("total")

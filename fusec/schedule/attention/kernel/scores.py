@@ -1,4 +1,4 @@
-"""The statements on what a thread holds of a product: on scores, and on sums of values."""
+"""The statements on a thread's part of a GEMM: on scores, and on accumulators of values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fusec.schedule.attention.masks import affine, does, size_of
 from fusec.schedule.attention.part import Part
 
 _INT, _SMALL = 1 << 31, 1 << 22
-"""What is less in size fits `int`, and fusec::small_to_float."""
+"""Smaller magnitudes fit `int`, and fusec::small_to_float."""
 _COMPARISONS = (Act.LESS, Act.AT_MOST, Act.GREATER, Act.AT_LEAST, Act.EQUAL)
 
 
@@ -37,14 +37,14 @@ def taken(emitter: Emitter, *scopes: str) -> tuple[Statement, ...]:
 
 
 def give_sums(emitter: Emitter, sums: Value, roots: Sequence[Instance], place: Expression) -> None:
-    """Let the results of a product be what a thread has of them."""
+    """Bind the results of a GEMM to the accumulators of a thread."""
     for instance in instances_under(roots):
         if instance.kind == "load" and instance.name == sums.name:
             emitter.cached[instance] = place
 
 
 def give_rounded(emitter: Emitter, roots: Sequence[Instance]) -> None:
-    """Let the results of a product be rounded by a function of their own."""
+    """Round the results of a GEMM with a separate function."""
     for instance in instances_under(roots):
         if _converts(instance) and instance.dtype.is_half:
             place = emitter.cached.get(instance.operands[0])
@@ -54,7 +54,7 @@ def give_rounded(emitter: Emitter, roots: Sequence[Instance]) -> None:
 
 
 def emit_scores(emitter: Emitter, part: Part, scores: Instance) -> None:
-    """Emit what makes scores, in place, of the results of a product; nothing where they are it."""
+    """Emit the computation of scores, in place, from a GEMM's results, unless they are equal."""
     place = _place(emitter)
     give_sums(emitter, part.epilogue.sums, [scores], place)
     emitter.count([scores])
@@ -66,12 +66,12 @@ def emit_scores(emitter: Emitter, part: Part, scores: Instance) -> None:
 
 
 def scale_of(emitter: Emitter, factor: Instance | None) -> Expression:
-    """Return what all scores are to be multiplied by."""
+    """Return the factor of all scores."""
     return Real("1.0", "f") if factor is None else emitter.convert(factor, F32, 0)
 
 
 def emit_outputs(emitter: Emitter, part: Part, lowering: Lowering) -> GraphNodes:
-    """Emit what is stored of the results of a product."""
+    """Emit the stores of values computed from the results of a GEMM."""
     plans = plan_stores(lowering, part.epilogue.fusion.outputs, emitter.store_kind)
     roots = [p.instance for p in plans]
     give_sums(emitter, part.epilogue.sums, roots, _place(emitter))
@@ -82,7 +82,7 @@ def emit_outputs(emitter: Emitter, part: Part, lowering: Lowering) -> GraphNodes
 
 
 def graph_of(emitter: Emitter, *scopes: str) -> GraphNodes:
-    """Return the view of what was emitted; scopes: those around the loop over neighbours."""
+    """Return the view of the emitted statements; scopes: those around the loop over neighbours."""
     return GraphNodes(
         emitter.width,
         taken(emitter, *scopes),
@@ -93,9 +93,9 @@ def graph_of(emitter: Emitter, *scopes: str) -> GraphNodes:
 
 
 def _give_places(emitter: Emitter, scores: Instance) -> None:
-    """Let integers that follow from a score's place alone be computed as `int`, where they fit.
+    """Compute integers that depend only on a score's position as `int`, if they fit.
 
-    They keep their type where anything but a comparison or a cast to f32 uses them.
+    They keep their type if anything but a comparison or a cast to f32 uses them.
     """
     below = instances_under([scores])
     places = {i: place for i in below if (place := _int_place(i)) is not None}
@@ -126,7 +126,7 @@ def _int_place(instance: Instance) -> Index | None:
 
 
 def _takes_int(user: Instance) -> bool:
-    """Return whether an operation gives the same for an `int` as for its operand's own type."""
+    """Return whether an operation gives the same result for an `int` as for its operand's type."""
     return _is_float_of(user) or any(does(user, act) for act in _COMPARISONS)
 
 
@@ -139,7 +139,7 @@ def _converts(instance: Instance) -> bool:
 
 
 def _difference(emitter: Emitter, place: Index) -> Expression:
-    """Return an integer as what is added less what is taken off."""
+    """Return an integer as the sum of its positive terms minus that of its negative ones."""
     added = Index(tuple(t for t in place.terms if t[1].value > 0), place.constant)
     less = added - place
     if less == index(0):

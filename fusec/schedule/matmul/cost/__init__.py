@@ -1,1 +1,1 @@
-"""The cost model of matrix products."""
+"""The cost model of GEMMs."""

@@ -1,4 +1,4 @@
-"""Which operands of a split product leave L2 first: what is read once, and does not fit in it."""
+"""Which operands of a split-K GEMM get evict-first hints: those read once that exceed L2."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fusec.schedule.matmul.problem import Product
 from fusec.target import Target
 
 MOST_TIMES = 3
-"""How many times L2 operands may have: of 470 MB the same loads were 4 % slower (H200)."""
+"""Most operand bytes, as a multiple of L2: for 470 MB the hinted loads were 4 % slower (H200)."""
 
 
 def streamed(
     p: MatmulParameters, sizes: Sizes, widths: tuple[float, float], target: Target
 ) -> tuple[bool, bool]:
-    """Return whether A, and B, are read once, by one CTA or by those that share it.
+    """Return whether A and B are each read once, by one CTA or by those that share it.
 
-    What other kernels have left in L2 need not be written back then for what nobody asks for again
-    (decision 107). widths: bytes of an element of A, and of B.
+    Then L2 need not write back results of other kernels to make space for bytes without reuse
+    (decision 107). widths: bytes per element of A and of B.
     """
     moved = (sizes.m * widths[0] + p.products * sizes.n * widths[1]) * sizes.k
     if not p.has_l2_hints or sizes.batches != 1:
@@ -34,12 +34,12 @@ def streamed(
 def streamed_operands(
     product: Product, p: MatmulParameters, hints: Mapping[str, int], target: Target
 ) -> tuple[bool, bool]:
-    """Return whether A, and B, are read once at hint sizes, and larger than L2."""
+    """Return whether A and B are each read once at hint sizes and exceed L2."""
     return streamed(p, sizes_of(product, hints), widths_of(product), target)
 
 
 def displaced_bytes(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
-    """Return the bytes of others' results that L2 gives up for operands that stay in it."""
+    """Return the bytes of other kernels' results that L2 evicts for operands that stay in it."""
     sizes = needed.sizes
     once = streamed(p, sizes, needed.widths, target)
     kept = sizes.batches * sum(

@@ -1,4 +1,4 @@
-"""The predicted time of a matrix product's kernel: its steps along K, and what follows them."""
+"""The predicted time of a GEMM kernel: its steps along K, and what follows them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fusec.target import Target
 from fusec.target.costs import MatmulCost
 
 _SIMT_RESIDENT = 4
-"""CTAs of kernel `simt` that an SM has at a time."""
+"""Resident CTAs per SM of kernel `simt`."""
 _BARRIER, _SLOT = 8, 16
-"""Bytes of shared memory beside the stages: barriers of each, and what a CTA is told."""
+"""Bytes of shared memory besides the stages: barriers per stage, and a slot for a CTA's ticket."""
 
 
 def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
-    """Return the predicted time without the launch: waves of tiles, then the hand-offs."""
+    """Return the predicted time without the launch: waves of tiles, then the split-K combine."""
     match p:
         case PersistentParameters():
             return persistent_seconds(p, needed, target)
@@ -55,9 +55,9 @@ _RANKED = IdentityCache[Sequence[MatmulParameters]]()
 def ranked(
     found: Iterable[MatmulParameters], needed: ProductWork, target: Target
 ) -> Sequence[MatmulParameters]:
-    """Return records by their predicted time, the fastest first.
+    """Return records in the order of their predicted time, fastest first.
 
-    It is kept for the records and the work: a product is offered with many operations around it.
+    The order is cached for the records and the work: a GEMM is offered with many fused operations.
     """
     return _RANKED.of(
         found, (needed, target), lambda: sorted(found, key=lambda p: seconds(p, needed, target))
@@ -65,7 +65,7 @@ def ranked(
 
 
 def _split_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of clusters that each have a part of K of a tile."""
+    """Return the time of clusters that each compute a partition of K of a tile."""
     tiles, ctas = needed.sizes.tiles(p), _ctas(p, needed)
     cost = target.cost.matmul
     filled = (
@@ -90,14 +90,14 @@ def _split_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> 
 
 
 def _ctas(p: MatmulParameters, needed: ProductWork) -> int:
-    """Return the CTAs of all parts of all tiles; the last of a pair may be alone."""
+    """Return the CTAs of all partitions of all tiles; the last of a pair may be alone."""
     return needed.sizes.clusters(p) * p.ctas * p.splits
 
 
 def _range_seconds(p: StreamKParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of CTAs that have as many steps each, of the end of a tile and further ones.
+    """Return the time of stream-K: CTAs with equally many steps, which may begin inside a tile.
 
-    At the end a CTA adds what another has left at its beginning.
+    A CTA that ends a tile adds the partial sums of the CTA that began it.
     """
     tiles, steps = needed.sizes.tiles(p), -(-needed.sizes.k // p.tile_k)
     count = ranges(tiles, target)
@@ -110,7 +110,7 @@ def _range_seconds(p: StreamKParameters, needed: ProductWork, target: Target) ->
 
 
 def _ring_bytes(p: SplitKParameters, needed: ProductWork) -> int:
-    """Return the shared memory of a CTA of a split product."""
+    """Return the shared memory of a CTA of a split-K GEMM."""
     a, b = needed.widths
     operands = int((p.tile_m * a + p.tile_n * b) * p.tile_k)
     return p.stages * (operands + 2 * _BARRIER) + _SLOT
@@ -119,11 +119,11 @@ def _ring_bytes(p: SplitKParameters, needed: ProductWork) -> int:
 def _plain_seconds(
     p: MatmulParameters, needed: ProductWork, computed: float, target: Target
 ) -> float:
-    """Return the time of a kernel with a CTA for each tile, whose steps do not wait for memory.
+    """Return the time of a kernel with one CTA per tile, whose steps do not wait for memory.
 
     computed: the seconds of the operations.
     """
-    # About half of the SMs saturate the memory.
+    # About half of the SMs saturate the memory bandwidth.
     resident = target.sms * (1 if p.on_tensor_cores else _SIMT_RESIDENT)
     filled = min(1.0, 2 * max(1, min(_ctas(p, needed), resident)) / target.sms)
     moved = needed.bytes / (target.bandwidth * filled) + target.cost.matmul.plain_start_seconds
@@ -131,7 +131,7 @@ def _plain_seconds(
 
 
 def _mma_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of mma.sync and of the epilogue, of waves of a CTA on each SM."""
+    """Return the time of mma.sync and of the epilogue, in waves of one CTA per SM."""
     cost, ctas = target.cost.matmul, _ctas(p, needed)
     part = cost.mma_reach_hopper if target.capability >= 90 else cost.mma_reach
     across = sum(b > 1 for b in needed.blocks)
@@ -147,9 +147,9 @@ def _mma_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> fl
 
 
 def _simt_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of multiply-adds, a stage at a time: CTAs of an SM share its rate.
+    """Return the time of multiply-adds, one stage at a time: CTAs of an SM share its rate.
 
-    A CTA alone waits for its loads. Words of 64 bits take twice as long.
+    A single CTA waits for its loads. 64-bit words take twice as long.
     """
     cost = target.cost.matmul
     words = 2 if max(needed.widths) >= 8 else 1
@@ -167,21 +167,21 @@ def _simt_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> f
 def _step_seconds(
     p: SplitKParameters, needed: ProductWork, running: int, steps: int, target: Target
 ) -> float:
-    """Return the time of a stage: of its products, its loads, or what all CTAs load together.
+    """Return the time of a stage, bound by its wgmma, its loads, or the loads of all CTAs.
 
-    running: CTAs at a time; steps: of all tiles.
+    running: resident CTAs; steps: of all tiles.
     """
     sizes, cost, common = needed.sizes, target.cost.matmul, target.cost.matmul_wgmma
     rows, columns = min(p.tile_m, sizes.m), p.products * min(p.columns, sizes.n)
     (a, b), depth = needed.widths, p.tile_k
-    # What a pair shares is asked for once.
+    # An operand that a pair shares is loaded once.
     asked = (rows * a * depth / p.cluster_n, columns * b * depth / p.cluster_m)
     loaded = sum(asked)
     penalties = cost.line_penalties
     taken = sum(part * line_cost(needed, side, penalties) for side, part in enumerate(asked))
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
     displaced = 1 + displaced_bytes(p, needed, target) / max(1, needed.bytes)
-    # What one CTA of an SM leaves of the rate, others have.
+    # CTAs of an SM fill each other's gaps in the tensor core rate.
     count = -(-running // target.sms)
     part = part_of_rate(cost.tensor_reach, p.tile_m if p.swap_ab else p.tile_n)
     part = min(part, cost.tensor_reach[-1][1] / count)
@@ -203,7 +203,7 @@ def _step_seconds(
 
 
 def _epilogue_seconds(p: SplitKParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
+    """Return the extra time of a CTA's epilogue over a plain one: nothing overlaps with it."""
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul
     count = min(p.tile_m, sizes.m) * min(p.columns, sizes.n) / p.cluster_k
     flops, sfu = epilogue.operations(target)
@@ -214,7 +214,7 @@ def _epilogue_seconds(p: SplitKParameters, needed: ProductWork, target: Target) 
 
 
 def hand_off_seconds(p: SplitKParameters, tiles: int, cost: MatmulCost) -> float:
-    """Return the time that the clusters of each of so many tiles spend on each other's sums."""
+    """Return the time that the clusters of each of `tiles` tiles spend combining partial sums."""
     return 0.0 if p.splits == 1 else _waiting_seconds(p, p.split_method, tiles, cost)
 
 
@@ -230,7 +230,7 @@ def _waiting_seconds(p: SplitKParameters, method: str, tiles: int, cost: MatmulC
 
 
 def best_method(p: SplitKParameters, tiles: int, cost: MatmulCost) -> SplitKParameters:
-    """Return a split with the method by which its clusters wait the least."""
+    """Return a split with the method whose clusters are predicted to wait the least."""
     if p.splits == 1:
         return p
     without = {*(TURNS if p.uses_setmaxnreg else ()), *(("two_pass",) if p.dual else ())}
@@ -240,10 +240,9 @@ def best_method(p: SplitKParameters, tiles: int, cost: MatmulCost) -> SplitKPara
 
 
 def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:
-    """Return an estimate with as many products as make it last as long as a kernel does.
+    """Return an estimate with enough tensor work that its total equals a kernel's predicted time.
 
-    The predicted time of a kernel knows of its memory and its epilogue, which are not to slow it
-    down once more.
+    That time already includes memory and epilogue, which must not be counted twice.
     """
     others = together(estimate.parts(target))
     rest = max(0.0, taken**OVERLAP - others**OVERLAP) ** (1 / OVERLAP)

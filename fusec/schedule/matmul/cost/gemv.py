@@ -1,4 +1,4 @@
-"""The predicted time of a product's kernel that streams over B."""
+"""The predicted time of a GEMM kernel that streams B."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fusec.target import Target
 
 
 def gemv_seconds(p: GemvParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time without the launch: rounds of loads, which end when memory has given all.
+    """Return the time without the launch: rounds of loads, bound by the memory bandwidth.
 
-    Blocks that wait begin as others end, so that the last ones are not a wave of their own.
+    Waiting blocks start as others end, so the last ones are not a separate wave.
     """
     sizes, cost = needed.sizes, target.cost.matmul_gemv
     blocks = sizes.tiles(p) * p.splits
@@ -38,6 +38,6 @@ def gemv_seconds(p: GemvParameters, needed: ProductWork, target: Target) -> floa
     elements = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
     flops, _ = needed.epilogue.operations(target)
     after = flops * elements / (32 * WARPS) * 32 / target.flops * target.sms
-    # Half of the loads of the first round, and of the last one's products, overlap nothing.
+    # Half of the first round's loads, and of the last round's MMAs, do not overlap.
     taken = cost.start_seconds + max(1.0, blocks / places) * rounds * each + each / 2 + after
     return taken + (cost.slice_arrival_seconds if p.splits > 1 else 0.0)

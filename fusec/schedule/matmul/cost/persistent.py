@@ -1,4 +1,4 @@
-"""The predicted time of a product's kernel with one CTA per SM over all tiles."""
+"""The predicted time of a GEMM kernel with one persistent CTA per SM."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fusec.target.costs import MatmulWgmmaCost
 
 
 def persistent_seconds(p: PersistentParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of all tiles: what follows a tile's products adds to them.
+    """Return the time of all tiles, including the epilogues.
 
-    With ping-pong it runs under the products of the next tile, but for the last one's, and where it
-    takes longer than these.
+    With ping-pong an epilogue overlaps with the main loop of the next tile, except the last one and
+    except where it takes longer than that main loop.
     """
     sizes, cost = needed.sizes, target.cost.matmul_wgmma
     places = p.resident_clusters(target)
@@ -42,31 +42,31 @@ def persistent_seconds(p: PersistentParameters, needed: ProductWork, target: Tar
 
 
 def _stored_seconds(p: PersistentParameters, cost: MatmulWgmmaCost) -> float:
-    """Return the seconds after a tile's products that it takes to store its sums."""
+    """Return the seconds that it takes to store the accumulators of a tile."""
     by = cost.staged_sum_seconds if p.epilogue_smem else cost.exchanged_sum_seconds
     return by[p.vector_width] * p.sums
 
 
 def _lines_stored(p: PersistentParameters, needed: ProductWork) -> float:
-    """Return the bytes of memory's lines that are touched, once by each piece of a row."""
+    """Return the bytes of memory lines written, counting a line once per segment of a row."""
     stored = needed.stored
     columns = min(p.tile_n, MULTIPLIERS // 8)
     if p.epilogue_smem:
         columns = staged_columns(p.columns, whole=stored.whole, dual=p.dual)
-        # Neighbouring tiles fill the line between them together.
+        # Neighbouring tiles together fill the line between them.
         columns *= min(2, p.cluster_n) if stored.whole else 1
     piece = columns * stored.element
     return stored.bytes * (1 + (LINE - gcd(stored.begin, piece)) / piece)
 
 
 class _Stage:
-    """What the time of a stage follows from, whatever runs beside it.
+    """The time of one stage, as a function of the number of concurrent CTAs.
 
-    It is that of its products, or of what brings the next one.
+    It is bound by the wgmma of the stage, or by the loads of the next one.
     """
 
     def __init__(self, p: PersistentParameters, needed: ProductWork, target: Target) -> None:
-        """Add up the bytes of a stage and what their lines cost."""
+        """Add up the bytes of a stage and the cost of their lines."""
         self.target, sizes, depth = target, needed.sizes, p.tile_k
         self.cost = cost = target.cost.matmul_wgmma
         extents = (p.tile_m, p.columns)
@@ -75,7 +75,7 @@ class _Stage:
             for extent, block in zip(extents, needed.blocks, strict=True)
         ]
         within = [min(x, size) for x, size in zip(loaded, (sizes.m, sizes.n), strict=True)]
-        # Of L2; what a cluster shares is asked for once.
+        # From L2; an operand that a cluster shares is loaded once.
         shared, products = (p.cluster_n, p.cluster_m), (1, p.products)
         bytes_ = [
             depth * n * rows * width
@@ -119,7 +119,7 @@ class _Stage:
         self.alone = sum(part**cost.overlap_exponent for part in alone)
 
     def seconds(self, running: int) -> float:
-        """Return the time of a stage of so many CTAs at once."""
+        """Return the time of a stage with `running` concurrent CTAs."""
         cost, norm = self.cost, self.cost.overlap_exponent
         parts = (
             running * self.products / self.powered,
@@ -133,7 +133,7 @@ class _Stage:
 def _rows_in_flight(
     p: PersistentParameters, needed: ProductWork, running: int
 ) -> tuple[float, float]:
-    """Return the rows of A, and of B, that so many CTAs ask for at once."""
+    """Return the rows of A and of B that `running` concurrent CTAs load."""
     sizes = needed.sizes
     down, across = -(-sizes.m // p.tile_m), -(-sizes.n // p.columns)
     rows = min(down, max(p.raster_group, running / across))
@@ -142,9 +142,9 @@ def _rows_in_flight(
 
 
 def epilogue_seconds(p: PersistentParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of a warpgroup's epilogue of a tile beyond a plain one's.
+    """Return the extra time of a warpgroup's epilogue of a tile over a plain one.
 
-    Rows that are staged are there when the products end; others are waited for.
+    Staged rows are loaded before the main loop ends; others are waited for.
     """
     sizes, epilogue, cost = needed.sizes, needed.epilogue, target.cost.matmul_wgmma
     threads = 128 * p.tile_warpgroups

@@ -1,4 +1,4 @@
-"""What a matrix product needs, whatever its kernel."""
+"""The work of a GEMM, independent of its kernel."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from fusec.segment.traffic import elements, work
 from fusec.target import Target
 
 BLOCK = 64
-"""Rows, or columns, of a line's elements of an operand that does not lie along K."""
+"""Rows or columns covered by a line of an operand that is not K-major."""
 _TOTAL = {True: 10.0, False: 11.0}
-"""Operations for each result that is reduced along its row, or down its column."""
+"""Operations per result that is reduced along its row (true) or its column."""
 _COMPUTED = 4.0
-"""Operations of an element of A that is computed, beside its own: loads, and halves taken apart and
-put together (16 x 8192 x 8192 in kernel `gemv`, 48.7 us)."""
+"""Extra operations per computed element of A: loads, and unpacking and packing of 16-bit floats (16
+x 8192 x 8192 in kernel `gemv`, 48.7 us)."""
 
 
 @dataclass(frozen=True)
 class EpilogueWork:
-    """What the epilogue does for an element: operations, and operands read that have as many.
+    """Operations of the epilogue per element, and its operands with as many elements.
 
-    fetched: those of them that are fetched ahead where rows are staged; reduces: whether results
-    are reduced along rows or columns.
+    fetched: those of them that are prefetched if rows are staged; reduces: whether results are
+    reduced along rows or columns.
     """
 
     flops: float
@@ -42,16 +42,16 @@ class EpilogueWork:
     reduces: bool = False
 
     def operations(self, target: Target) -> tuple[float, float]:
-        """Return the operations, and special functions, that take as long on the whole GPU."""
+        """Return the counts of operations and special functions that take as long on the GPU."""
         penalty = target.cost.matmul.reducing_penalty if self.reduces else 1.0
         return self.flops * penalty, self.sfu * penalty
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What is stored of a product: bytes in all, of an element, and that rows begin multiples of.
+    """The stores of a GEMM: bytes in all and per element, and the alignment of rows in bytes.
 
-    whole: whether a tile's rows are staged from end to end.
+    whole: whether a tile's rows are staged in full width.
     """
 
     bytes: int
@@ -62,13 +62,13 @@ class Stored:
 
 @dataclass(frozen=True)
 class ProductWork:
-    """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
+    """The work of a GEMM with any kernel: extents, compulsory traffic in bytes, and epilogue.
 
-    begins: the bytes, 16 to 128, at whose multiples runs of A, and of B, begin; widths: bytes of an
-    element of A, and of B; loose: operands whose rows are not whole chunks of 16 bytes, so that
-    their elements are copied one by one; blocks: rows of A, and columns of B, that copies in bulk
-    bring at least at a time; stored: its results; computing: operations of an element of A where
-    that is computed, special functions among them.
+    begins: alignment of contiguous runs of A and of B, 16 to 128 bytes; widths: bytes per element
+    of A and of B; loose: operands whose rows are not whole 16-byte chunks, so that their elements
+    are copied one by one; blocks: least rows of A and columns of B per bulk copy; stored: its
+    results; computing: operations per element of A if that is computed, and special functions among
+    them.
     """
 
     sizes: Sizes
@@ -83,7 +83,7 @@ class ProductWork:
 
     @property
     def is_tf32(self) -> bool:
-        """Return whether tensor cores multiply 10 bits of f32."""
+        """Return whether tensor cores multiply f32 as TF32 (10 mantissa bits)."""
         return self.widths == (4, 4)
 
     @property
@@ -93,7 +93,7 @@ class ProductWork:
 
 
 def computing_seconds(needed: ProductWork, count: float, part: float, target: Target) -> float:
-    """Return how long a part of the issue slots of all SMs computes so many elements of A."""
+    """Return how long it takes to compute `count` elements of A with a part of all issue slots."""
     flops, sfu = needed.computing
     return count / part * max(flops / (target.flops / 2), sfu / target.special)
 
@@ -101,10 +101,10 @@ def computing_seconds(needed: ProductWork, count: float, part: float, target: Ta
 def line_cost(
     needed: ProductWork, operand: int, costs: tuple[Mapping[int, float], ...], extent: int = 0
 ) -> float:
-    """Return what 128 bytes of A (0), or B (1), cost in L2, in lines that begin where they do.
+    """Return the relative cost in L2 of loading A (0) or B (1), by the alignment of its lines.
 
-    costs: by the bytes at whose multiples runs of a tile begin, along K, and along M or N, where
-    every `extent` of them begins a tile.
+    costs: by the alignment in bytes of a tile's runs, for K-major and for MN-major operands; for
+    the latter a tile begins every `extent` elements.
     """
     begin, across = needed.begins[operand], needed.blocks[operand] > 1
     if across:
@@ -113,7 +113,7 @@ def line_cost(
 
 
 def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
-    """Return what a product and its epilogue need at hint sizes; `bytes_`: of its segment."""
+    """Return the work of a GEMM and its epilogue at hint sizes; `bytes_`: its segment's traffic."""
     fusion = product.epilogue.fusion
     results = max(1, elements(product.epilogue.sums, hints))
     flops, sfu = work(fusion)
@@ -121,7 +121,7 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
     reads = sum(2 * elements(v, hints) > results for v in others)
     if product.totals:
         each = sum(_TOTAL[t.along_row] for t in product.totals)
-        flops += results * each * len(product.totals)  # of several threads hold less at hand
+        flops += results * each * len(product.totals)  # several leave threads fewer registers
     epilogue = EpilogueWork(
         flops / results, sfu / results, reads, product.slots.fetched, bool(product.totals)
     )
@@ -135,7 +135,7 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
 
 
 def _computing(product: Product, hints: Mapping[str, int]) -> tuple[float, float]:
-    """Return the operations, and special functions, of an element of A that is computed."""
+    """Return the operations and special functions per element of A if that is computed."""
     if product.computed is None:
         return 0.0, 0.0
     flops, sfu = work(product.computed.fusion)
@@ -144,7 +144,7 @@ def _computing(product: Product, hints: Mapping[str, int]) -> tuple[float, float
 
 
 def widths_of(product: Product) -> tuple[float, float]:
-    """Return the bytes of an element of A, and of B, as tensor cores or conversions take them."""
+    """Return the bytes per element of A and of B, as tensor cores or conversions load them."""
     if product.dtype == F32:
         return 4, 4
     if sums_dtype(product.node.output.dtype).bits == 64:
@@ -155,7 +155,7 @@ def widths_of(product: Product) -> tuple[float, float]:
 
 
 def _stored(product: Product, hints: Mapping[str, int]) -> Stored:
-    """Return what is stored of a product at hint sizes."""
+    """Return the stores of a GEMM at hint sizes."""
     outputs = [o.value for o in product.epilogue.fusion.outputs]
     if not outputs:
         return Stored(0)
@@ -166,9 +166,9 @@ def _stored(product: Product, hints: Mapping[str, int]) -> Stored:
 
 
 def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
-    """Return the inner loop's part of the tensor cores' rate, by the columns of one wgmma.
+    """Return the fraction of the tensor core rate that the main loop reaches at a wgmma's width.
 
-    rates: the part by columns, rising, between which it is in proportion.
+    rates: fractions by columns, ascending, interpolated linearly.
     """
     (below, low), (above, high) = next(
         pair for pair in pairwise(rates) if pair[0][0] < columns <= pair[1][0]
@@ -177,6 +177,6 @@ def part_of_rate(rates: Sequence[tuple[int, float]], columns: int) -> float:
 
 
 def _begin(operand: Operand, hints: Mapping[str, int]) -> int:
-    """Return the bytes at whose multiples contiguous runs begin, those of a line at most."""
+    """Return the alignment in bytes of contiguous runs, at most that of a line."""
     pitch = 0 if operand.pitch is None else operand.pitch.evaluate(hints)
     return max(16, gcd(pitch * operand.buffer.dtype.size, LINE))

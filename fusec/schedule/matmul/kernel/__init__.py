@@ -1,1 +1,1 @@
-"""The statements of matrix product kernels."""
+"""The statements of GEMM kernels."""

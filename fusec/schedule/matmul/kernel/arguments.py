@@ -1,4 +1,4 @@
-"""The device functions that multiply stages, and the arguments that depend on the schedule."""
+"""The device functions of the main loop, and the arguments that depend on the schedule."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ CONFIG_ROWS, CONFIG_COLUMNS = Name("Config::kClusterM"), Name("Config::kClusterN
 
 
 def further(*arguments: Operand) -> Listed:
-    """Return arguments behind others."""
+    """Return arguments that follow others."""
     return Listed(tuple(map(operand, arguments)), further=True)
 
 
 def row_distance(problem: Product, p: MatmulParameters) -> Listed:
-    """Return the template arguments behind the Config of what leaves sums in shared memory."""
+    """Return the template arguments after the Config of functions that store accumulators."""
     return further(1) if p.converted and not problem.b.k_major else further()
 
 
 def pipeline(
     problem: Product, p: MatmulParameters, once: tuple[bool, bool]
 ) -> tuple[Statement, ...]:
-    """Return in what the stages of a Hopper kernel differ from fusec::PlainPipeline.
+    """Return the overrides of fusec::PlainPipeline for the stages of a Hopper kernel.
 
-    once: whether A, and B, are read once.
+    once: whether A and B are each read once.
     """
     if not isinstance(p, HopperParameters):
         return ()
@@ -55,7 +55,7 @@ def pipeline(
 
 
 def loop(problem: Product, p: MatmulParameters) -> str:
-    """Return the function that multiplies the stages of a tile."""
+    """Return the main loop function of a tile."""
     match p:
         case GemvParameters():
             weights = "multiply_weight_vectors" if problem.b.k_major else "multiply_weights_across"

@@ -1,4 +1,4 @@
-"""The elements of a product's rows that its kernel computes."""
+"""The elements of a GEMM's rows that its kernel computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fusec.schedule.matmul.staged import ROW
 def computed_nodes(
     problem: Product, p: MatmulParameters, facts: Facts, taken: Iterable[str]
 ) -> ComputedNodes | None:
-    """Return what makes the elements of A, if they are computed; taken: names in use."""
+    """Return the computation of A's elements, if they are computed; taken: names in use."""
     computed = problem.computed
     if computed is None:
         return None

@@ -1,4 +1,4 @@
-"""The `Config` of a matrix product kernel: tile, stages, roles, and the layout of shared memory."""
+"""The `Config` of a GEMM kernel: tile, stages, warp roles, and the layout of shared memory."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from fusec.schedule.matmul.sums import SUM_SLICES, partials_dtype, slice_groups,
 
 TILE_M, TILE_N = Name("kTileM"), Name("kTileN")
 _WEIGHED = (40, 232)
-"""Registers of a thread that loads, and of one that multiplies by weights of many rows."""
+"""Registers per producer and per consumer thread for weights with many rows."""
 
 
 def config(
     p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
 ) -> tuple[Statement, ...]:
-    """Return the members of the struct, each with what it means."""
+    """Return the members of the struct, each with its meaning."""
     band = p.raster_group if isinstance(p, PersistentParameters) else RASTER_GROUP
     return (
         *_tile(p, problem),
@@ -50,7 +50,7 @@ def config(
 def _roles(
     p: MatmulParameters, problem: Product, kernel: MatmulKernel, facts: Facts
 ) -> list[Statement]:
-    """Return what is a kernel's own: who loads, who multiplies, and how sums are shared."""
+    """Return the kernel-specific members: warp roles, and how partial sums are divided."""
     match p:
         case PersistentParameters():
             return _wgmma(p)
@@ -65,7 +65,7 @@ def _roles(
 
 
 def _summers(p: SplitKParameters, kernel: MatmulKernel) -> list[Statement]:
-    """Return how the threads of the kernel that adds slices up share them."""
+    """Return how the threads of the kernel that adds slices divide the accumulators."""
     if kernel.template != SUM_SLICES:
         return []
     return [
@@ -77,12 +77,12 @@ def _summers(p: SplitKParameters, kernel: MatmulKernel) -> list[Statement]:
 
 
 def sums_type(problem: Product) -> Type:
-    """Return the C type in which products are summed."""
+    """Return the C type of accumulators."""
     return compute_type(sums_dtype(problem.node.output.dtype))
 
 
 def part_type(problem: Product, p: MatmulParameters) -> Type:
-    """Return the C type of four sums in a slice."""
+    """Return the C type of four partial sums in a slice."""
     dtype = partials_dtype(problem, p)
     return vector_of(storage_type(dtype), 4) if p.leaves_halves else Type("float4")
 
@@ -130,7 +130,7 @@ def _gemv(p: GemvParameters, problem: Product) -> list[Statement]:
 
 
 def _weights(p: MatmulParameters, problem: Product) -> list[Statement]:
-    """Return how weights become halves."""
+    """Return how weights are converted to 16-bit floats."""
     if not p.converted:
         return []
     b, lifted = problem.b, lift(problem) != 0
@@ -199,7 +199,7 @@ def _wgmma(p: PersistentParameters) -> list[Statement]:
 
 
 def _moved(producer: int, consumer: int) -> list[Statement]:
-    """Return how many registers a thread has that loads, and one that multiplies."""
+    """Return the registers of a producer and of a consumer thread as members."""
     return [
         integer("kProducerRegisters", producer, "per producer thread"),
         integer("kConsumerRegisters", consumer, "per consumer thread"),
@@ -207,7 +207,7 @@ def _moved(producer: int, consumer: int) -> list[Statement]:
 
 
 def _registers(p: PersistentParameters) -> tuple[int, int]:
-    """Return the registers of a thread that loads, and of one that multiplies."""
+    """Return the registers of a producer and of a consumer thread."""
     if p.consumers == 3:
         return 32, 160
     return (24, 240) if p.sums > 128 or p.ping_pong else (40, 232)

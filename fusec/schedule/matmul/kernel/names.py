@@ -1,4 +1,4 @@
-"""C names of a matrix product kernel: the user's own, where the templates do not use them."""
+"""C names of a GEMM kernel: the user's own, unless the templates use them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RESERVED = frozenset([
 STREAMED = frozenset([
     "first", "kSlice", "last", "next", "piece", "stride",
 ])  # fmt: skip
-"""The same of the kernel that streams over B, besides."""
+"""The further ones of the kernel that streams B."""
 COMPUTED = frozenset(["a_row", "k", "made"])
-"""The same of kernels that compute A, besides."""
+"""The further ones of kernels that compute A."""
 VOCABULARY = RESERVED | STREAMED | COMPUTED | TEMPLATE_NAMES | {"a", "b"}
 """All of them, with those of all templates and of the operands."""
 
@@ -40,7 +40,7 @@ VOCABULARY = RESERVED | STREAMED | COMPUTED | TEMPLATE_NAMES | {"a", "b"}
 def c_names(kernel: Kernel, reserved: frozenset[str] = RESERVED) -> Mapping[str, str]:
     """Return the C name of each argument, by its name in the plan.
 
-    reserved: names that its own templates use, besides those of all.
+    reserved: names that its own templates use, in addition to those of all templates.
     """
     names = Names([*sorted(reserved | TEMPLATE_NAMES), kernel.name])
     return {
@@ -51,7 +51,7 @@ def c_names(kernel: Kernel, reserved: frozenset[str] = RESERVED) -> Mapping[str,
 
 
 def renamed(fusion: Fusion, names: Mapping[str, str]) -> Fusion:
-    """Return the fusion with values and symbols called by their C names."""
+    """Return the fusion with values and symbols renamed to their C names."""
     if all(name == new for name, new in names.items()):
         return fusion
     sizes = {d.name: symbol(names[d.name]) for d in fusion.dims if d.name in names}

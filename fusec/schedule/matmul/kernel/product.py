@@ -1,4 +1,4 @@
-"""The statements of matrix products: operands, sizes, and the epilogue."""
+"""The statements of GEMMs: operands, sizes, and the epilogue."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ from fusec.schedule.matmul.sums import SUM_SLICES
 
 @dataclass(frozen=True)
 class Context:
-    """A plan's problem in C names, by those of arguments."""
+    """A plan's problem in C names, which are mapped from argument names."""
 
     fusion: Fusion
     problem: Product
@@ -96,20 +96,20 @@ def context_of(plan: MatmulPlan, kernel: MatmulKernel) -> Context:
 
 @dataclass(frozen=True, kw_only=True)
 class MatmulNodes:
-    """What every matrix product kernel has.
+    """The statements that every GEMM kernel has.
 
-    loop: the function of a Hopper kernel that multiplies the stages of a tile; pipeline: in what
-    its stages differ from the plain ones; policy: the struct of that, a further template argument
-    of what loads and multiplies them; zero_points: in what these differ from plain ones; scales:
-    lines that define the scales of both operands along K, if there are any; scaled: further
-    arguments with these; row_distance: further template arguments of what leaves sums in shared
-    memory; columns: the constant of the Config with a tile's columns.
-    config: the members of its `Config`. constants: declarations of M, N, K and of what else of the
-    sizes and strides is no parameter. offsets: lines that define `a_offset` and `b_offset`, in
-    elements, from `tile.batch` or the group. computed: what makes A, where it does not lie in
-    memory; second_map: the map of the B of a dual product, if there is one. groups: what cuts the
-    product into groups, by rows or by elements of K; with them the constants are `all_rows` or
-    `all_depth` in place of M or K, and `groups` with those of rows.
+    loop: the main loop function of a Hopper kernel; pipeline: overrides of the plain stages;
+    policy: the struct with these, a further template argument of producer and consumer functions;
+    zero_points: overrides of the plain ones; scales: lines that define the scales of both operands
+    along K, if there are any; scaled: further arguments with these; row_distance: further template
+    arguments of functions that store accumulators in shared memory; columns: the constant of the
+    Config with a tile's columns. config: the members of its `Config`. constants: declarations of M,
+    N, K and of all other sizes and strides that are not parameters. offsets: lines that define
+    `a_offset` and `b_offset`, in elements, from `tile.batch` or the group. computed: the
+    computation of A, if it is not in memory; second_map: the map of the second B of a dual GEMM, if
+    there is one. groups: the partition of the GEMM into groups, by rows or by elements of K; with
+    them the constants are `all_rows` or `all_depth` instead of M or K, and `groups` with those of
+    rows.
     """
 
     loop: str
@@ -136,7 +136,7 @@ class MatmulNodes:
 
 
 def nodes_of(context: Context, kernel: MatmulKernel) -> MatmulNodes:
-    """Return the statements of a matrix product kernel."""
+    """Return the statements of a GEMM kernel."""
     problem, p = context.problem, context.parameters
     multiplies = kernel.template != SUM_SLICES
     maps = [context.names[m] for m in kernel.map_names] if p.uses_tma else ["", ""]
@@ -168,12 +168,12 @@ def nodes_of(context: Context, kernel: MatmulKernel) -> MatmulNodes:
 
 
 def _has_batches(problem: Product) -> bool:
-    """Return whether an epilogue runs for several products."""
+    """Return whether an epilogue handles several batches."""
     return problem.batches != 1
 
 
 def _groups(problem: Product) -> GroupsNodes | None:
-    """Return the view of the groups, the ends as a pointer to the first."""
+    """Return the view of the groups, with their ends as a pointer to the first."""
     groups = problem.groups
     if groups is None:
         return None
@@ -188,7 +188,7 @@ def _operand(problem: Product, operand: Operand, map_name: str) -> OperandNodes:
 
 
 def _batch(problem: Product) -> Expression:
-    """Return the number of the product that a tile is of."""
+    """Return the batch index of a tile."""
     return GROUP_INDEX if problem.cuts == "rows" else TILE_BATCH
 
 
@@ -224,7 +224,7 @@ def _constants(context: Context, *, multiplies: bool) -> tuple[Statement, ...]:
 
 
 def _stride(kind: Type, name: str, value: Dim, across: tuple[str, Dim]) -> Statement:
-    """Return the definition of a stride; of contiguous rows it is the extent that they have."""
+    """Return the definition of a stride; for contiguous rows it is their extent."""
     spelled = named(**{across[0]: across[1]})
     if value.is_const and value.value in spelled:
         return Constexpr(kind, name, Name(spelled[value.value]))
@@ -258,7 +258,7 @@ def _emitter(context: Context, chunk: Var, lane: Var) -> Emitter:
 
 
 def _offsets(context: Context) -> tuple[Statement, ...]:
-    """Return the statements that define where the operands of a batch begin."""
+    """Return the statements that define the offsets of a batch's operands."""
     problem = context.problem
     _, chunk, lane = bind(problem, context.parameters.vector_width)
     emitter = _emitter(context, chunk, lane)
@@ -320,9 +320,7 @@ def _epilogue(context: Context) -> EpilogueNodes:
 
 
 def _store_test(context: Context) -> Expression | str:
-    """Return what keeps the epilogue inside the result; empty where all of a cluster's tiles lie
-    inside.
-    """
+    """Return the bounds test of the epilogue, empty if all tiles of a cluster are in bounds."""
     problem, p = context.problem, context.parameters
     rows, columns = p.tile_m * p.cluster_m, p.columns * p.cluster_n
     if Facts.proven(problem.m, rows) and Facts.proven(problem.n, columns):

@@ -1,4 +1,4 @@
-"""What the kernels of matrix products are made of: operands, groups, staged rows, the epilogue."""
+"""The view of GEMM kernels: operands, groups, staged rows, and the epilogue."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fusec.schedule.matmul.epilogue import SUMS
 
 @dataclass(frozen=True)
 class OperandNodes:
-    """One operand of the product.
+    """One operand of the GEMM.
 
-    name: its pointer in the kernel; map: its tensor map; batch: the coordinates along the batch
-    axes of that, from `tile.batch`.
+    name: its pointer in the kernel; map: its tensor map; batch: the coordinates along the map's
+    batch axes, from `tile.batch`.
     """
 
     name: str
@@ -23,7 +23,7 @@ class OperandNodes:
 
 @dataclass(frozen=True)
 class GroupsNodes:
-    """What cuts the product into groups.
+    """The partition of a GEMM into groups.
 
     ends: the pointer to the end of the first group; stride: from one end to the next, in elements.
     """
@@ -34,10 +34,10 @@ class GroupsNodes:
 
 @dataclass(frozen=True)
 class ComputedNodes:
-    """What makes neighbouring elements of row `m` of A, from column `k` on.
+    """The computation of neighbouring elements of row `m` of A, from column `k` on.
 
-    name: what they are called; loads: lines that run once; statements: those of each element `i`,
-    which is `value`, in tensor cores' type.
+    name: its name; loads: lines that run once; statements: those of each element `i`, which is
+    `value`, in the tensor cores' type.
     """
 
     name: str
@@ -52,7 +52,7 @@ class StagedNodes:
 
     rows: this warp's rows there, of `type`, at constant `slot` of the Config; at: the function that
     points to an element, `pointer` after `lines`, with the parameters of the epilogue; here: the
-    same with the place in the warp's rows. shifted: whether rows begin anywhere in memory.
+    same with the position in the warp's rows. shifted: whether rows are unaligned in memory.
     """
 
     rows: str
@@ -74,8 +74,8 @@ class StagedNodes:
 class TotalNodes:
     """A reduction of results along rows, by 32 columns, or down columns, by 16 rows.
 
-    name: what gathers it, of `type`; terms: what is reduced of a pair of results, which the
-    epilogue fills; inside: which of these count; target: where it is stored.
+    name: the accumulator, of `type`; terms: the reduced terms of a pair of results, which the
+    epilogue fills; inside: the bounds test of these; target: where it is stored.
     """
 
     name: str
@@ -87,15 +87,14 @@ class TotalNodes:
 
 @dataclass(frozen=True)
 class EpilogueNodes:
-    """What happens to `width` neighbouring sums of one row, held in `acc`.
+    """The epilogue of `width` neighbouring accumulators of one row, held in `acc`.
 
-    The lines may use the row `m`, the first column `n`, the sums `acc[i]`, and `batch` where there
-    are several: `parameters` declares them, `position` gives them. Loads and stores run once;
-    statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
-    staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory; sums:
-    the names of the sums, two where products are dual; totals: what is reduced tile by tile.
-    store_kinds: of each output that is stored, how its store stays inside the result; stored_under:
-    the test for those that are guarded.
+    The lines may use the row `m`, the first column `n`, the accumulators `acc[i]`, and `batch` if
+    there are several: `parameters` declares them, `position` passes them. Loads and stores run
+    once; statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
+    staged: tensors whose pairs are at `place` in the warp's rows in shared memory; sums: the names
+    of the accumulators, two for dual GEMMs; totals: reductions within tiles. store_kinds: for each
+    stored output, how its store stays in bounds; stored_under: the test for those that are guarded.
     """
 
     width: int
@@ -112,7 +111,7 @@ class EpilogueNodes:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether sums stay as they are."""
+        """Return whether the epilogue has nothing to compute or store."""
         return not (self.loads or self.statements or self.stores)
 
     @property
@@ -127,7 +126,7 @@ class EpilogueNodes:
 
     @property
     def visits(self) -> str:
-        """Return the function that goes over what is staged of a tile."""
+        """Return the function that iterates over the staged elements of a tile."""
         if len(self.sums) > 1:
             return "visit_dual_pairs"
         return "visit_elements" if self.width == 1 else "visit_pairs"

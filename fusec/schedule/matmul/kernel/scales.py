@@ -1,4 +1,4 @@
-"""The statements of a matrix product that define scales and zero points of its operands along K."""
+"""The statements that define scales and zero points of a GEMM's operands along K."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from fusec.schedule.matmul.problem import Product
 ZERO_POINTS = "ZeroPoints"
 UNSCALED = Type("fusec::Unscaled")
 _LARGE = {True: 128, False: 1024}
-"""The number whose last bit is worth 1 (weights.cuh): of bf16, and of f16."""
+"""The number whose last mantissa bit is worth 1 (weights.cuh), for bf16 and for f16."""
 _MOST_ADDED = 64
-"""What zero points may have added besides, so that halves are exact."""
+"""Most that zero points may have added to that, so that 16-bit floats are exact."""
 
 
 def lift(problem: Product) -> int:
-    """Return what is added to zero points where weights remain last bits of a large number, else 0.
+    """Return the offset of zero points if weights stay in the low bits of a large number, else 0.
 
-    Both have 4 bits: one subtraction then takes both off.
+    Both have 4 bits, so one subtraction removes both.
     """
     b = problem.b
     if b.zeros is None or not (b.packed and b.zeros.packed):
@@ -41,7 +41,7 @@ def lift(problem: Product) -> int:
 
 
 def scales_of(problem: Product) -> tuple[Statement, ...]:
-    """Return the statements that define the scales of both operands, where some vary along K."""
+    """Return the statements that define the scales of both operands, if some vary along K."""
     if not problem.scales:
         return ()
     sides = (("a", problem.a, ("tile_m", "M")), ("b", problem.b, ("tile_n", "N")))
@@ -63,7 +63,7 @@ def scales_of(problem: Product) -> tuple[Statement, ...]:
 
 
 def zero_points(problem: Product) -> tuple[Statement, ...]:
-    """Return in what the zero points of B differ from fusec::PlainZeroPoints; A has none."""
+    """Return the overrides of fusec::PlainZeroPoints for the zero points of B; A has none."""
     zeros = problem.b.zeros
     if zeros is None:
         return ()
@@ -82,9 +82,9 @@ def zero_points(problem: Product) -> tuple[Statement, ...]:
 
 
 def _block_scales(name: str, found: BlockScales, place: tuple[str, str]) -> Statement:
-    """Return the definition of scales, from the first row or column of a tile on.
+    """Return the definition of scales, starting at the first row or column of a tile.
 
-    place: that row or column, and how many there are.
+    place: that row or column, and their number.
     """
     first, row, depth = (dim_text(d, wide=True) for d in (found.first, found.row, found.depth))
     types = (operand(found.rows), storage_type(found.buffer.dtype), INDEX)

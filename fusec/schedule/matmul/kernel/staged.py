@@ -1,4 +1,4 @@
-"""Staged tensors of a product's epilogue: where they lie, and their pairs in shared memory."""
+"""Staged tensors of a GEMM's epilogue: their addresses, and their pairs in shared memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fusec.schedule.matmul.kernel.records import StagedNodes
 from fusec.schedule.matmul.staged import StagedTensor
 
 PLACE = Name("place")
-"""Where a pair lies in the rows of a warp."""
+"""The offset of a pair in the rows of a warp."""
 
 
 def stage(
@@ -39,10 +39,10 @@ def stage(
     roots: Iterable[Instance],
     fresh: Callable[[], Emitter],
 ) -> tuple[tuple[StagedNodes, ...], Mapping[Output, StagedNodes]]:
-    """Return where staged tensors lie, and each output that is staged.
+    """Return the views of staged tensors, and each output that is staged.
 
-    Those that are read are so in shared memory from here on. fresh: makes an emitter for the body
-    of a function of its own; roots: what is stored or reduced.
+    Staged inputs are read from shared memory from here on. fresh: makes an emitter for the body of
+    a separate function; roots: the values that are stored or reduced.
     """
     views: list[StagedNodes] = []
     stored: dict[Output, StagedNodes] = {}
@@ -81,7 +81,7 @@ def stage(
 def emit_staged(
     emitter: Emitter, plan: StorePlan, view: StagedNodes, row: Iterable[Operand]
 ) -> None:
-    """Emit the store of a pair, or of an element, into a warp's rows in shared memory.
+    """Emit the store of a pair or an element into a warp's rows in shared memory.
 
     row: the position of the row's first element, as arguments of the epilogue.
     """

@@ -1,4 +1,4 @@
-"""Reductions of a tile's results in an epilogue: what gathers them, and what is reduced."""
+"""Reductions of a tile's results in an epilogue: their accumulators and terms."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fusec.schedule.matmul.kernel.records import TotalNodes
 from fusec.schedule.matmul.totals import COLUMNS, ROWS, Total
 
 GATHERED = frozenset(["half", "reduced", "total"])
-"""Names that the templates use where results are reduced, besides those of all."""
+"""Further names that the templates use if results are reduced."""
 
 
 def emit_totals(
     emitter: Emitter, totals: Iterable[tuple[Total, Instance]], *, has_batches: bool
 ) -> tuple[TotalNodes, ...]:
-    """Emit what is reduced of each result, and return what gathers it."""
+    """Emit the terms of each reduction of results, and return its accumulators."""
     views: list[TotalNodes] = []
     for total, instance in totals:
         result = total.result.name
@@ -47,14 +47,14 @@ def emit_totals(
 
 
 def _inside(total: Total) -> Expression:
-    """Return whether a result counts: the tile's last ones along what is reduced may not."""
+    """Return the bounds test of a result: a tile may extend past the end of the reduced axis."""
     if total.along_row:
         return Binary("<", Name("tile_n") + "column", Name("N"))
     return Binary("<", Name("tile_m") + "warp_m" + "row", Name("M"))
 
 
 def _place(total: Total, *, has_batches: bool) -> Expression:
-    """Return the place of a number in what is stored: of row m and column n on, or above."""
+    """Return the index of a stored reduction, one per block of columns of a row or vice versa."""
     batch, rows, columns, m, n = Cast(INDEX, TILE_BATCH), *map(Name, ("M", "N", "m", "n"))
     if total.along_row:
         row = batch * rows + m if has_batches else m

@@ -1,1 +1,1 @@
-"""Operands of matrix products: where they lie in memory, and what scales them."""
+"""Operands of GEMMs: their addresses in memory, and their scales."""

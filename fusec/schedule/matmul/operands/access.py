@@ -1,4 +1,4 @@
-"""How the operands of a matrix product may be copied: by their strides and what divides them."""
+"""How the operands of a GEMM may be copied, given their strides and alignment."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fusec.schedule.matmul.operands.operand import Operand
 from fusec.schedule.matmul.problem import Product
 
 CHUNK_BYTES = 16
-"""What the bulk copies and cp.async move at once; rows must begin at multiples of it."""
+"""Bytes per bulk copy chunk and per cp.async; rows must be aligned to it."""
 
 
 def is_vector(operand: Operand, facts: Facts) -> bool:
-    """Return whether every contiguous run begins at a multiple of 16 bytes."""
+    """Return whether every contiguous run is aligned to 16 bytes."""
     if operand.cut or not operand.is_dense:
         return False
     by = CHUNK_BYTES // operand.buffer.dtype.size
@@ -24,7 +24,7 @@ def is_vector(operand: Operand, facts: Facts) -> bool:
 def is_chunked(problem: Product, operand: Operand, facts: Facts) -> bool:
     """Return whether contiguous runs are whole chunks, as cp.async copies them.
 
-    It may be told to read less than a chunk, but checkers of memory count it whole all the same.
+    It can copy less than a chunk, but memory checkers still count the whole chunk.
     """
     by = CHUNK_BYTES // operand.buffer.dtype.size
     return is_vector(operand, facts) and facts.multiple(problem.run(operand), by)
@@ -41,7 +41,7 @@ def has_tensor_map(operand: Operand, facts: Facts) -> bool:
 
 
 def _is_coordinate(atom: Atom) -> bool:
-    """Return whether an atom is the batch index after divisions and remainders alone."""
+    """Return whether an atom is the batch index after divisions and remainders only."""
     if isinstance(atom, (Var, Loaded)):
         return isinstance(atom, Var)
     inner = atom.inner

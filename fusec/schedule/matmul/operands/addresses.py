@@ -1,4 +1,4 @@
-"""Where the operands of matrix products are read, and lie in memory behind casts and movement."""
+"""Addresses of the operands of GEMMs in memory, through casts and data movement."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ResolvedAddress = tuple[Value, Index]
 
 
 def resolve_address(fusion: Fusion, value: Value, at: Coordinates) -> ResolvedAddress | Refusal:
-    """Return the input behind an operand, and its address.
+    """Return the input that an operand reads, and its address.
 
-    What a cast widens is read as it is: products of halves are exact in f32. So is that of which
-    10 bits are asked for, but not of what is cast then.
+    A widening cast is skipped: products of 16-bit floats are exact in f32. So is rounding to TF32,
+    but not that of a cast result.
     """
     name, dtype = value.name, value.dtype
     while value not in fusion.input_of:
@@ -42,7 +42,7 @@ def resolve_address(fusion: Fusion, value: Value, at: Coordinates) -> ResolvedAd
 
 
 def _keeps(inputs: Sequence[Value], target: DType) -> bool:
-    """Return whether a cast of a tensor to `target` keeps every value."""
+    """Return whether a cast of a tensor to `target` is lossless."""
     source = inputs[0].dtype if inputs else target
     if source.is_float and target.is_float:
         narrow = source in (F8E4M3, F8E5M2) or (source.is_half and not target.is_half)
@@ -71,6 +71,6 @@ def coordinates_of(
 
 
 def _batched(batch: list[Index], shape: tuple[Dim, ...]) -> list[Index]:
-    """Return the coordinates of an operand's own batch dims, aligned at the last."""
+    """Return the coordinates of an operand's own batch dims, right-aligned."""
     own = batch[len(batch) - len(shape) :]
     return [index(0) if e == 1 else c for c, e in zip(own, shape, strict=True)]

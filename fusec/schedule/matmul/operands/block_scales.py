@@ -1,4 +1,4 @@
-"""What scales operands of few bits along K, and what is taken off them: where it lies."""
+"""Scales of low-precision operands along K, and their zero points: addresses in memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul.operands.addresses import ResolvedAddress
 
 BIAS = 8
-"""What is taken off the unsigned number that four bits are."""
+"""Subtracted from the unsigned value of four bits."""
 PROMOTED = 128
-"""Elements of K whose products are summed before a scale of 8-bit floats is applied."""
+"""Elements of K that are accumulated before the scale of 8-bit floats is applied."""
 
 
 @dataclass(frozen=True)
 class BlockScales:
-    """The scales of an operand, one for `rows` of its rows and `group` elements of K, 0 for all.
+    """The scales of an operand, one per `rows` of its rows and `group` elements of K (0: all of K).
 
     first: the address of the first one, in elements; row, depth: the strides to the next ones.
     """
@@ -33,12 +33,12 @@ class BlockScales:
 
 @dataclass(frozen=True)
 class Zeros:
-    """What is taken off an operand's integers before they are scaled.
+    """The zero points that are subtracted from an operand's integers before they are scaled.
 
-    values: where they lie; packed: `row` or `depth`, along which a byte holds two of 4 bits, the
-    first in the low ones; flipped: the bits of such a number that are the other way round; added:
-    what is added to one that is an integer; raised: to the operand's integers, which are made
-    around 0.
+    values: where they are in memory; packed: `row` or `depth`, along which a byte holds two 4-bit
+    values, the first in the low bits; flipped: the inverted bits of such a value; added: the offset
+    of zero points that are integers; raised: the offset of the operand's integers, which are
+    converted around 0.
     """
 
     values: BlockScales
@@ -61,11 +61,11 @@ class FoundZeros:
 
 @dataclass(frozen=True)
 class Found:
-    """Where an operand's values lie in memory, and what they are multiplied by.
+    """The address of an operand's values in memory, and of their scales.
 
-    packed: the axis along which two values of 4 bits share a byte, by which the address counts;
-    flipped: whether their highest bits are the other way round (`Codes`); zeros: what is taken off
-    them first.
+    packed: the axis along which two 4-bit values share a byte, and whose address counts bytes;
+    flipped: whether their highest bits are inverted (`Codes`); zeros: zero points that are
+    subtracted first.
     """
 
     values: ResolvedAddress
@@ -80,7 +80,7 @@ def scales_of(
 ) -> BlockScales | Refusal | None:
     """Return scales as a kernel reads them, by an operand's own axis and K, or why it cannot.
 
-    There is one for each of its rows, or of blocks of them, and for as many elements of K.
+    There is one per row, or per block of rows, and per block of elements of K.
     """
     if found is None:
         return None
@@ -100,7 +100,7 @@ def scales_of(
 
 
 def zeros_of(found: FoundZeros | None, own: tuple[Var, ...], depth: Var) -> Zeros | Refusal | None:
-    """Return what is taken off integers as a kernel reads it, or why it cannot."""
+    """Return the zero points of integers as a kernel reads them, or why it cannot."""
     if found is None:
         return None
     values = scales_of(found.values, own, depth)
@@ -115,7 +115,7 @@ def zeros_of(found: FoundZeros | None, own: tuple[Var, ...], depth: Var) -> Zero
 
 
 def _counted(atom: Atom) -> tuple[Var | None, int]:
-    """Return the axis that an atom counts, and how many neighbours of it as one."""
+    """Return the axis that an atom indexes, and how many neighbours along it share an index."""
     if isinstance(atom, Var):
         return atom, 1
     if isinstance(atom, Quotient) and atom.divisor.is_const:
@@ -126,17 +126,17 @@ def _counted(atom: Atom) -> tuple[Var | None, int]:
 
 
 def is_byte(value: Value) -> bool:
-    """Return whether a value is integers of 8 bits."""
+    """Return whether a value consists of 8-bit integers."""
     return value.dtype in (I8, U8)
 
 
 def multiplies(node: Node) -> bool:
-    """Return whether a node is a product of two values."""
+    """Return whether a node multiplies two values."""
     return node.op.scales and node.op.commutative
 
 
 def unrounded_operands(segment: Fusion) -> tuple[str, ...]:
-    """Return the scaled halves in front of products that no kernel rounds, as it scales sums."""
+    """Return the scaled 16-bit operands that GEMM kernels do not round, since they scale sums."""
     found: list[str] = []
     for product in (n for n in segment.nodes if n.op.family == "contraction"):
         for operand in product.inputs[:2]:

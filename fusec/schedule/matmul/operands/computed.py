@@ -1,4 +1,4 @@
-"""Rows of a product that are computed from what lies in memory, on their way to tensor cores."""
+"""Rows of a GEMM's operand that are computed on their way to the tensor cores."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 WIDTH = 8
 """Neighbouring elements of a row that a thread computes: 16 bytes (matmul_computed.cuh)."""
 MOST_ROWS = 32
-"""Rows up to which they are computed: each tile of columns computes them again."""
+"""Most rows that are computed: each tile of columns recomputes them."""
 WRITERS = 3
-"""Warps of `split_k` that compute rows; another one has B copied."""
+"""Warps of `split_k` that compute rows; another one issues the copies of B."""
 FAMILIES = ("pointwise", "movement", "factory", "scalar")
 
 
 @dataclass(frozen=True)
 class Computed:
-    """What makes the rows of A: a fusion whose only output is A, and its domain.
+    """The computation of the rows of A: a fusion whose only output is A, and its domain.
 
-    maker: the node that a kernel without it would wait for.
+    maker: the node that a kernel would otherwise have to run before.
     """
 
     fusion: Fusion
@@ -43,14 +43,14 @@ class Computed:
 
     @property
     def buffers(self) -> frozenset[Value]:
-        """Return what is read to make A."""
+        """Return the buffers that the computation of A reads."""
         return frozenset(i.value for i in self.fusion.inputs)
 
 
 def find_computed(fusion: Fusion, value: Value) -> Computed | Refusal | None:
-    """Return what makes few rows element by element, in halves; None of anything else.
+    """Return the elementwise computation of a 16-bit operand with a small M, or None.
 
-    A Refusal says that rows are too many.
+    A Refusal says that it has too many rows.
     """
     nodes = tuple(needed_nodes(fusion.nodes, (value,)))
     plain = all(n.op.family in FAMILIES and len(n.outputs) == 1 for n in nodes)
@@ -87,7 +87,7 @@ def computed_rows(problem: Product) -> tuple[Lowering, Instance, Var, Var]:
 
 
 def no_computing(problem: Product, facts: Facts) -> str:
-    """Return why rows of A are not computed in front of tensor cores, empty where they are."""
+    """Return why rows of A cannot be computed before the tensor cores, or an empty string."""
     computed = problem.computed
     if computed is None:
         return ""

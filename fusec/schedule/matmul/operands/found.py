@@ -1,4 +1,4 @@
-"""Where operands of products lie in memory, also those that are scaled on the way."""
+"""Finds the operands of GEMMs in memory, including those that are scaled when they are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusec.schedule.matmul.operands.block_scales import Found, multiplies
 def find_operand(
     fusion: Fusion, value: Value, at: Coordinates, own: tuple[Var, ...], depth: Var
 ) -> Found | Refusal:
-    """Return where an operand lies, or its values of few bits and their scales.
+    """Return the address of an operand, or of its low-precision values and their scales.
 
     own: the axes of its rows.
     """
@@ -27,7 +27,7 @@ def find_operand(
 
 
 def _scaled(fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]) -> Found | None:
-    """Return the values and scales whose product an operand is, with movement alone behind it."""
+    """Return the values and scales of an operand that is their product, through movement only."""
     made = _made(fusion, value, at)
     if made is None or not multiplies(made[0]):
         return None
@@ -37,7 +37,7 @@ def _scaled(fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]
 
 
 def _made(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Coordinates] | None:
-    """Return what computes a value behind movement, and where."""
+    """Return the node that computes a value, through movement, and its coordinates."""
     while value not in fusion.input_of:
         node = fusion.producer[value]
         if node.op.access is None:
@@ -51,12 +51,13 @@ def _made(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Coordina
 
 
 def _factors(fusion: Fusion, node: Node, at: Coordinates, axes: tuple[Var, ...]) -> Found | None:
-    """Return the factors of a multiplication, one of which is scales.
+    """Return the factors of a multiplication if one of them is scales.
 
-    8-bit floats are scaled in f32, as their sums are; integers in the halves that they become.
+    8-bit floats are scaled in f32, like their sums; integers in the 16-bit floats that they are
+    converted to.
     """
     from fusec.schedule.matmul.operands.packed import (
-        find_integers,  # it evaluates: starting up need not
+        find_integers,  # evaluates operations: not needed at startup
     )
 
     kind = node.output.dtype

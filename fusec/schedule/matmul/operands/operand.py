@@ -1,4 +1,4 @@
-"""An operand of a matrix product: the buffer it is read from, its strides and what scales it."""
+"""An operand of a GEMM: the buffer it is read from, its strides and its scales."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Operand:
     """A factor: the buffer it is read from, and the strides of its address, in elements.
 
     batch: the part of the address that depends on the batch index, constants included. row: the
-    stride along M for A, along N for B; depth: along K; None where that axis has one element.
-    cut: whether groups begin anywhere along its contiguous axis; scales: what its values are
-    multiplied by, if they are; packed: `row` or `depth`, along which two neighbours share a byte,
-    by which the strides count; flipped: whether their highest bits are the other way round
-    (`Codes`); zeros: what is taken off them before.
+    stride along M for A, along N for B; depth: along K; None where that axis has one element. cut:
+    whether groups may begin at any position along its contiguous axis; scales: what its values are
+    multiplied by, if they are; packed: `row` or `depth`, along which two neighbours share a byte
+    (strides count bytes there); flipped: whether their highest bits are inverted (`Codes`); zeros:
+    zero points that are subtracted first.
     """
 
     buffer: Value
@@ -51,28 +51,28 @@ class Operand:
 
     @property
     def group(self) -> int:
-        """Return the elements of K that share scales and zero points; 0 where all do."""
+        """Return the elements of K that share scales and zero points; 0 if all do."""
         return max((s.group for s in self.factors), default=0)
 
     @property
     def factors(self) -> tuple[BlockScales, ...]:
-        """Return the scales, and where the zero points lie."""
+        """Return the scales, and the zero points' addresses."""
         zeros = () if self.zeros is None else (self.zeros.values,)
         return zeros if self.scales is None else (self.scales, *zeros)
 
     @property
     def k_major(self) -> bool:
-        """Return whether neighbours along K are neighbours in memory; else whether to assume so."""
+        """Return whether the operand is K-major; if unknown, whether to assume so."""
         return self.depth is None or self.depth == 1 or self.row not in (None, 1)
 
     @property
     def is_dense(self) -> bool:
-        """Return whether neighbours along K or along the rows are neighbours in memory."""
+        """Return whether the operand is contiguous along K or along its rows."""
         return (self.depth if self.k_major else self.row) in (None, 1)
 
     @property
     def pitch(self) -> Dim | None:
-        """Return the stride between the contiguous runs; None where there is one."""
+        """Return the stride between contiguous runs; None if there is only one."""
         return self.row if self.k_major else self.depth
 
 
@@ -96,7 +96,7 @@ def weighed(operand: Operand, found: Found, own: tuple[Var, ...], depth: Var) ->
 def operand_of(
     resolve_address: ResolvedAddress, batch: tuple[Var, ...], own: tuple[Var, ...], depth: Var
 ) -> Operand | Refusal:
-    """Return an operand whose address is linear in its own axes and in K."""
+    """Return an operand if its address is linear in its own axes and in K."""
     buffer, address = resolve_address
     zero = {axis: index(0) for axis in (*own, depth)}
     strides = [address.coefficient(a) for a in (*own, depth) if a.extent != 1]
@@ -115,7 +115,7 @@ def operand_of(
 
 
 def _merged(value: Index) -> Index:
-    """Return an index with x % (a * b) / a as x / a % b, which may join x / (a * b) to x / a."""
+    """Return an index with x % (a * b) / a as x / a % b, which may merge x / (a * b) into x / a."""
     total = index(value.constant)
     for atom, coefficient in value.terms:
         new = Index(((atom, dim(1)),), dim(0))

@@ -1,4 +1,4 @@
-"""Weights of 8 and 4 bits: whether operations on bytes make them, and from where."""
+"""8-bit and 4-bit weights: recognizes operations on bytes that compute them, and their address."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fusec.schedule.matmul.operands.addresses import ResolvedAddress, resolve_ad
 from fusec.schedule.matmul.operands.block_scales import BIAS, Found, FoundZeros, is_byte
 
 MOST_CONSTANTS = 256
-"""Elements of a tensor of constants that is evaluated."""
+"""Most elements of a tensor of constants that is evaluated."""
 MOST = 256
-"""Up to here halves of all types hold every integer."""
+"""Up to here all 16-bit float types represent every integer."""
 _RANGES = {I8: (-128, 127), U8: (0, 255)}
 _BYTES = np.arange(256, dtype=np.uint8)
 _HALVES = [(_BYTES & 15).astype(np.int64), (_BYTES >> 4).astype(np.int64)]
@@ -39,11 +39,11 @@ _Table = tuple[ResolvedAddress | None, Array]
 
 @dataclass(frozen=True)
 class Codes:
-    """Bytes that are weights: of 8 bits, or two of 4 bits, the first in the low bits.
+    """Bytes that hold weights: one of 8 bits, or two of 4 bits, the first in the low bits.
 
-    place: where they lie; the address counts bytes along the axis `packed`, if there is one.
-    flipped: whether the highest bit of a weight is set where that of 8 bits in two's complement, or
-    of 4 bits and BIAS, is not; raised: what is added to such an integer.
+    place: where they are in memory; the address counts bytes along the axis `packed`, if there is
+    one. flipped: whether the highest bit of a weight is inverted compared with 8-bit two's
+    complement, or 4 bits and BIAS; raised: the offset that is added to such an integer.
     """
 
     place: ResolvedAddress
@@ -55,7 +55,7 @@ class Codes:
 def find_integers(
     fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]
 ) -> Found | None:
-    """Return the bytes that a value is made of, or those of a difference and of what is taken off.
+    """Return the bytes that a value is computed from, with zero points if it is a difference.
 
     axes: of the rows, and K last.
     """
@@ -84,9 +84,9 @@ def find_integers(
 
 
 def _difference(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Coordinates] | None:
-    """Return the subtraction that a value is, behind movement and casts, and where.
+    """Return the subtraction that a value is, through movement and casts, and its coordinates.
 
-    Differences of integers of 8 bits are exact in all types between, and rounded once.
+    Differences of 8-bit integers are exact in all types in between, and rounded once.
     """
     final = value.dtype
     while value not in fusion.input_of:
@@ -101,7 +101,7 @@ def _difference(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Co
             value, at = branch[0], branch[1]
         elif node.op.converts and isinstance(node.operands[0], Value):
             value = node.operands[0]
-        else:  # x - 0 is x, and no other number leaves anything as it is
+        else:  # x - 0 is x; no other number is neutral
             return (node, at) if node.op.neutral == (None, 0) else None
     return None
 
@@ -109,7 +109,7 @@ def _difference(fusion: Fusion, value: Value, at: Coordinates) -> tuple[Node, Co
 def _zeros(
     fusion: Fusion, node: Node, value: Value, at: Coordinates, axes: tuple[Var, ...]
 ) -> FoundZeros | None:
-    """Return where what a subtraction takes off lies: halves, or integers of 8 or 4 bits."""
+    """Return the zero points of a subtraction: 16-bit floats, or 8- or 4-bit integers."""
     found = resolve_address(fusion, value, at)
     if not isinstance(found, Refusal):
         kind = found[0].dtype
@@ -135,7 +135,7 @@ def _zeros(
 
 
 def _group(at: Coordinates, depth: Var) -> int:
-    """Return of how many elements of K coordinates are the number; 0 of none or of several."""
+    """Return how many elements of K share the same coordinates; 0 if none or several do."""
     found = {
         atom.divisor.value
         for place in at
@@ -146,10 +146,10 @@ def _group(at: Coordinates, depth: Var) -> int:
 
 
 def _codes(fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]) -> Codes | None:
-    """Return the bytes that a value is made of, one or, along one of the axes, two to each.
+    """Return the bytes that a value is computed from: one each, or one per two along an axis.
 
-    Whatever the operations are, they are evaluated for each byte. None where they make anything
-    else of it than neighbouring integers.
+    All operations are evaluated for each byte, so any combination is recognized. None if the
+    results are not neighbouring integers.
     """
     whole = _table(fusion, value, at)
     if whole is not None and whole[0] is not None:
@@ -183,7 +183,7 @@ def _nibbles(fusion: Fusion, value: Value, at: Coordinates, axis: Var) -> Codes 
 
 
 def _above(found: Array, wanted: Array) -> int | None:
-    """Return by what integer all of a table is above another one; None if it differs."""
+    """Return the constant integer difference of two tables; None if it varies."""
     more = np.asarray(found, np.float64) - np.asarray(wanted, np.float64)
     raised = float(more[0])
     return int(raised) if raised.is_integer() and bool(np.all(more == raised)) else None
@@ -194,7 +194,7 @@ def _placed(at: Coordinates, values: dict[Var, Index]) -> Coordinates:
 
 
 def _table(fusion: Fusion, operand: Operand, at: Coordinates) -> _Table | None:
-    """Return an operand's value for each byte at one address; of constants without an address."""
+    """Return an operand's value for each byte at one address; constants have no address."""
     if isinstance(operand, Const):
         return None, constant(operand)
     if operand in fusion.input_of:
@@ -215,7 +215,7 @@ def _table(fusion: Fusion, operand: Operand, at: Coordinates) -> _Table | None:
 
 
 def _branch(node: Node, at: Coordinates) -> tuple[Operand, Coordinates] | None:
-    """Return what a movement reads at some coordinates, where that is one operand's element."""
+    """Return what a movement reads at some coordinates, if that is one operand's element."""
     held = [
         b
         for b in pull(node, at).branches
@@ -227,7 +227,7 @@ def _branch(node: Node, at: Coordinates) -> tuple[Operand, Coordinates] | None:
 
 
 def _constant(node: Node, at: Coordinates) -> _Table | None:
-    """Return an element of a small tensor that is made of constants."""
+    """Return an element of a small tensor that is computed from constants."""
     extents = [e.value for e in node.output.shape if e.is_const]
     if node.inputs or len(extents) < node.output.rank or prod(extents) > MOST_CONSTANTS:
         return None

@@ -1,4 +1,4 @@
-"""Which weights of 8 and 4 bits kernels can make halves of, and why not of others."""
+"""Which 8-bit and 4-bit weights kernels can convert to 16-bit floats, and why not others."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from fusec.index.access import Facts
 from fusec.schedule.matmul.problem import Product
 
 STAGE = 128
-"""Elements of K of a stage of copies in bulk, and of a part of a warp that streams."""
+"""Elements of K per stage of bulk copies, and per chunk of a streaming warp."""
 FRAGMENT = 16
-"""Elements of K of an instruction of a tensor core, which have one scale."""
+"""Elements of K of a tensor core instruction, which share a scale."""
 LANE = 16
-"""Bytes that a lane takes at once of a column along K."""
+"""Bytes that a lane loads at once of a K-major column."""
 ACROSS = 8
-"""Elements of K that a lane takes at once of columns across it."""
+"""Elements of K that a lane loads at once of N-major weights."""
 
 
 def no_conversion(problem: Product, facts: Facts) -> str:
-    """Return why copies in bulk cannot bring what becomes halves, empty where they can."""
+    """Return why bulk copies cannot load weights for conversion, or an empty string."""
     if not problem.a.k_major:
         return f"the other operand must be contiguous along K, and `{problem.a.buffer.name}` is not"
     if problem.b.packed == "row" and problem.b.k_major:
@@ -33,7 +33,7 @@ def no_conversion(problem: Product, facts: Facts) -> str:
 
 
 def no_stream(problem: Product, facts: Facts) -> str:
-    """Return why a stream over weights cannot make halves of them, empty where it can."""
+    """Return why a streaming kernel cannot convert the weights, or an empty string."""
     if not problem.has_converted_weights:
         return ""
     b = problem.b

@@ -1,1 +1,1 @@
-"""Rows and columns reduced in one reading."""
+"""Rows and columns reduced in one pass."""

@@ -26,22 +26,22 @@ from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 REGISTERS = 168
-"""Registers per thread, beyond which too few warps are left to hide latencies."""
+"""Registers per thread beyond which too few warps are left to hide latencies."""
 OWN_REGISTERS = 44
-"""Registers for addresses, loop variables and the values of one vector in the making."""
+"""Registers for addresses, loop variables and the values of one vector being computed."""
 WARPS = 16
-"""Warps per SM with which instructions hide each other's latency."""
+"""Warps per SM that hide each other's instruction latency."""
 STAYS = (
     ("values", "registers"),
     ("vectors", "registers"),
     ("memory", "registers"),
     ("memory", "ring"),
 )
-"""Where column constants and rows stay, from the fastest to what needs the fewest registers."""
+"""Where column constants and rows are kept, from the fastest to the fewest registers."""
 EQUAL = 0.035
-"""The part by which costs may differ and still tell nothing."""
+"""The relative difference of costs that is not significant."""
 OVERLAPPING = COLUMN_METHODS["overlap"].capability
-"""The compute capability from which a kernel may start before the one before it has ended (PTX
+"""The least compute capability for a kernel that starts before the previous one has ended (PTX
 griddepcontrol)."""
 FINISH_THREADS = 256
 """Threads per block of a finish kernel."""
@@ -49,9 +49,9 @@ FINISH_THREADS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class InnerOuterParameters(BlockParameters):
-    """The choices of a row kernel with column accumulators.
+    """The schedule parameters of a row kernel with column accumulators.
 
-    chunks: vectors of a row per thread; tiles: blocks that share a row (1 where a row is reduced);
+    chunks: vectors of a row per thread; tiles: blocks that share a row (1 if rows are reduced);
     range_rows: rows of a range.
     """
 
@@ -67,7 +67,7 @@ class InnerOuterParameters(BlockParameters):
 
     @property
     def elements(self) -> int:
-        """Return the elements of a row that a thread has."""
+        """Return the elements of a row per thread."""
         return self.chunks * self.vector_width
 
     free: ClassVar = (
@@ -96,10 +96,10 @@ class InnerOuterParameters(BlockParameters):
 
 @dataclass(frozen=True)
 class FinishShape:
-    """How a finish kernel adds up the partial rows of one column set.
+    """How a finish kernel adds the partial rows of one column set.
 
-    ranges: partial rows of each group; threads_x: columns of a block; threads_y: partial rows side
-    by side.
+    ranges: partial rows of each group; threads_x: columns of a block; threads_y: partial rows that
+    are added in parallel.
     """
 
     column_set: int
@@ -110,19 +110,19 @@ class FinishShape:
 
 @dataclass(frozen=True)
 class FinishParameters:
-    """The choices of a finish kernel: threads per block, and for each column set their shape."""
+    """The parameters of a finish kernel: threads per block, and the shape for each column set."""
 
     threads: int
     shapes: tuple[FinishShape, ...]
 
     def seconds(self, target: Target) -> float:
-        """Return the seconds in which threads take the partial rows after their first."""
+        """Return the seconds in which threads add the partial rows after their first."""
         further = max(((s.ranges - 1) // s.threads_y for s in self.shapes), default=0)
         return target.cost.grid_reduce.part_seconds * further
 
 
 def default_parameters(split: Split, target: Target) -> InnerOuterParameters | Refusal:
-    """Return the parameters of the main kernel, or why no shape of it fits into the registers."""
+    """Return the parameters of the main kernel, or why no shape of it fits in registers."""
     width = widest(split)
     work, vectors = work_of(split, width), -(-split.bands.columns.value // width)
     method = "overlap" if target.capability >= OVERLAPPING else "kernel"
@@ -150,7 +150,7 @@ def widest(split: Split) -> int:
 
 
 def _candidates(split: Split, vectors: int) -> list[tuple[int, int, int, int]]:
-    """Return threads per row, rows at a time, vectors per thread, and blocks that share a row."""
+    """Return threads per row, rows at a time, vectors per thread, and blocks per row."""
     if not split.row_sums:
         threads = min(32, power_above(vectors))
         tiles = -(-vectors // threads)
@@ -169,7 +169,7 @@ def _candidates(split: Split, vectors: int) -> list[tuple[int, int, int, int]]:
 def _resident(
     split: Split, work: Work, shape: InnerOuterParameters, target: Target
 ) -> InnerOuterParameters | None:
-    """Return the shape with as many blocks per SM as it needs and fit; None if not one does."""
+    """Return the shape with as many blocks per SM as it needs and fit; None if none fits."""
     needed = registers(split, work, shape)
     warps = shape.threads // 32
     blocks = 0
@@ -188,13 +188,13 @@ def _resident(
 
 
 def register_limit(warps: int, target: Target) -> int:
-    """Return the registers per thread with which so many warps fit."""
-    # Each quarter of an SM has registers of its own.
+    """Return the registers per thread with which that many warps fit on an SM."""
+    # Each quarter of an SM has its own registers.
     return target.registers // 4 // (32 * -(-warps // 4)) // 8 * 8
 
 
 def _instructions(split: Split, work: Work, elements: int) -> float:
-    """Return roughly the instructions of a thread for one row."""
+    """Return the approximate instructions of a thread for one row."""
     columns = frozenset(split.bands.reduced)
     homes = split.domain.homes
     busy = [
@@ -211,20 +211,20 @@ def _instructions(split: Split, work: Work, elements: int) -> float:
 
 
 def _latency(split: Split, work: Work, shape: InnerOuterParameters) -> float:
-    """Return roughly the cycles that one block takes for its rows at a time, alone on an SM."""
+    """Return the approximate cycles of one block for its concurrent rows, alone on an SM."""
     barriers = 500 if shape.threads_x > 32 else 300
     return barriers + 2 * _instructions(split, work, shape.elements)
 
 
 def _memory_cycles(work: Work, split: Split, target: Target) -> float:
-    """Return roughly the cycles in which an SM's share of the memory moves one row."""
+    """Return the approximate cycles in which an SM's share of the bandwidth moves one row."""
     row = sum(i.dtype.size for i in (*work.ring, *work.kept))
     row += sum(o.value.dtype.size for o in split.main.outputs)
     return max(1.0, row * split.bands.columns.value / target.cost.rows.bytes_per_cycle)
 
 
 def _row_cycles(split: Split, work: Work, shape: InnerOuterParameters) -> float:
-    """Return roughly the cycles of an SM per row: waiting in turn, or issuing instructions."""
+    """Return the approximate cycles of an SM per row, bound by latency or by instruction issue."""
     waiting = _latency(split, work, shape) * shape.tiles / (shape.blocks * shape.threads_y)
     warps = shape.threads_x * shape.tiles / 32
     issuing = warps * _instructions(split, work, shape.elements) / 4
@@ -233,7 +233,7 @@ def _row_cycles(split: Split, work: Work, shape: InnerOuterParameters) -> float:
 
 
 def registers(split: Split, work: Work, p: InnerOuterParameters) -> int:
-    """Return an estimate of the registers per thread, in multiples of 8."""
+    """Return the estimated registers per thread, in multiples of 8."""
     words = sum(_words(n) for n in split.column_nodes)
     if p.constants == "values":
         words += sum(max(1, i.dtype.compute.size // 4) for i in work.constants)
@@ -250,7 +250,7 @@ def _words(node: Node) -> int:
 
 
 def _stages(slot: int, blocks: int, target: Target) -> tuple[int, int]:
-    """Return the slots of the ring of rows, and the blocks per SM that it leaves room for."""
+    """Return the stages of the ring of rows, and the blocks per SM that they allow."""
     if not slot:
         return 0, blocks
     room = target.shared - (8 << 10)
@@ -265,9 +265,9 @@ def _stages(slot: int, blocks: int, target: Target) -> tuple[int, int]:
 def _ranges(
     split: Split, work: Work, shape: InnerOuterParameters, target: Target
 ) -> tuple[int, int]:
-    """Return the ranges of a group and their rows: the split that loads the busiest SM least.
+    """Return the ranges of a group and their rows: the split that minimizes the busiest SM's work.
 
-    Of splits that are as good as equal, the one with the fewest ranges, and so partial sums.
+    Among nearly equal splits, the one with the fewest ranges, and so the fewest partial sums.
     """
     height, groups = split.bands.height.value, split.bands.groups.value
     row = max(1, sum(i.dtype.size for i in (*work.ring, *work.kept)))
@@ -296,7 +296,7 @@ def finish_of(split: Split, ranges: int) -> FinishParameters:
     for number, each in reversed(list(enumerate(split.sets))):  # the longest sums begin first
         if each.finish.outputs:
             total = ranges * split.bands.groups.value // each.bands.groups.value
-            # Eight additions in a row hide the latency of their loads; 8 columns are a sector.
+            # Eight consecutive additions hide the latency of their loads; 8 columns are a sector.
             rows = min(FINISH_THREADS // 8, power_below(total // 8))
             shapes.append(FinishShape(number, total, FINISH_THREADS // rows, rows))
     return FinishParameters(FINISH_THREADS, tuple(shapes))

@@ -1,4 +1,4 @@
-"""Row kernels with column accumulators: rows and columns reduced in one reading of the inputs."""
+"""Row kernels with column accumulators: rows and columns reduced in one pass over the inputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from fusec.segment.traffic import work as operations
 from fusec.target import Target
 
 ROW_LOOP = 9
-"""Registers for the loop over rows: its bounds, the slot of the ring, the next row's place."""
+"""Registers for the loop over rows: its bounds, the ring's stage, the next row's address."""
 
 
 InnerOuterPlan = PhasedPlan[Split, InnerOuterParameters]
@@ -63,17 +63,17 @@ class InnerOuterPersistent(NestFamily[Split, InnerOuterParameters]):
     vocabulary = TEMPLATE_NAMES
 
     def problem(self, segment: Fusion) -> Split | Refusal:
-        """Return a segment split; sizes are put in, variances and unit reductions written out."""
+        """Return a split segment: sizes specialized, variances and unit reductions expanded."""
         return columns_of_rows(segment) or split_of(segment)
 
     def default_parameters(self, problem: Split, target: Target) -> InnerOuterParameters | Refusal:
-        """Return the parameters by registers and bytes in flight."""
+        """Return the parameters selected by registers and bytes in flight."""
         return default_parameters(problem, target)
 
     def with_derived(
         self, problem: Split, parameters: InnerOuterParameters
     ) -> InnerOuterParameters:
-        """Return parameters with the vectors of a thread, the blocks of a row, ranges of rows."""
+        """Return parameters with derived vectors per thread, blocks per row, and ranges of rows."""
         p = parameters
         vectors = -(-problem.bands.columns.value // p.vector_width)
         parts = -(-vectors // p.threads_x)
@@ -86,14 +86,14 @@ class InnerOuterPersistent(NestFamily[Split, InnerOuterParameters]):
     def why_illegal(
         self, problem: Split, parameters: InnerOuterParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         p = parameters
         found = check_access(p.vector_width, widest(problem))
         found = found or check_shape(p)
         if found is not None:
             return found
         if problem.row_sums and p.threads_x > 32 and p.threads_y > 1:
-            # Those that have no row left do not wait for the others.
+            # Blocks without rows left do not wait for the others.
             return Refusal(
                 "block", "rows of several warps are processed one at a time: threads_y must be 1"
             )
@@ -147,7 +147,7 @@ class InnerOuterPersistent(NestFamily[Split, InnerOuterParameters]):
         )
 
     def estimate(self, plan: InnerOuterPlan, target: Target) -> Estimate:
-        """Return a price: one reading of the inputs, and the partial sums written and read."""
+        """Return the estimate: one pass over the inputs, and partial sums written and read."""
         split, parameters = plan.problem, plan.parameters
         phases = split.loops(1)[1]
         flops, sfu = operations(split.main)
@@ -167,14 +167,12 @@ class InnerOuterPersistent(NestFamily[Split, InnerOuterParameters]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return variances in two passes, additions where sums are of few, and scatters where rows
-        have one element each.
-        """
+        """Return two-pass variances, unrolled sums, and scatters if rows have one element each."""
         two = variances_in_two_passes(segment)
         return (*two, *sums_of_few(segment), *sums_of_one_hot(segment))
 
     def pressure(self, plan: InnerOuterPlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds: its part of a row, of column sums and of constants."""
+        """Return the pressure of a thread: its part of a row, of column sums and of constants."""
         if kernel.template != "inner_outer_persistent":
             return of_template(kernel.template)
         p = plan.parameters
@@ -190,7 +188,7 @@ class InnerOuterPersistent(NestFamily[Split, InnerOuterParameters]):
 
 
 def _orders(split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:
-    """Return the orders of a segment's sums, of its rows and of each column set."""
+    """Return the summation orders of a segment's rows and of each column set."""
     along = along_rows_in_turns(split.bands.columns, p.vector_width, p.threads_x)
     known = {n.output.name: along for n in split.row_sums}
     for shape in finish_of(split, p.ranges).shapes:
@@ -204,7 +202,7 @@ def _orders(split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:
 
 
 def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:
-    """Return the partial sums of each column reduction: a row for each range of rows."""
+    """Return the partial sums of each column reduction: one row per range of rows."""
     taken = split.fusion.names
     found: dict[Node, Workspace] = {}
     for each in split.sets:
@@ -216,7 +214,7 @@ def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:
 
 
 def _ring(split: Split, p: InnerOuterParameters) -> tuple[Staged, ...]:
-    """Return the rows that copies bring, of each as many slots as stages."""
+    """Return the rows that are copied asynchronously, with one slot per stage for each."""
     slots, rows = p.stages * p.threads * p.elements, work_of(split, p.vector_width).ring
     return staged_in_turn((i, slots * i.dtype.size) for i in rows) if p.stages else ()
 

@@ -1,7 +1,7 @@
-"""Splits a segment into rows with their sums, and what follows from the sums of columns.
+"""Splits a segment into rows with their sums, and the consumers of the column sums.
 
-The main fusion holds everything that needs the rows; each set of reduced row axes has a finish
-fusion of its own, whose inputs are the column sums.
+The main fusion holds everything that needs the rows; each set of reduced row axes has a separate
+finish fusion, whose inputs are the column sums.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fusec.segment.protocol import Refusal
 class Bands(Rows):
     """Rows of columns in groups.
 
-    The axes in `outer` number the groups, the other kept axes the rows of a group. A group's rows
-    are added up, so that a range of them has one partial sum per column.
+    The axes in `outer` index the groups, the other kept axes the rows of a group. A group's rows
+    are summed, so that a range of them has one partial sum per column.
     """
 
     outer: tuple[Var, ...]
@@ -74,8 +74,8 @@ def _places(axes: tuple[Var, ...], position: Index) -> dict[Var, Index]:
 class ColumnSet:
     """The reductions over one set of row axes.
 
-    bands: its groups as rows of one height; sums: the column sum that stands for each reduction's
-    result in `finish`, the fusion of what follows from them.
+    bands: its groups as rows of one height; sums: the column sum that replaces each reduction's
+    result in `finish`, the fusion of its consumers.
     """
 
     nodes: tuple[Node, ...]
@@ -146,7 +146,7 @@ Late = Mapping[Value, int]
 
 
 def _late(fusion: Fusion, domain: Domain, chain: tuple[Chosen, ...]) -> Late | Refusal:
-    """Return the column set, by number, from which each value follows that follows from one."""
+    """Return the index of the column set that each value depends on, if it depends on one."""
     late: dict[Value, int] = {}
     for node in fusion.nodes:
         found = {late[v] for v in node.inputs if v in late}
@@ -199,7 +199,7 @@ def _column_set(
 
 
 def _total(node: Node, taken: set[str]) -> tuple[Value, list[Node]]:
-    """Return the column sum of a reduction, and the cast to its result if that is a half type."""
+    """Return the column sum of a reduction, and the cast to its result if that is 16 bits wide."""
     result = node.output
     wide = result.dtype.compute
     if wide == result.dtype:
@@ -209,7 +209,7 @@ def _total(node: Node, taken: set[str]) -> tuple[Value, list[Node]]:
 
 
 def _why_illegal(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
-    """Return what keeps a split segment from being one reading of its rows and a finish per set."""
+    """Return why a split segment is not one pass over its rows and a finish per set, or None."""
     try:
         return _check_rows(split, columns) or _check_finish(split) or _check_aliases(split)
     except Unsupported as error:
@@ -264,7 +264,7 @@ def _check_finish(split: Split) -> Refusal | None:
 
 
 def _check_aliases(split: Split) -> Refusal | None:
-    """Return a refusal if what is written in place is read later, or meanwhile by another set."""
+    """Return a refusal if in-place results are read later, or concurrently by another set."""
     stages = [split.main, *(s.finish for s in split.sets)]
     for stage in stages:
         for other in stages[1:]:

@@ -1,4 +1,4 @@
-"""What a row kernel reads per vector: rows that copies bring, and what only columns determine."""
+"""What a row kernel reads per vector: asynchronously copied rows, and per-column constants."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fusec.schedule.rows.inner_outer_persistent.split import Split
 
 _CACHE: IdentityCache[Work] = IdentityCache()
 COPY_SIZES = (4, 8, 16, 32, 64)
-"""Bytes of a vector that asynchronous copies can bring."""
+"""Bytes of a vector that asynchronous copies support."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the main kernel does with each vector, for a vector width.
+    """The main kernel's loads and constants per vector, for a vector width.
 
-    ring: row vectors that asynchronous copies can bring; kept: other row vectors; constants: the
-    largest values that depend on the column but not on the row; vectors: the loads behind them.
+    ring: row vectors that asynchronous copies can load; kept: other row vectors; constants: the
+    largest values that depend on the column but not on the row; vectors: the loads that they read.
     """
 
     ring: tuple[Instance, ...]
@@ -31,7 +31,7 @@ class Work:
 
 
 def _roots_of(split: Split, lowering: Lowering) -> list[Instance]:
-    """Return what the main kernel computes: inputs of its reductions, and outputs."""
+    """Return the roots of the main kernel: inputs of its reductions, and outputs."""
     nodes = [n for n in split.main.nodes if n in split.domain.reduced]
     values = [n.inputs[0] for n in nodes] + [o.value for o in split.main.outputs]
     return [lowering.at_home(v) for v in values]
@@ -49,7 +49,7 @@ def _work_of(split: Split, width: int) -> Work:
     ring: list[Instance] = []
     kept: list[Instance] = []
     found = instances_under(roots)
-    # The ring brings no rows past the end; what is left in it there must not become an address.
+    # Copies skip rows past the end, so stale data in the ring must not become an address.
     places = set(instances_under([place for i in found for _, place in i.gathered]))
     for instance in found:
         if instance.kind != "load" or not instance.variables & columns:

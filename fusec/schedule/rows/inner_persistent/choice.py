@@ -1,4 +1,4 @@
-"""Chooses where a row stays between its phases, and how many threads take it."""
+"""Chooses where a row is kept between its phases, and how many threads share it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from fusec.target import Target
 REGISTER_BYTES = 128
 """Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
 KEPT_ELEMENTS = 64
-"""Elements of a row that a thread keeps: the compiler rather holds what it computes from them in
-each phase, a register for each, than compute it again."""
+"""Elements of a row that a thread keeps: the compiler holds the values that each phase computes
+from them, one register each, rather than recompute them."""
 MANY_THREADS = 256
-"""Threads of a row beyond which they rather have more than 8 vectors each, of a word at least.
+"""Threads of a row beyond which more than 8 vectors each, at least a word wide, are preferred.
 
 Softmax of rows of 5135 f32, word by word, reached 0.63 of the limit with 1024 threads, 0.79 with
 512, 0.85 with 256 (H200).
 """
 MAX_THREADS = 1024
 MOST_IN_LARGE_BLOCKS = 3 / 8
-"""The part of its registers that a thread fills with a row in blocks of MAX_THREADS."""
+"""The fraction of its registers that a thread fills with a row in blocks of MAX_THREADS."""
 MOST_IN_A_BLOCK_ALONE = 5 / 8
-"""The same of a block that has an SM to itself, whose neighbours would have half of the memory.
+"""The same for a block that has an SM to itself; another block would have half of the memory.
 
-Softmax of 38645 floats, 76 of a thread: 51 us on an H200, and 66 from shared memory; 86 spill.
+Softmax of 38645 floats, 76 per thread: 51 us on an H200, and 66 us from shared memory; 86 spill.
 """
 LEAST_ACCESS = 8
-"""Bytes of the narrowest accesses to the largest elements: with less, memory is read slowly."""
+"""Least bytes per access to the largest elements: narrower ones read memory slowly."""
 KEPT_VALUES = 32
 """Values of special functions that a thread keeps in registers between phases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InnerPersistentParameters(PersistentParameters):
-    """The choices of a row-persistent kernel."""
+    """The schedule parameters of a row-persistent kernel."""
 
     keep_values: bool = False
     online: bool = False
@@ -92,7 +92,7 @@ class InnerPersistentParameters(PersistentParameters):
 def row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> int:
     """Return the bytes of the loads of one row that more than one phase reads.
 
-    `registers`: as vectors in registers, of which each takes at least one.
+    `registers`: as vectors in registers, at least one for each.
     """
     cached = problem.loops(width)[1].cached
     columns = -(-problem.rows.columns.value // 16) * 16
@@ -102,11 +102,11 @@ def row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> i
 
 @dataclass(frozen=True)
 class Held:
-    """What a thread holds with vectors of a width, in words.
+    """The words that a thread holds with vectors of a width.
 
-    row: per vector of the row that stays between phases; again: the same where values of special
-    functions stay, too, 0 where there are none; passing: other vectors that one phase reads or
-    writes; doubles: for special functions of doubles.
+    row: per vector of the row that stays between phases; again: the same if values of special
+    functions stay, too, 0 if there are none; passing: other vectors that one phase reads or writes;
+    doubles: for special functions of doubles.
     """
 
     width: int
@@ -129,17 +129,17 @@ class Held:
         return most and fits(threads, kept + self.passing + self.doubles, registers)
 
     def fits_alone(self, threads: int, columns: int, registers: int) -> bool:
-        """Return whether a row stays in the registers of a block that has an SM to itself."""
+        """Return whether a row fits in the registers of a block that has an SM to itself."""
         kept = -(-columns // (self.width * threads)) * self.row
         most = MOST_IN_A_BLOCK_ALONE * registers / threads
         return kept <= most and self.fits(threads, columns, registers)
 
 
 def held_with(problem: RowsProblem, width: int) -> Held:
-    """Return what a thread holds with vectors of a width.
+    """Return the words that a thread holds with vectors of a width.
 
-    What stays are loads, and quotients and remainders of places and conditions that several phases
-    need: the compiler keeps them rather than divide again.
+    Between phases it keeps loads, and quotients and remainders of positions and conditions that
+    several phases need: the compiler keeps them rather than divide again.
     """
     fusion = problem.fusion
     lowering, phases, (_, chunk, lane) = problem.loops(width)
@@ -173,7 +173,7 @@ def held_with(problem: RowsProblem, width: int) -> Held:
 
 
 def _most_kept(phases: Phases, width: int) -> int:
-    """Return the words per vector that stay from any phase to the next."""
+    """Return the most words per vector that stay between any two phases."""
     most = 0
     for after in range(1, phases.count):
         before = frozenset[Instance]().union(*phases.loads[:after])
@@ -185,7 +185,7 @@ def _most_kept(phases: Phases, width: int) -> int:
 
 
 def default_parameters(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
-    """Return the parameters for a row length and a target: by tiles of rows if these are short."""
+    """Return the parameters for a row length and a target: tiles of rows if these are short."""
     whole = by_rows(problem, target)
     shifted, registers = whole.shifted, whole.storage == "registers"
     return (by_tiles(problem, target, shifted=shifted) if registers else None) or whole
@@ -194,9 +194,9 @@ def default_parameters(problem: RowsProblem, target: Target) -> InnerPersistentP
 def by_tiles(
     problem: RowsProblem, target: Target, *, shifted: bool | None = None
 ) -> InnerPersistentParameters | None:
-    """Return the parameters of tiles, None where there are none.
+    """Return the parameters of tiles, or None if unsupported.
 
-    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    shifted: whether rows would be peeled; if given, tiles are used only for rows that benefit.
     """
     width = tile_width(problem)
     shape = tile_shape(problem, width, target.sms, shifted=shifted)
@@ -211,10 +211,10 @@ def by_tiles(
 
 
 def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
-    """Return the parameters for a row length and a target, each row by itself.
+    """Return the parameters for a row length and a target, with separate rows.
 
     Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of
-    it. Where a thread has too few registers for that it gets narrower vectors, or the row goes
+    it. If a thread has too few registers for that it gets narrower vectors, or the row is kept
     elsewhere.
     """
     fusion, rows = problem.fusion, problem.rows
@@ -253,7 +253,7 @@ def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
         chunks=chunks,
         wide_index=problem.wide,
         keep_values=keep,
-        # Where exponentials stay on chip the other form computes each of them once.
+        # If exponentials stay on chip, the other form computes each of them only once.
         online=not fit and storage != "shared" and problem.online is not None,
         shifted=shifted,
     )

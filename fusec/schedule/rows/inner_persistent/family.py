@@ -1,4 +1,4 @@
-"""Row-persistent kernels: a row is read once, reduced, and read again from where it stayed."""
+"""Row-persistent kernels: a row is read once, reduced, and read again from on-chip storage."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
     inner = True
 
     def default_parameters(self, problem: RowsProblem, target: Target) -> InnerPersistentParameters:
-        """Return the parameters: threads that keep the row in registers, if that goes."""
+        """Return the parameters: threads that keep the row in registers, if it fits."""
         return ring.default_parameters(problem, target) or default_parameters(problem, target)
 
     def by_rows(self, problem: RowsProblem, target: Target) -> InnerPersistentParameters:
-        """Return the parameters with which threads take each row by itself."""
+        """Return the parameters with which threads process each row separately."""
         return by_rows(problem, target)
 
     def by_tiles(self, problem: RowsProblem, target: Target) -> InnerPersistentParameters | None:
-        """Return the parameters with which blocks stage rows together, None of others."""
+        """Return the parameters with which blocks stage several rows, None if unsupported."""
         return by_tiles(problem, target)
 
     def nearest(
@@ -75,7 +75,7 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
         target: Target,
         settings: Mapping[str, Setting],
     ) -> InnerPersistentParameters:
-        """Return what settings are put into: with a ring where it is set, or without."""
+        """Return the parameters to apply settings to: with a ring if it is set, or without."""
         own = default_parameters.storage
         storage = settings.get("storage", own)
         if "ring" in (storage, own) and storage != own:
@@ -88,7 +88,7 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
     def with_derived(
         self, problem: RowsProblem, parameters: InnerPersistentParameters
     ) -> InnerPersistentParameters:
-        """Return parameters with the vectors of a row that each thread has."""
+        """Return parameters with the derived vectors of a row per thread."""
         each = parameters.vector_width * parameters.threads_x * parameters.cluster
         columns = problem.rows.columns.value
         if parameters.shifted:
@@ -98,7 +98,7 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
     def why_illegal(
         self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         p = parameters
         found = problem.check_block(p, tile_width(problem) if p.tile_rows else 0)
         if found is not None:
@@ -180,7 +180,7 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
     def _ring_kernel(
         self, problem: RowsProblem, p: InnerPersistentParameters, target: Target
     ) -> tuple[Kernel, tuple[Staged, ...]]:
-        """Return a kernel of as many clusters as are resident, and what bulk copies bring."""
+        """Return a kernel with as many clusters as are resident, and its bulk-copied tensors."""
         layout = ring.layout(problem, p)
         assert not isinstance(layout, Refusal), layout
         clusters = minimum(problem.rows.rows, target.resident_clusters(p.cluster))
@@ -195,12 +195,12 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
         return kernel, (*layout.rows, *layout.columns)
 
     def waits(self, plan: InnerPersistentPlan, target: Target) -> float:
-        """Return the seconds in which rows of a ring are reduced while no others come."""
+        """Return the seconds in which rows of a ring are reduced while no others are loaded."""
         p = plan.parameters
         return ring.waits(plan.problem, p, target) if p.storage == "ring" else 0.0
 
     def efficiency(self, plan: InnerPersistentPlan, target: Target) -> float:
-        """Return the part of the bandwidth that is reached."""
+        """Return the fraction of the bandwidth that is reached."""
         problem, p, kernel = plan.problem, plan.parameters, plan.kernels[0]
         if not p.tile_rows and is_strided(problem):
             return self._across(plan, target)
@@ -213,9 +213,9 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
         return reach_of_resident(reach, p, plan.phases.count, held, resident, target)
 
     def _across(self, plan: InnerPersistentPlan, target: Target) -> float:
-        """Return the part of the bandwidth where elements of rows do not lie side by side.
+        """Return the fraction of the bandwidth if elements of rows are not contiguous.
 
-        Where those of neighbouring rows do, a warp reads from a line for each of a row's threads.
+        If neighbouring rows are, each thread of a row makes a warp read one line.
         """
         problem, p = plan.problem, plan.parameters
         strided = target.reach(self.name, "strided")
@@ -230,7 +230,7 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return variances in two passes, sums of exponentials in one, pieces in two steps."""
+        """Return two-pass variances, online sums of exponentials, and two-step reductions."""
         online = exponentials_online(segment) if self._is_online(segment, target) else ()
         variances = super().redefinitions(segment, fusion, target)
         return (*variances, *online, *outside_first(segment, fusion))
@@ -243,19 +243,19 @@ class InnerPersistent(PersistentFamily[InnerPersistentParameters]):
 def _default_parameters_by(
     storage: Setting, problem: RowsProblem, target: Target
 ) -> InnerPersistentParameters | None:
-    """Return the likeliest parameters with a ring, or without."""
+    """Return the default parameters with a ring, or without."""
     if storage == "ring":
         return ring.default_parameters(problem, target, least=0, piece=0)
     return replace(default_parameters(problem, target), storage=str(storage))
 
 
 def _form(problem: RowsProblem, parameters: InnerPersistentParameters) -> RowsProblem:
-    """Return the problem as a kernel takes it."""
+    """Return the problem in the form that a kernel computes."""
     return problem.online or problem if parameters.online else problem
 
 
 def _staged(problem: RowsProblem, p: InnerPersistentParameters, nest: Nest) -> tuple[Staged, ...]:
-    """Return the loads of a row that more than one phase reads, of which whole vectors stay.
+    """Return the loads of a row that more than one phase reads; whole vectors of them stay on chip.
 
     Those of rows of tiles stay in registers.
     """

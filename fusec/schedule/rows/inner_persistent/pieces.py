@@ -1,4 +1,4 @@
-"""Pieces of rows: how many columns lie side by side in memory, for bulk copies to bring at once."""
+"""Contiguous chunks of rows: how many columns one bulk copy can load."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fusec.ir.expression import Var, index, of_var, variables_of
 from fusec.schedule.rows.problem import RowsProblem
 
 ALIGNED = 16
-"""Bytes of which the addresses and sizes of bulk copies are multiples."""
+"""Alignment in bytes of the addresses and sizes of bulk copies."""
 
 
 def piece_of(problem: RowsProblem, load: Instance, width: int) -> int:
-    """Return the columns of each piece of a row that lie side by side, or 0.
+    """Return the columns per contiguous chunk of a row, or 0.
 
-    Each piece begins at a multiple of ALIGNED bytes, is whole vectors of a width, and has as many
-    columns as the others: all columns, or those of the innermost of the reduced axes.
+    Each chunk is aligned to ALIGNED bytes, consists of whole vectors, and has as many columns as
+    the others: all columns, or those of the innermost of the reduced axes.
     """
     if (
         load.address is None
@@ -32,7 +32,7 @@ def piece_of(problem: RowsProblem, load: Instance, width: int) -> int:
 
 
 def _is_piece(problem: RowsProblem, load: Instance, width: int, columns: int) -> bool:
-    """Return whether columns from a multiple of so many on lie side by side."""
+    """Return whether aligned groups of `columns` columns are contiguous."""
     if columns % width or columns // width < 2 or load.address is None:
         return False
     _, chunk, lane = problem.rows.variables(width)

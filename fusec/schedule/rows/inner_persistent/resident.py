@@ -1,4 +1,4 @@
-"""The part of the bandwidth that rows reach, by how many of them an SM holds at a time."""
+"""The fraction of the bandwidth that rows reach, by how many of them are resident on an SM."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def reach_of_resident(
     resident: Occupancy,
     target: Target,
 ) -> float:
-    """Return the part of the bandwidth that is left of `reach`, which rows without waits have.
+    """Return the fraction of the bandwidth, given `reach` for rows that never wait.
 
-    row_bytes: those of a row that several phases read.
+    row_bytes: bytes of a row that several phases read.
     """
     if p.storage in ("none", "ring"):
         return reach
@@ -27,8 +27,8 @@ def reach_of_resident(
     reach = alone / (waits + (1 - waits) * alone / reach)
     if p.threads_x <= WARP or not row_bytes:
         return reach
-    # Warps of a row wait for each other at barriers, while only rows of other blocks are on their
-    # way: what these bring in a latency is the most there is.
+    # Warps of a row wait for each other at barriers, while only rows of other blocks are in flight:
+    # what these load within a latency limits the bandwidth.
     held = resident.blocks * p.threads_y * row_bytes
     return min(
         reach, target.reach("inner_persistent", "thin") * held / target.cost.rows.tall_skinny_bytes
@@ -42,10 +42,10 @@ def _waits(
     resident: Occupancy,
     target: Target,
 ) -> float:
-    """Return how long an SM waits between the phases of its rows; 1 stands for the probe `alone`.
+    """Return how long an SM waits between the phases of its rows, relative to the probe `alone`.
 
-    While a row is reduced, those of other blocks on the SM are read: the more phases there are and
-    the fewer blocks, the less of that. By the softmax, layer norm and RMS norm of the benchmarks.
+    While a row is reduced, those of other blocks on the SM are read: less so with more phases and
+    fewer blocks. Fitted to the softmax, layer norm and RMS norm benchmarks.
     """
     blocks = min(target.threads, target.registers / resident.registers) / resident.threads
     if p.storage == "shared":

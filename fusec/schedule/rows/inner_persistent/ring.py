@@ -1,6 +1,6 @@
-"""Rows that a producer warp brings into a ring in shared memory, several of them in work at once.
+"""Rows that a producer warp loads into a ring in shared memory, several of them in flight.
 
-A group of warps takes a row; a cluster of blocks may share rows, each block with a part of its own.
+A group of warps processes a row; a cluster of blocks may split rows, one part per block.
 """
 
 from __future__ import annotations
@@ -25,51 +25,53 @@ from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 BULK_COPIES = 90
-"""The compute capability from which on there are bulk copies, and clusters."""
+"""The least compute capability with bulk copies and clusters."""
 LARGE_ROW = 32 << 10
-"""Bytes of a row above which a block that keeps it in registers stands alone on its SM."""
+"""Bytes of a row above which a block that keeps it in registers is alone on its SM."""
 MOST_CLUSTER = 16
 MOST_PORTABLE = 8
-"""Blocks of a cluster that every GPU which has clusters grants."""
+"""Most blocks of a cluster that every GPU with clusters supports."""
 MOST_GROUPS = 3
-"""Groups of a block; one, where there is no room for two slots of each and a row is reduced once.
+"""Most groups of a block; one, if two stages per group do not fit and a row is reduced once.
 
-One group with three slots is as fast then as three with a slot each, or faster: softmax of 32 K,
-128 K and 256 K halves on an H200 by 1, 4 and 8 %. Of rows that are reduced twice (layer norm of
-128 K in clusters of 8, group norm) it is 11 % slower, as none is reduced while one waits.
+One group with three stages is then as fast as three with one stage each, or faster: softmax of 32
+K, 128 K and 256 K 16-bit floats on an H200 by 1, 4 and 8 %. For rows that are reduced twice (layer
+norm of 128 K in clusters of 8, group norm) it is 11 % slower, because no row is reduced while one
+waits.
 """
 GROUP_THREADS = (256, 192)
-"""Softmax of 32 K to 256 K halves on an H200: groups of 256 to 512 threads reach a copy.
+"""Softmax of 32 K to 256 K 16-bit floats on an H200: groups of 256 to 512 threads match a copy.
 
-Fewer leave fewer parts of reductions, where shared memory is nearly full.
+Fewer threads have fewer partial results, if shared memory is nearly full.
 """
 LEAST_SLOTS = 3
 MOST_SLOTS = 4
-"""Slots of a group: more rows on their way gain nothing."""
+"""Stages per group: more rows in flight gain nothing."""
 LEAST_PIECE = 1 << 10
-"""Bytes of a bulk copy below which the thread that brings rows made of pieces may be slow.
+"""Bytes per bulk copy below which the producer thread may limit rows in several chunks.
 
-An SM of an H200 has its part of the bandwidth with 1 KB in 50 cycles.
+An SM of an H200 reaches its share of the bandwidth with 1 KB per 50 cycles.
 """
 NEAR = 64
-"""Columns to one element of a load from which on each phase finds it in the L1 cache."""
+"""Columns per element of a load from which on each phase finds it in the L1 cache."""
 IDLE = 1.1
-"""Times what blocks take with one size of clusters that another may take that is likelier else."""
+"""Most predicted time relative to the best cluster size that still lets the preferred size win."""
 LEAST_SHARE = 16 << 10
-"""Bytes of a block's part of a row below which exchanges may cost more than idle blocks."""
+"""Bytes of a block's part of a row below which cluster reductions may cost more than idle blocks.
+"""
 LEAST_PART = 8 << 10
-"""Bytes of a block's part of a row below which no further block shares it."""
+"""Least bytes of a block's part of a row, which limit how many blocks split it."""
 SMALL = 2 << 10
-"""Bytes of shared memory that are left for the parts of reductions, and barriers."""
+"""Bytes of shared memory reserved for the partial results of reductions, and barriers."""
 BARRIER = 8
 """Bytes of an mbarrier."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Where the warps of a block leave their parts of a reduction: first byte, and words of one.
+    """The partial results of a reduction in shared memory: offset in bytes, and words of each.
 
-    Each group has two places in turns, with one part of each of its warps in all blocks.
+    Each group is double-buffered, with one partial result per warp of all blocks in each buffer.
     """
 
     offset: int
@@ -78,9 +80,9 @@ class Parts:
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies in shared memory: rows, columns that stay, parts of reductions, then barriers.
+    """The shared memory layout: rows, persistent columns, partial results, then barriers.
 
-    bytes: of all.
+    bytes: in all.
     """
 
     rows: tuple[Staged, ...]
@@ -90,7 +92,7 @@ class Layout:
 
 
 def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Refusal:
-    """Return the loads that bulk copies bring, or why a load that phases share cannot come so."""
+    """Return the loads for bulk copies, or why a load that phases share cannot be one."""
     _, phases, (row, _, _) = problem.loops(width)
     found = {i for loads in phases.loads for i in loads if row in i.variables}
     brought = {i for i in found if piece_of(problem, i, width)}
@@ -103,7 +105,7 @@ def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Ref
 
 
 def _stays_near(problem: RowsProblem, load: Instance, row: Var) -> bool:
-    """Return whether a row has so few elements of a load that each phase may load them anew."""
+    """Return whether a row has so few elements of a load that each phase may reload them."""
     if load.address is None or load.conditions or load.gathered:
         return False
     if load.name in problem.fusion.effects.overwritten:
@@ -115,7 +117,7 @@ def _stays_near(problem: RowsProblem, load: Instance, row: Var) -> bool:
 
 
 def columns_per_copy(problem: RowsProblem, p: InnerPersistentParameters) -> int:
-    """Return the columns that each bulk copy brings: they lie side by side, and in one block."""
+    """Return the columns per bulk copy, which are contiguous and belong to one block."""
     loads = rows_in_ring(problem, p.vector_width)
     assert not isinstance(loads, Refusal), loads
     pieces = (piece_of(problem, i, p.vector_width) for i in loads)
@@ -123,7 +125,7 @@ def columns_per_copy(problem: RowsProblem, p: InnerPersistentParameters) -> int:
 
 
 def columns_of(problem: RowsProblem, width: int) -> tuple[Instance, ...]:
-    """Return the loads that are the same for all rows, and that bulk copies can bring once."""
+    """Return the loads that are the same for all rows and that bulk copies can load once."""
     _, phases, (row, _, _) = problem.loops(width)
     found = {i for loads in phases.loads for i in loads if row not in i.variables}
     whole = problem.rows.columns.value
@@ -132,7 +134,7 @@ def columns_of(problem: RowsProblem, width: int) -> tuple[Instance, ...]:
 
 
 def layout(problem: RowsProblem, p: InnerPersistentParameters) -> Layout | Refusal:
-    """Return what lies where in shared memory."""
+    """Return the shared memory layout, or why there is none."""
     loads = rows_in_ring(problem, p.vector_width)
     if isinstance(loads, Refusal):
         return loads
@@ -150,7 +152,7 @@ def layout(problem: RowsProblem, p: InnerPersistentParameters) -> Layout | Refus
 def parts_of(
     sums: Iterable[Node], first: int, p: InnerPersistentParameters
 ) -> tuple[tuple[Parts, ...], int]:
-    """Return where the parts of reductions lie, from byte `first` on, and the byte behind them."""
+    """Return the partial results of reductions from byte `first` on, and the byte after them."""
     found, at = list[Parts](), first
     for node in sums:
         words = sum_words(node, wide=p.wide_index)
@@ -163,13 +165,13 @@ def parts_of(
 def why_illegal(
     problem: RowsProblem, p: InnerPersistentParameters, target: Target
 ) -> Refusal | None:
-    """Return why no kernel has a ring with some parameters, or None."""
+    """Return why no kernel has a ring with the given parameters, or None."""
     if target.capability < BULK_COPIES:
         return Refusal("ring", f"{target.arch} has no bulk copies")
     if p.threads_y > 1 or p.threads_x % 32:
         return Refusal("block", "a group has one row and whole warps: threads_y must be 1")
     if p.slots < 1 or p.slots % p.groups:
-        # Of two that take turns at a slot one might take the phase before for its own.
+        # Of two groups that alternate at a stage, one might mistake the previous phase for its own.
         return Refusal("groups", "the slots must be a multiple of the groups")
     if p.threads_x * p.groups + 32 > 1024:
         return Refusal("block", "a block has at most 1024 threads, including 32 that load rows")
@@ -191,10 +193,10 @@ def why_illegal(
 def default_parameters(
     problem: RowsProblem, target: Target, least: int = LARGE_ROW, piece: int = LEAST_PIECE
 ) -> InnerPersistentParameters | None:
-    """Return parameters for rows of more than `least` bytes, None where there can be no ring.
+    """Return parameters for rows of more than `least` bytes, or None if a ring is impossible.
 
-    piece: the least bytes of copies of rows that do not lie side by side as a whole. The least
-    cluster whose blocks have LEAST_SLOTS slots; more blocks where there are few rows.
+    piece: the least bytes per copy of rows that are not contiguous as a whole. The smallest cluster
+    whose blocks have LEAST_SLOTS stages; more blocks for small row counts.
     """
     width = problem.vectors[0]
     loads = rows_in_ring(problem, width) if target.capability >= BULK_COPIES else ()
@@ -222,13 +224,13 @@ def default_parameters(
 
 
 def _least_waiting(clusters: tuple[int, ...], rows: int, target: Target) -> int:
-    """Return the first size of clusters of which few have no row in the last turn."""
+    """Return the first cluster size with few idle blocks in the last wave."""
     busy = [-(-rows // target.resident_clusters(each)) / each for each in clusters]
     return next(c for c, each in zip(clusters, busy, strict=True) if each <= IDLE * min(busy))
 
 
 def _brings(problem: RowsProblem, p: InnerPersistentParameters) -> float:
-    """Return the bytes of the smallest copy, where a block's part of a row is more than one."""
+    """Return the bytes of the smallest copy, if a block's part of a row needs more than one."""
     columns = columns_per_copy(problem, p)
     if columns == problem.rows.columns.value // p.cluster:
         return inf
@@ -238,9 +240,9 @@ def _brings(problem: RowsProblem, p: InnerPersistentParameters) -> float:
 
 
 def _clusters(row: int, kept: int, rows: int, target: Target) -> Iterable[int]:
-    """Yield sizes of clusters, the likeliest first; those that keep columns are portable ones.
+    """Yield cluster sizes, preferred first; those that keep columns are portable ones.
 
-    row, kept: bytes of a row, and of columns that stay.
+    row, kept: bytes of a row, and of persistent columns.
     """
     most, first = MOST_PORTABLE if kept else MOST_CLUSTER, 1
     while first < most and (LEAST_SLOTS * row + kept) // first > target.shared - SMALL:
@@ -261,7 +263,7 @@ def _with_cluster(
 ) -> InnerPersistentParameters:
     """Return parameters with clusters.
 
-    part, kept: bytes of a row, and of columns, in a block; most: threads of one of several groups.
+    part, kept: bytes of a row, and of columns, per block; most: threads per group if several.
     """
     rows, width = problem.rows.rows.evaluate(problem.hints), problem.vectors[0]
     turns = max(1, -(-rows // target.resident_clusters(cluster)))
@@ -288,14 +290,14 @@ def _with_cluster(
 
 
 def _phases(problem: RowsProblem, width: int) -> int:
-    """Return how often a row is reduced, one time after the other."""
+    """Return how many dependent reductions a row has."""
     return sum(map(bool, problem.loops(width)[1].reductions))
 
 
 def waits(problem: RowsProblem, p: InnerPersistentParameters, target: Target) -> float:
-    """Return the seconds in which rows are reduced while no others come from memory.
+    """Return the seconds in which rows are reduced while no others are loaded from memory.
 
-    Of the last row that a block takes, and of all where there is one slot.
+    For the last row of each block, and for all rows if there is only one stage.
     """
     loads = rows_in_ring(problem, p.vector_width)
     assert not isinstance(loads, Refusal), loads

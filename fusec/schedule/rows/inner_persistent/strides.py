@@ -1,4 +1,4 @@
-"""How the elements of rows lie in memory where they do not lie side by side."""
+"""How the elements of rows are laid out in memory if they are not contiguous."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusec.segment.traffic import SECTOR
 
 
 def is_strided(problem: RowsProblem) -> bool:
-    """Return whether the next element of the largest load in the loop lies in another sector."""
+    """Return whether neighbours of the largest load in the loop are in different sectors."""
     fusion, domain, rows = problem.fusion, problem.domain, problem.rows
     _, chunk, _ = rows.variables(1)
     loads = {i for p in lowered(fusion, domain, rows, 1)[1].loads for i in p}
@@ -29,9 +29,9 @@ def is_strided(problem: RowsProblem) -> bool:
 
 
 def bytes_across(problem: RowsProblem) -> int | None:
-    """Return the bytes of an element if those of one column lie side by side in all loads.
+    """Return the bytes of an element if all loads are contiguous along columns, else None.
 
-    None where they do not. A load of columns alone, or of rows alone, is like any other.
+    Loads that depend on columns alone, or on rows alone, do not count.
     """
     row, chunk, _ = problem.rows.variables(1)
     _, phases = lowered(problem.fusion, problem.domain, problem.rows, 1)

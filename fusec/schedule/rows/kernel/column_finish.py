@@ -1,4 +1,4 @@
-"""The statements of the finish of column sums."""
+"""The statements of the finish kernels of column sums."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from fusec.schedule.rows.inner_outer_persistent.split import ColumnSet, Split
 class Total:
     """A column sum.
 
-    start: declares a thread's part; take: adds a partial; sum: declares what all parts come to.
+    start: declares a thread's part; take: adds a partial; sum: declares the total of all parts.
     """
 
     start: Statement
@@ -51,9 +51,9 @@ class Total:
 class FinishSet:
     """The finish of one column set.
 
-    purpose: which sums; blocks: its blocks, of which each group has `tiles`; first_range: a
-    partial row where there is one group; starts, takes, sums: lines of its
-    sums; lines: once per column, what follows from them.
+    purpose: which sums; blocks: its blocks, `tiles` for each group; first_range: a partial row, if
+    there is one group; starts, takes, sums: lines of its sums; lines: once per column, the
+    consumers of the sums.
     """
 
     purpose: str
@@ -140,9 +140,10 @@ def _totals(
     emitter: Emitter,
     read: dict[Value | None, list[Instance]],
 ) -> tuple[Total, ...]:
-    """Return the sums that something follows from, and give them to the emitter.
+    """Return the sums that have users, and define them in the emitter.
 
-    A sum is read of its own column alone, by some under conditions: it is there without them.
+    A sum is read only at its own column, by some users under conditions: it is available without
+    them.
     """
     workspaces = partials_of(split, main.ranges)
     totals: list[Total] = []

@@ -1,4 +1,4 @@
-"""The statements of kernels that reduce rows and columns in one reading."""
+"""The statements of kernels that reduce rows and columns in one pass."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ from fusec.schedule.rows.kernel.inner_outer_sweeps import (
 from fusec.schedule.rows.kernel.nest import nest_emitter, stored_in, stores_of
 
 SLOT = Name("slot")
-"""Where a row lies in the ring."""
+"""The slot of a row in the ring."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InnerOuterNodes:
     """Rows in ranges, each range with its column accumulators.
 
-    column: a vector's first column; exact: whether the threads' vectors are just the
-    row; row_bound: whether the rows at a time may pass the end together; kernel: statements once
-    per thread; thread, row_of_slot, first_row, row_here: the thread, and its rows: of a slot, the
-    first and the present one; constants, constant_statements: what rows do not change; shared:
-    rows in flight; held: rows in registers; partial_sums: lines that add the parts of the threads
-    of a column up; unstored: what holds for threads that store none; copy_row, copy_vector:
-    statements that bring a row; sweeps: the phases.
+    column: a vector's first column; exact: whether the threads' vectors cover exactly the row;
+    row_bound: whether concurrent rows may pass the end together; kernel: statements once per
+    thread; thread, row_of_slot, first_row, row_here: the thread, and its rows: of a slot, the first
+    and the current one; constants, constant_statements: per-column constants; shared: rows in
+    flight; held: rows in registers; partial_sums: lines that combine the threads of a column;
+    unstored: the test for threads that store nothing; copy_row, copy_vector: statements that copy a
+    row; sweeps: the phases.
     """
 
     column: Expression
@@ -188,8 +188,8 @@ class _Making:
             emitter.add(number, "lane", line, last=True)
         once = once_per_row(emitter, THREAD_X)
         phase = phase_of(emitter, number, (), accumulators, once=once)
-        phase = replace(phase, row=emitter.take(number, "row"))  # the kernel's stand at its top
-        # Arrays are registers only where their places are known.
+        phase = replace(phase, row=emitter.take(number, "row"))  # the kernel has its own at its top
+        # Arrays are kept in registers only if all indices are constants.
         rolled = self.parameters.chunks > 2 and not is_indexed_by(phase.statements, "c")
         return Sweep(phase, rolled, results)
 
@@ -200,7 +200,7 @@ class _Making:
         return together and self.split.bands.height.value % p.threads_y != 0
 
     def _constants(self) -> tuple[RegisterArray, ...]:
-        """Emit what only columns determine, and tell the emitter where it stays."""
+        """Emit the per-column constants, and define their storage in the emitter."""
         found: list[RegisterArray] = []
         if self.parameters.constants == "values":
             texts: dict[Instance, Expression] = {}
@@ -209,7 +209,8 @@ class _Making:
                 text = self.emitter.ref(instance, -1)
                 name = self.names.fresh(f"{instance.name}_columns", "columns")
                 found.append(RegisterArray(name, compute_type(instance.dtype)))
-                # What all elements of a vector share is also read outside the loop over them.
+                # Values shared by all elements of a vector are also read outside the loop over
+                # them.
                 shared = self.emitter.lane not in instance.variables
                 place = item(name, C, ZERO if shared else self.element)
                 self.emitter.add(-1, "lane", Assign(place, text))
@@ -225,7 +226,7 @@ class _Making:
         return tuple(found)
 
     def _rows(self) -> tuple[tuple[Ring, ...], tuple[HeldRow, ...]]:
-        """Name the rows in the ring and in registers, and tell the emitter where they are."""
+        """Name the rows in the ring and in registers, and define their storage in the emitter."""
         ring: list[Ring] = []
         held: list[HeldRow] = []
         p = self.parameters
@@ -243,7 +244,7 @@ class _Making:
         return tuple(ring), tuple(held)
 
     def _take_rows(self, ring: tuple[Ring, ...], held: tuple[HeldRow, ...], number: int) -> None:
-        """Emit the lines that take rows out of the ring, or load them, where they are read."""
+        """Emit the lines that copy rows from the ring, or load them, before they are read."""
         source = {r.instance: r.name for r in ring}
         for each in held:
             readers = [n for n, loads in enumerate(self.phases.loads) if each.instance in loads]
@@ -264,7 +265,7 @@ class _Making:
         return ColumnPart(name, compute_type(dtype), combiner(node.op, dtype), partials)
 
     def _update(self, node: Node, number: int) -> None:
-        """Emit the accumulation of a column reduction, for real rows alone."""
+        """Emit the accumulation of a column reduction, for rows in bounds only."""
         dtype = accumulator_type(node)
         value = self.emitter.convert(self.lowering.at_home(node.inputs[0]), dtype, number)
         place = item(self.parts[node].name, C, self.element)

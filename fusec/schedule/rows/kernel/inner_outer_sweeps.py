@@ -38,7 +38,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class HeldRow(RegisterArray):
-    """A row at hand: in an array of registers, or taken from its ring again in each phase."""
+    """A current row: in an array of registers, or read from its ring again in each phase."""
 
     instance: Instance
     again: bool
@@ -55,7 +55,7 @@ class ColumnPart:
 
     @property
     def sum_of_block(self) -> Statement:
-        """Return the statement that adds the parts of the threads of a column up."""
+        """Return the statement that adds the parts of a column's threads."""
         own = item(self.name, C)
         about = self.combiner, "kThreadsX", "kThreadsY"
         return Assign(own, call("fusec::block_reduce_columns", own, about=about))
@@ -63,7 +63,7 @@ class ColumnPart:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A phase over the rows at hand.
+    """A phase over the current rows.
 
     rolled: whether its loop is not unrolled; results: the reductions along the row.
     """

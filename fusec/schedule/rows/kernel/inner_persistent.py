@@ -54,10 +54,11 @@ from fusec.schedule.rows.kernel.tiles import RowTile, slot_of, tile_of
 class InnerPersistentNodes:
     """Rows of columns, in phases.
 
-    rows: extent; exact: whether the threads' vectors are just the row; held: the rows in registers;
-    shared: those in shared memory; column: a vector's first column; row_bound: whether rows may run
-    out; tile: the rows that a block takes in turns, if it does; shifted: where the first vector of
-    a row begins, if they are; ends: the declarations of a thread's elements beside them.
+    rows: extent; exact: whether the threads' vectors cover exactly the row; held: the rows in
+    registers; shared: those in shared memory; column: a vector's first column; row_bound: whether
+    rows may run out; tile: the rows that a block stages together, if it does; shifted: the first
+    vector of a row, if vectors are peeled; ends: the declarations of a thread's elements outside
+    the vectors.
     """
 
     rows: Expression
@@ -110,7 +111,7 @@ def nodes_of(
             stored = (s for s in due if not s.variables.isdisjoint(elements))
             emit_edges(emitter, plan.lowering, summed, stored, number)
     once = once_per_row(emitter, THREAD_X)
-    # Only now: a later phase may have asked for a row's value that an earlier one computes.
+    # Only now: a later phase may have requested a row's value that an earlier one computes.
     made = tuple(
         phase_of(emitter, number, loads[number], accumulators[number], once=once)
         for number in range(phases.count)
@@ -132,14 +133,14 @@ def nodes_of(
 
 
 def _is_bound(p: InnerPersistentParameters) -> bool:
-    """Return whether a block may have fewer rows than it takes."""
+    """Return whether a block may have fewer rows than it can process."""
     return p.threads_y > 1 or p.tile_rows > 0
 
 
 def _load_edges(
     emitter: Emitter, plan: InnerPersistentPlan, stores: tuple[StorePlan, ...]
 ) -> tuple[Statement, ...]:
-    """Emit what loads the elements beside the vectors, and return what holds them."""
+    """Emit the loads of the elements outside the vectors, and return their declarations."""
     staged = [s.instance for s in plan.staged]
     loads = [(first_phase(plan.phases.loads, load), load) for load in staged]
     return load_edges(emitter, loads, roots_of(plan, stores))
@@ -154,11 +155,11 @@ def _vector(p: InnerPersistentParameters, array: str) -> Expression:
 
 
 def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
-    """Emit the copies of the values that stay in registers for the phases after this one."""
+    """Emit the copies of the values that stay in registers for later phases."""
     kept: list[RegisterArray] = []
     for instance, first in phases.kept:
         if first == number:
-            # What all elements of a vector share is also read outside the loop over them.
+            # Values shared by all elements of a vector are also read outside the loop over them.
             lane = emitter.element_of_vector if emitter.lane in instance.variables else ZERO
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
             element = item(name, C, lane)

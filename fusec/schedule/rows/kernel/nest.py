@@ -1,4 +1,4 @@
-"""The nest of loops of a kernel over rows and columns: its emitter, its stores, what is held."""
+"""The loop nest of a kernel over rows and columns: its emitter, its stores, and staged loads."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def nest_emitter(
 ) -> Emitter:
     """Return the emitter of a plan: rows around vectors of columns, else vectors around rows.
 
-    start: where vectors that are shifted begin; of_kernel, of_row: further variables that are bound
-    there; aliases, others: further names of variables, and fields of the emitter.
+    start: the address of peeled vectors; of_kernel, of_row: further variables that are bound there;
+    aliases, others: further names of variables, and fields of the emitter.
     """
     p, fusion, (row, chunk, lane) = plan.parameters, plan.lowering.fusion, plan.loops
     width, rows, columns = p.vector_width, frozenset({row, *of_row}), frozenset({chunk})
@@ -67,7 +67,7 @@ def nest_emitter(
 def stores_of(
     emitter: Emitter, plan: Planned, is_looped: Callable[[StorePlan], bool] = lambda _: False
 ) -> tuple[StorePlan, ...]:
-    """Return where outputs are stored, once what they and the reductions read is counted."""
+    """Return the stores of outputs, after counting the uses of all their operands."""
     lowering = plan.lowering
     stores = plan_stores(lowering, lowering.fusion.outputs, emitter.store_kind, is_looped)
     emitter.count(roots_of(plan, stores))
@@ -75,7 +75,7 @@ def stores_of(
 
 
 def roots_of(plan: Planned, stores: Iterable[StorePlan] = ()) -> list[Instance]:
-    """Return what is stored, and what is reduced."""
+    """Return the stored values and the operands of reductions."""
     nodes = tuple(n for group in plan.phases.reductions for n in group)
     return [*(s.instance for s in stores), *reduction_roots(plan.lowering, nodes)]
 
@@ -83,7 +83,7 @@ def roots_of(plan: Planned, stores: Iterable[StorePlan] = ()) -> list[Instance]:
 def accumulators_of(
     emitter: Emitter, plan: Planned, phase: int, *, array: bool = False
 ) -> tuple[Accumulator, ...]:
-    """Emit what a phase adds up, and return where; array: whether vectors have sums per element."""
+    """Emit a phase's reductions, and return their accumulators; array: one per vector element."""
     nodes = plan.phases.reductions[phase]
     return tuple(accumulate(emitter, plan.lowering, n, phase, array=array) for n in nodes)
 
@@ -94,14 +94,14 @@ def stored_in(stores: Iterable[StorePlan], phase: int) -> tuple[StorePlan, ...]:
 
 
 def shifted_column(emitter: Emitter, plan: Planned) -> Expression | None:
-    """Return where the first vector of a row begins if its vectors are shifted, else None."""
+    """Return the first vector's start in a row if vectors are peeled, else None."""
     start = emitter.facts.start
     return None if start is None else first_column(emitter, start, plan.loops[1])
 
 
 @dataclass(frozen=True)
 class Held:
-    """A load that stays on chip: the array that holds it, and a thread's vector in that."""
+    """A load that stays on chip: its array, and a thread's vector in that."""
 
     array: RegisterArray | SharedArray
     instance: Instance
@@ -116,9 +116,10 @@ def hold(
     *,
     shared: bool = False,
 ) -> list[Held]:
-    """Return what stays on chip, from which the emitter then reads.
+    """Return the loads that stay on chip, which the emitter then reads from there.
 
-    word: what an array is called after its load; vector: a thread's vector in an array by its name.
+    word: the suffix of an array's name after its load; vector: a thread's vector in an array by its
+    name.
     """
     held: list[Held] = []
     for each in staged:
@@ -134,7 +135,7 @@ def hold(
 def fill(
     emitter: Emitter, plan: Planned, held: Iterable[Held], phase: int
 ) -> tuple[Statement, ...]:
-    """Return the lines that load what stays on chip, of a phase that is the first to read it."""
+    """Return the lines that load staged data in a phase that is the first to read them."""
     number, scope = FILL + phase, emitter.scopes[-2].name
     for each in held:
         if first_phase(plan.phases.loads, each.instance) == phase:

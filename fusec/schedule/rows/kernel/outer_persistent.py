@@ -32,7 +32,7 @@ from fusec.schedule.rows.outer_persistent import OuterPersistentPlan
 class ColumnPhase:
     """A sweep over the rows, after the column values that it begins with.
 
-    values: lines that compute them; results: stores of values that belong to columns.
+    values: lines that compute them; results: stores of per-column values.
     """
 
     values: tuple[Statement, ...]

@@ -17,7 +17,7 @@ from fusec.kernel.nodes import (
 )
 
 SPLIT = Name("split")
-"""The number of a block among those that share a result."""
+"""The index of a block among those that share a result."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Partial:
     """A reduction whose partial results pass through a workspace.
 
     name: the pointer to them; element: a thread's part combined with that of one block. stored: the
-    type in which memory holds them; layout: the name of the device type that tells how a bulk copy
-    combines them, empty where none does.
+    type in which memory holds them; layout: the device type that defines how a bulk copy combines
+    them, empty if none does.
     """
 
     part: Accumulator
@@ -43,11 +43,11 @@ class Partial:
 
     @property
     def in_turn(self) -> Expression:
-        """Return a thread's part combined with those of the blocks before."""
+        """Return a thread's part combined with those of the previous blocks."""
         return self.part.joined(Unary("*", Name(self.name)))
 
     def taken(self, *, last_turn: bool) -> Expression:
-        """Return the parts that bulk copies have combined, of which memory then has none left.
+        """Return the parts that bulk copies have combined, which resets them in memory.
 
         last_turn: combined with a thread's own part.
         """

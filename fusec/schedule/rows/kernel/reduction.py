@@ -49,22 +49,22 @@ from fusec.schedule.rows.reduction.rows import UNROLLED
 
 AHEAD = (2 * UNROLLED, UNROLLED, UNROLLED // 2)
 MOST_AHEAD = 32
-"""Words that a thread loads ahead at most: of more it would have too few neighbours."""
+"""Most words that a thread prefetches: more would leave too few threads per SM."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReductionNodes:
     """One sweep over the reduced axes, then the results.
 
-    rows, columns: extents, of the loop and of the vectors (inner: results x reduced,
-    outer: reduced x results); sweep: the accumulation; named: the declarations of what it
-    comes to; results: what is computed and stored from that; block_results: how many a block has;
-    split: the block's number among those that share a result; first_row: of a thread that takes
-    columns; arrived: the counters of the blocks that have left their partial results; shifted:
-    where the first vector of a row begins, if they are; ends: the declarations of a thread's
-    elements beside them; tile: the rows that a block takes in turns, if it does; shared: their
-    arrays. across: whether vectors of columns are read wherever they begin; ahead: how many vectors
-    of a row that blocks share are loaded before the first of them is used.
+    rows, columns: extents, of the loop and of the vectors (inner: results x reduced, outer: reduced
+    x results); sweep: the accumulation; named: the declarations of its results; results: what is
+    computed and stored from them; block_results: results per block; split: the block's index among
+    those that share a result; first_row: of a thread that reduces columns; arrived: the counters of
+    the blocks that have stored their partial results; shifted: the first vector of a row, if
+    vectors are peeled; ends: the declarations of a thread's elements outside the vectors; tile: the
+    rows that a block stages together, if it does; shared: their arrays. across: whether vectors of
+    columns are read at any alignment; ahead: how many vectors of a row that blocks share are
+    prefetched before the first of them is used.
     """
 
     block_results: Expression
@@ -163,9 +163,9 @@ def _partials(
 
 
 def _ahead(plan: ReductionPlan) -> int:
-    """Return how many vectors of a shared row a thread loads before it uses them.
+    """Return how many vectors of a shared row a thread prefetches before it uses them.
 
-    A thread with fewer vectors than these would only wait for all of them at once.
+    A thread with fewer vectors than that would only wait for all of them at once.
     """
     p, loads = plan.parameters, plan.phases.loads[0]
     if not p.inner or p.splits == 1 or any(i.gathered for i in loads):
@@ -181,14 +181,14 @@ def _ahead(plan: ReductionPlan) -> int:
 
 
 def _first_row(p: ReductionParameters, split: Expression) -> Expression:
-    """Return the first of the rows of which a thread takes columns, a constant if all take all."""
+    """Return the first row of a thread that reduces columns, a constant if all have the same."""
     if p.splits > 1:
         return split * "kThreadsY" + THREAD_Y
     return THREAD_Y if p.threads_y > 1 else ZERO
 
 
 def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
-    """Emit what loads the vectors of a row's columns, wherever the row begins."""
+    """Emit the vector loads of a row's columns, for rows of any alignment."""
     lane = emitter.lane
     assert lane is not None
     for load in sorted(plan.phases.loads[0], key=reading_order):
@@ -201,7 +201,7 @@ def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
 
 
 def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[Statement, ...]:
-    """Emit what loads the vectors that a thread uses next, and return the arrays of them."""
+    """Emit the loads of the vectors that a thread uses next, and return their arrays."""
     arrays: list[Statement] = []
     whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
     for load in sorted(whole, key=reading_order):
@@ -220,7 +220,7 @@ def _turns(
     arrays: tuple[Statement, ...],
     statements: tuple[Statement, ...],
 ) -> tuple[Statement, ...]:
-    """Return the loop that loads a thread's next vectors, then the one that takes them."""
+    """Return the loop that loads a thread's next vectors, then the one that accumulates them."""
     end = "end" if plan.parameters.shifted else "columns"
     column = Let(emitter.index_type, COLUMN.name, Name("first") + Name("u") * "kStep")
     test = Binary("<", COLUMN, Name(end))
@@ -236,7 +236,7 @@ def _turns(
 def _ends(
     emitter: Emitter, plan: ReductionPlan, accumulators: tuple[Accumulator, ...]
 ) -> tuple[Statement, ...]:
-    """Emit what is done with the elements beside the vectors, and return what holds them."""
+    """Emit the reduction of the elements outside the vectors, and return their declarations."""
     whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
     loads = [(0, i) for i in sorted(whole, key=reading_order)]
     held = load_edges(emitter, loads, roots_of(plan))

@@ -1,4 +1,4 @@
-"""The statements of kernels whose rows come through a ring in shared memory."""
+"""The statements of kernels whose rows are loaded through a ring in shared memory."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from fusec.schedule.rows.inner_persistent.ring import columns_per_copy, parts_of
 from fusec.schedule.rows.kernel.nest import accumulators_of, nest_emitter, stored_in, stores_of
 
 RANK = Var("rank", dim(16))
-"""Which part of its rows a block has."""
+"""The index of a block's part of its rows."""
 
 OWN = Name("kOwn")
 
 
 @dataclass(frozen=True)
 class RingCopy:
-    """What bulk copies bring: the ring or the columns that stay, where from, bytes of one part.
+    """A bulk copy into the ring or into the persistent columns: source, and bytes of one part.
 
-    row: the part of a row that a group has, or the columns that stay; piece: bytes of each copy.
+    row: a group's part of a row, or the persistent columns; piece: bytes of each copy.
     """
 
     ring: str
@@ -66,7 +66,7 @@ class RingCopy:
 
 @dataclass(frozen=True)
 class Place:
-    """An array: its name, and the constant that says where it begins.
+    """An array: its name, and the constant with its offset.
 
     offset: that constant, in bytes; words: of an element.
     """
@@ -79,7 +79,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Arrival:
-    """The barriers of a reduction in a cluster, and where they begin."""
+    """The barriers of a reduction in a cluster, and their offset."""
 
     name: str
     place: Expression
@@ -87,14 +87,14 @@ class Arrival:
 
 @dataclass(frozen=True)
 class RingSweep:
-    """A phase, and the declarations of what its accumulators come to in the group or cluster."""
+    """A phase, and the declarations of its accumulators' results in the group or cluster."""
 
     phase: Phase
     results: tuple[Statement, ...]
 
     @property
     def uses_column(self) -> bool:
-        """Return whether the sweep needs the number of its column."""
+        """Return whether the sweep needs its column index."""
         return self.phase.uses_column
 
 
@@ -102,13 +102,12 @@ class RingSweep:
 class InnerPersistentRingNodes:
     """Rows in a ring, in phases.
 
-    rows: extent; shared: the rings, and columns that stay; copies: what is brought into rings;
-    row_bytes: of all that is brought for a row; kept, kept_bytes: the same of columns that stay;
-    producer: statements before a row is brought; piece, pieces: columns of each copy, and copies of
-    a block's part of a row; places: statements before a piece is brought; parts: where warps leave
-    their parts of each reduction; arrivals: the barriers of these, in a cluster; barriers: first
-    byte of all barriers; unroll: vectors that a thread takes at a time; column: a vector's first
-    column.
+    rows: extent; shared: the rings, and persistent columns; copies: the copies into rings;
+    row_bytes: of all copies of a row; kept, kept_bytes: the same for persistent columns; producer:
+    statements before a row is copied; piece, pieces: columns of each copy, and copies of a block's
+    part of a row; places: statements before each copy; parts: the warps' partial results of each
+    reduction; arrivals: the barriers of these, in a cluster; barriers: first byte of all barriers;
+    unroll: vectors that a thread processes at a time; column: a vector's first column.
     """
 
     rows: Expression
@@ -164,7 +163,7 @@ def nodes_of(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingNo
 
 
 def _unroll(plan: InnerPersistentPlan) -> int:
-    """Return the vectors that a thread takes at a time: few where more come from memory."""
+    """Return the vectors that a thread processes at a time: few if more come from memory."""
     staged = {s.instance for s in plan.staged}
     return 4 if all(loads <= staged for loads in plan.phases.loads) else 2
 
@@ -174,8 +173,7 @@ def _copies(
 ) -> tuple[
     tuple[RingCopy, ...], tuple[Statement, ...], tuple[Statement, ...], tuple[SharedArray, ...]
 ]:
-    """Return what the producer brings, the statements before a row and before each of its pieces,
-    and where it brings it to.
+    """Return the producer's copies, the statements before a row and each chunk, and the arrays.
 
     piece: columns of a copy of a row; pieces: copies of a block's part of it.
     """
@@ -221,7 +219,7 @@ def _bytes(columns: Expression, dtype: DType) -> Expression:
 def _sweeps(
     plan: InnerPersistentPlan, emitter: Emitter, copies: tuple[RingCopy, ...]
 ) -> tuple[tuple[RingSweep, ...], tuple[Place, ...], tuple[Arrival, ...], int]:
-    """Return the sweeps over a row, and where the parts of their reductions lie."""
+    """Return the sweeps over a row, and the offsets of their reductions' partial results."""
     phases, p = plan.phases, plan.parameters
     plans = stores_of(emitter, plan)
     vectors: dict[Instance, Statement] = {}
@@ -250,7 +248,7 @@ def _sweeps(
 def _places(
     plan: InnerPersistentPlan, names: Names, accumulators: list[Accumulator]
 ) -> tuple[tuple[Place, ...], tuple[Arrival, ...], int]:
-    """Return the parts of each reduction, their barriers, and the first byte of all barriers."""
+    """Return the partial results of each reduction, their barriers, and the first barrier byte."""
     p = plan.parameters
     nodes = [n for group in plan.phases.reductions for n in group]
     found, at = parts_of(nodes, sum(s.bytes for s in plan.staged), p)
@@ -277,7 +275,7 @@ def _reduced(
     arrivals: tuple[Arrival, ...],
     number: int,
 ) -> Expression:
-    """Return the parts of all threads that share a row, combined."""
+    """Return the combined parts of all threads that share a row."""
     own, left, at = each.part, parts[number].name, operand(2) * "group" + "turn"
     if p.cluster == 1:
         return call("fusec::group_reduce", own, left, at, about=(each.combiner, "kWarps"))

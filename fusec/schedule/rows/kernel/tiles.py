@@ -1,4 +1,4 @@
-"""Tiles of rows in shared memory, which the threads of a block take in turns."""
+"""Tiles of rows in shared memory, which the threads of a block process together."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ FIRST, ROWS = Name("first_row"), Name("tile_rows")
 class RowTile:
     """The rows of a block in shared memory.
 
-    rows: how many; loads: what brings them; stores: what leaves what was computed there; shared:
-    the arrays; uses_row: whether a row's number is needed, not its place alone.
+    rows: how many; loads: the copies into the tile; stores: those of computed rows to memory;
+    shared: the arrays; uses_row: whether a row's global index is needed, not only its index in the
+    tile.
     """
 
     rows: int
@@ -42,21 +43,21 @@ class RowTile:
     uses_row: bool = True
 
     def read_by(self, phases: Iterable[Phase]) -> RowTile:
-        """Return the same for phases, which may need a row's place alone."""
+        """Return the same for phases, which may need only a row's index in the tile."""
         return replace(self, uses_row=mentions((line for p in phases for line in p.lines), "row"))
 
 
 def slot_of(rows: int) -> Var:
-    """Return the variable of a row's place in its tile."""
+    """Return the variable of a row's index in its tile."""
     return Var("slot", dim(rows))
 
 
 def tile_of(
     emitter: Emitter, plan: PhasedPlan[RowsProblem, R], plans: tuple[StorePlan, ...]
 ) -> tuple[RowTile | None, tuple[StorePlan, ...]]:
-    """Return the tile whose rows a block takes in turns, if it does, and the stores into it.
+    """Return the tile whose rows a block stages, if it does, and the stores into it.
 
-    The emitter reads what comes by tiles from there.
+    The emitter reads tiled loads from there.
     """
     rows = plan.parameters.tile_rows
     if not rows:
@@ -92,7 +93,7 @@ def tile_of(
 
 
 def _load(load: TiledLoad, tile: str, rows: int) -> Statement:
-    """Return the statement that brings a tile."""
+    """Return the statement that loads a tile."""
     first = FIRST if load.column_stride else FIRST * load.pitch
     run = Pointer(Name(identifier(load.instance.name)), first + load.start if load.start else first)
     if load.column_stride:
@@ -110,7 +111,7 @@ def _load(load: TiledLoad, tile: str, rows: int) -> Statement:
 def _leave(
     store: TiledStore, tile: str, plans: tuple[StorePlan, ...], rows: int
 ) -> tuple[Statement, Statement]:
-    """Return what lays out a tile as its place in memory, and what stores it."""
+    """Return the statement that aligns a tile like its destination, and the one that stores it."""
     (plan,) = (p for p in plans if p.output.value is store.value)
     run = Pointer(Name(identifier(plan.buffer)), FIRST * store.pitch)
     shift = call("fusec::shift_of", run, about=(COPY // store.value.dtype.size,))

@@ -21,46 +21,46 @@ from fusec.segment.traffic import traffic
 from fusec.target import Target
 
 FIRST_METHOD = next(iter(REDUCTION_METHODS))
-"""That of a result which one block has alone."""
+"""The value for results that are not shared."""
 MIN_VECTORS_PER_SPLIT = 512
-"""Vectors of the reduced axes below which a further block does not pay for its partial result."""
+"""Vectors of the reduced axes below which another block does not pay for its partial result."""
 MOST_UNROLLED = 16
 FLIGHT = 64
-"""Bytes that a thread has on their way with UNROLLED of the widest vectors."""
+"""Bytes in flight per thread with UNROLLED of the widest vectors."""
 THREADS_PER_SM = 1024
-"""Threads with FLIGHT bytes each on their way that keep an SM's part of the memory busy."""
+"""Threads with FLIGHT bytes each in flight that saturate an SM's share of the bandwidth."""
 STATE_WORDS = 8
-"""Words of the partial results of a thread's columns, where one has several: of 8 columns with a
-mean and a variance each it has too few neighbours.
+"""Most words of partial results per thread that has several columns.
 
-Those of 200704 x 256 halves take 47 us on an H200 by 2 columns and 56 by 8; the maxima and sums of
-exponentials of 1889 x 45288 halves 65 us by 4 and 83 by 8.
+With 8 columns that have a mean and a variance each, too few threads fit on an SM: those of 200704 x
+256 16-bit floats take 47 us on an H200 by 2 columns and 56 by 8; the maxima and sums of
+exponentials of 1889 x 45288 16-bit floats 65 us by 4 and 83 by 8.
 """
 THREADS_OF_MOMENTS = 2048
-"""The same of rows whose Welford states divide for each vector, as one thread waits for that."""
+"""`THREADS_PER_SM` for Welford states, whose division per vector a thread waits for."""
 RUN = 128
-"""Bytes of columns of a row that a block reads at least: two blocks read a sector at each end."""
+"""Least bytes of columns of a row that a block reads: two blocks share the sector at each end."""
 BLOCK = 256
-"""Threads of a block that reduces columns where they are many."""
+"""Threads per block that reduces columns, if there are many."""
 LARGER_BLOCKS = (512, 1024)
 LARGER = 0.03
-"""The part of its time that a block of more threads has to save: fewer of them balance worse."""
+"""The least fraction of its time that a larger block has to save: fewer blocks balance worse."""
 ROWS_OF_A_THREAD = 8
-"""Rows below which a thread does not pay for its part of what rows of threads combine."""
+"""Rows per thread below which the combine across threads does not pay."""
 STREAMED = 3
-"""Times the bytes of L2 up to which what is read is rather the first to leave it.
+"""Times the bytes of L2 up to which inputs are loaded with evict-first.
 
-Else what others have written has to leave for it: sums of 65 to 190 MB take 3 us less on an H200
-where 60 MB wait in L2 to be written back. Of more bytes that is little, and neighbours that share
-sectors find them gone. What L2 holds is better found there by the next kernel.
+Otherwise the results of other kernels are evicted for them: sums of 65 to 190 MB take 3 us less on
+an H200 if 60 MB in L2 have to be written back. For more bytes that is little, and neighbours that
+share sectors miss. Data that fit in L2 are better left there for the next kernel.
 """
 FEW_ROWS = 16
-"""Rows that one thread takes, and whose number the kernel knows, where columns fill the GPU."""
+"""Most rows of static number that one thread reduces if columns fill the GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReductionParameters(RowsParameters):
-    """The choices of a reduction kernel; inner: whether it is over the contiguous axis."""
+    """The schedule parameters of a reduction; inner: whether it is over the contiguous axis."""
 
     inner: bool
     splits: int = 1
@@ -100,7 +100,7 @@ class ReductionParameters(RowsParameters):
 
     @property
     def fan(self) -> int:
-        """Return of how many blocks one combines the partial results."""
+        """Return how many blocks' partial results one block combines."""
         return fan_of(self.grid_reduce, self.splits)
 
     @property
@@ -110,22 +110,22 @@ class ReductionParameters(RowsParameters):
 
     @property
     def shares_memory(self) -> bool:
-        """Return whether the blocks of a result combine their parts in one place of memory."""
+        """Return whether the blocks of a result combine their parts in the same memory."""
         return self.method.is_serial or self.method.in_memory
 
     @property
     def in_bulk(self) -> bool:
-        """Return whether they do so by reducing bulk copies."""
+        """Return whether they do so with cp.reduce.async.bulk."""
         return self.method.instruction == BULK
 
     @property
     def turns(self) -> bool:
-        """Return whether they do so one after the other."""
+        """Return whether they do so serially."""
         return self.method.is_serial
 
     @property
     def requested(self) -> frozenset[str]:
-        """Return the fields whose values only a schedule of the user's selects."""
+        """Return the fields whose values are selected only by a user's schedule."""
         fields = [
             ("grid_reduce", self.method.on_request),
             ("workspace_dtype", self.workspace_dtype == "half"),
@@ -134,19 +134,19 @@ class ReductionParameters(RowsParameters):
 
     @property
     def block_results(self) -> int:
-        """Return the results of a block."""
+        """Return the results per block."""
         return self.threads_y if self.inner else self.threads_x * self.vector_width
 
     @property
     def side_by_side(self) -> int:
-        """Return how many threads take partial results of one column side by side."""
+        """Return how many threads load partial results of one column in parallel."""
         return self.threads_x if self.inner else self.threads_y
 
 
 def by_rows(
     problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
 ) -> ReductionParameters:
-    """Return the parameters of a kernel that takes rows, or columns, by themselves."""
+    """Return the parameters of a kernel that processes rows, or columns, separately."""
     whole = _of_rows(problem) if problem.inner else _of_columns(problem, target)
     blocks = problem.blocks(whole).evaluate(problem.hints)
     if _most(problem, whole) <= 1:
@@ -167,7 +167,7 @@ def by_rows(
 
 
 def _of_rows(problem: RowsProblem) -> ReductionParameters:
-    """Return threads by the length of a row, and rows for the rest of a block."""
+    """Return the threads for the length of a row, and the rows that fill a block."""
     shifted = problem.takes_shifted()
     width = problem.shifted if shifted else problem.vectors[0]
     results, length = _extents(problem)
@@ -186,18 +186,18 @@ def _of_rows(problem: RowsProblem) -> ReductionParameters:
 def by_tiles(
     problem: RowsProblem, target: Target, *, shifted: bool | None = None
 ) -> ReductionParameters | None:
-    """Return tiles of rows, None where there are none.
+    """Return tiles of rows, or None if unsupported.
 
-    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    shifted: whether rows would be peeled; if given, tiles are used only for rows that benefit.
     """
     shape = tile_shape(problem, problem.vectors[0], target.sms, shifted=shifted)
     return None if shape is None else ReductionParameters(inner=True, **shape)
 
 
 def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
-    """Return threads for whole sectors of columns and for rows side by side.
+    """Return the threads for whole sectors of columns and for parallel rows.
 
-    Fewer of these, down to one, where there are few rows and enough columns for all SMs.
+    Fewer of the latter, down to one, for small row counts with enough columns for all SMs.
     """
     shifted = problem.takes_shifted() and not _has_moments(problem)
     width = problem.shifted if shifted else problem.vectors[0]
@@ -229,7 +229,7 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
 
 
 def _unrolled(problem: RowsProblem, width: int) -> int:
-    """Return how many rows a thread loads at a time: of narrow accesses more than of vectors."""
+    """Return how many rows a thread loads at a time: more if its vectors are narrow."""
     if _has_moments(problem):
         return UNROLLED
     rows = min(MOST_UNROLLED // width, FLIGHT // (width * _row(problem)))
@@ -244,7 +244,7 @@ def _shared(
     *,
     alone: bool,
 ) -> tuple[ReductionParameters, float]:
-    """Return a kernel whose results as many blocks share as is best, and about its seconds.
+    """Return a kernel with the best number of blocks per result, and its approximate seconds.
 
     alone: whether there are enough results for each block to have its own.
     """
@@ -271,7 +271,7 @@ def _shared(
 
 
 def _most(problem: RowsProblem, whole: ReductionParameters) -> int:
-    """Return the blocks for a result beyond which each has too little to do."""
+    """Return the blocks per result beyond which each has too little work."""
     _, length = _extents(problem)
     if problem.inner:
         return -(-length // whole.vector_width) // MIN_VECTORS_PER_SPLIT
@@ -279,7 +279,7 @@ def _most(problem: RowsProblem, whole: ReductionParameters) -> int:
 
 
 def _busy(problem: RowsProblem, whole: ReductionParameters) -> int:
-    """Return the blocks that keep an SM busy."""
+    """Return the blocks that saturate an SM."""
     if problem.inner or _has_moments(problem):
         wanted = THREADS_OF_MOMENTS if _has_moments(problem) else THREADS_PER_SM
         return max(1, wanted // whole.threads)
@@ -288,7 +288,7 @@ def _busy(problem: RowsProblem, whole: ReductionParameters) -> int:
 
 
 def _extents(problem: RowsProblem) -> tuple[int, int]:
-    """Return the results and the elements that each is made of, at hint sizes."""
+    """Return the number of results and the elements reduced to each, at hint sizes."""
     rows, hints = problem.rows, problem.hints
     return max(1, rows.rows.evaluate(hints)), max(1, rows.columns.evaluate(hints))
 
@@ -298,18 +298,18 @@ def _has_moments(problem: RowsProblem) -> bool:
 
 
 def _row(problem: RowsProblem) -> int:
-    """Return the bytes of the inputs for one element of a row."""
+    """Return the bytes of the inputs per element of a row."""
     return max(1, sum(i.value.dtype.size for i in problem.fusion.inputs if i.value.rank))
 
 
 def _partial_rows(problem: RowsProblem) -> float:
-    """Return how many rows of the inputs have the bytes of a partial result, written and read."""
+    """Return how many rows of the inputs equal the traffic of a partial result."""
     nodes = (n for n in problem.fusion.nodes if n in problem.domain.reduced)
     return 8 * sum(partial_words(n) for n in nodes) / _row(problem)
 
 
 def step_of(problem: RowsProblem, parameters: ReductionParameters, target: Target) -> float:
-    """Return the seconds in which a thread takes one partial result of each of its columns."""
+    """Return the seconds in which a thread adds one partial result to each of its columns."""
     states = 1 if parameters.inner else parameters.vector_width
     cost = target.cost.grid_reduce
     return cost.moments_part_seconds * states if _has_moments(problem) else cost.part_seconds

@@ -47,10 +47,10 @@ from fusec.segment.traffic import SECTOR, traffic, work
 from fusec.target import Target
 
 TURN_REGISTERS = 7
-"""Registers of a block's turn, which it takes before its loop.
+"""Registers of a block's ticket, which it takes before its loop.
 
-By the layer norms of examples/grid_reduce (NVRTC 13.0, sm_90a): bound to 32 registers they spill 16
-and 20 bytes, and without bounds none.
+For the layer norms of examples/grid_reduce (NVRTC 13.0, sm_90a): limited to 32 registers they spill
+16 and 20 bytes, and without launch bounds none.
 """
 ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
 
@@ -70,24 +70,24 @@ class Reduction(RowsFamily[ReductionParameters]):
     def rows(
         self, segment: Fusion, fusion: Fusion, inner: bool | None = None
     ) -> RowsProblem | Refusal:
-        """Return a segment along the axis that runs along memory in its largest input."""
+        """Return a segment as rows along the contiguous axis of its largest input."""
         found = as_rows(segment, in_one_phase(fusion), inner=inner)
         return found if isinstance(found, Refusal) else _why_illegal(found) or found
 
     def takes_any_length(self, problem: RowsProblem) -> bool:
-        """Return whether all of a tensor, or its outer axes, are summed in a loop of any length."""
+        """Return whether the reduced size may be dynamic: all of a tensor, or its outer axes."""
         few = not problem.inner and problem.rows.columns.evaluate(problem.hints) <= FEW_ROWS
         return not (problem.inner or few) or not problem.rows.kept
 
     def default_parameters(self, problem: RowsProblem, target: Target) -> ReductionParameters:
-        """Return the parameters: tiles where rows gain by them, else by the length of a row."""
+        """Return the parameters: tiles if rows benefit from them, else by the length of a row."""
         tiles = by_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
         read, most = traffic(problem.segment), STREAMED * target.l2
         streaming = target.l2 < read <= most
         return tiles or replace(self.by_rows(problem, target), streaming=streaming)
 
     def by_rows(self, problem: RowsProblem, target: Target) -> ReductionParameters:
-        """Return the parameters with which threads take each row, or column, by itself."""
+        """Return the parameters with which threads process each row, or column, separately."""
 
         def resident(p: ReductionParameters) -> int:
             return self._resident(self.plan(problem, p, target), target)
@@ -95,18 +95,18 @@ class Reduction(RowsFamily[ReductionParameters]):
         return by_rows(problem, target, resident)
 
     def by_tiles(self, problem: RowsProblem, target: Target) -> ReductionParameters | None:
-        """Return the parameters with which blocks stage rows together, None of others."""
+        """Return the parameters with which blocks stage several rows, None if unsupported."""
         return by_tiles(problem, target)
 
     def _resident(self, plan: ReductionPlan, target: Target) -> int:
-        """Return how many blocks of a plan's kernel an SM holds, as far as the plan tells."""
+        """Return how many blocks of a plan's kernel fit on an SM, as predicted from the plan."""
         (kernel,) = plan.kernels
         return max(1, occupancy(kernel, self.pressure(plan, kernel), target).blocks)
 
     def why_illegal(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
     ) -> Refusal | None:
-        """Return why no kernel has some parameters, or None."""
+        """Return the rule that the parameters violate, or None if they are legal."""
         p = parameters
         if p.inner and p.unrolled != UNROLLED:
             return Refusal("unrolled", "rows_at_once applies to column reductions only")
@@ -148,9 +148,9 @@ class Reduction(RowsFamily[ReductionParameters]):
         return self._filling(plan, target) if p.splits > 1 or across else plan
 
     def _filling(self, plan: ReductionPlan, target: Target) -> ReductionPlan:
-        """Return a plan whose kernel has the blocks on an SM that its splits were chosen for.
+        """Return a plan whose launch bounds keep the occupancy that its splits were chosen for.
 
-        Where these are likely to make it spill it has what the assembler gives it.
+        If these are likely to make it spill, ptxas chooses the registers.
         """
         (kernel,) = plan.kernels
         blocks = kernel.least_blocks or self._resident(plan, target)
@@ -160,7 +160,7 @@ class Reduction(RowsFamily[ReductionParameters]):
         return replace(plan, kernels=(bound,))
 
     def estimate(self, plan: ReductionPlan, target: Target) -> Estimate:
-        """Return a price: the inputs once, and partial results where blocks share a result."""
+        """Return the estimate: the inputs once, and partial results if blocks share a result."""
         problem, parameters = plan.problem, plan.parameters
         fusion, rows = problem.fusion, problem.rows
         _, phases = lowered(fusion, problem.domain, rows, 1)
@@ -192,7 +192,7 @@ class Reduction(RowsFamily[ReductionParameters]):
         )
 
     def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds of the vectors that its loop takes at a time."""
+        """Return the register pressure of the vectors that a thread's loop processes at a time."""
         p = plan.parameters
         together = max(p.unrolled, unrolled_vectors(plan))
         loops = Loops(p.vector_width, together, outer=not p.inner, shifted=p.shifted)
@@ -202,9 +202,10 @@ class Reduction(RowsFamily[ReductionParameters]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return sums of exponentials in one reading with their maximum, others in two steps,
-        variances in two passes, additions where sums are of few, and scatters where rows have one
-        element each.
+        """Return the alternative definitions that a reduction kernel supports.
+
+        Online sums of exponentials, two-step reductions, two-pass variances, unrolled sums, and
+        scatters if rows have one element each.
         """
         online, outside = exponentials_online(segment), outside_first(segment, fusion)
         added = (*sums_of_few(segment), *sums_of_one_hot(segment))
@@ -213,7 +214,7 @@ class Reduction(RowsFamily[ReductionParameters]):
 
 
 def _split_sectors(plan: ReductionPlan) -> int:
-    """Return the bytes of sectors that results fill in part, whose neighbours are stored apart."""
+    """Return the bytes of partially written sectors, whose other results are stored separately."""
     row, chunk, lane = plan.loops
     inner = plan.parameters.inner
     neighbour = row if inner else lane if plan.parameters.vector_width > 1 else chunk
@@ -221,7 +222,7 @@ def _split_sectors(plan: ReductionPlan) -> int:
     for output in plan.fusion.outputs:
         address = plan.lowering.address(output.value, plan.fusion.effects.strides(output.value))
         if address.variables & ({chunk, lane} if inner else {row}):
-            continue  # an element beside the results
+            continue  # an elementwise output, not a result
         places = (address.substitute({**first, neighbour: index(k)}) for k in (0, 1))
         low, high = (place.constant.evaluate(plan.fusion.hints) for place in places)
         size = output.value.dtype.size
@@ -231,7 +232,7 @@ def _split_sectors(plan: ReductionPlan) -> int:
 
 
 def loaded_once(plan: ReductionPlan) -> frozenset[Instance]:
-    """Return the loads of which every element is read by one thread, and nothing else."""
+    """Return the loads whose elements are each read by one thread only."""
     row, chunk, _ = plan.loops
     written = plan.fusion.effects.overwritten
     return frozenset(
@@ -242,7 +243,7 @@ def loaded_once(plan: ReductionPlan) -> frozenset[Instance]:
 
 
 def unrolled_vectors(plan: ReductionPlan) -> int:
-    """Return how many vectors a thread loads together that has no loop, 0 where it has one."""
+    """Return how many vectors a thread without a loop loads at once, 0 if it has a loop."""
     p, rows = plan.parameters, plan.problem.rows
     if p.splits > 1 or (p.shifted and not p.inner):
         return 0
@@ -254,7 +255,7 @@ def unrolled_vectors(plan: ReductionPlan) -> int:
 
 
 def _why_illegal(problem: RowsProblem) -> Refusal | None:
-    """Return why one sweep over the columns does not do, or None."""
+    """Return why one sweep over the columns is not enough, or None."""
     fusion, rows = problem.fusion, problem.rows
     lowering, phases = lowered(fusion, problem.domain, rows, 1)
     _, chunk, _ = rows.variables(1)
@@ -274,14 +275,14 @@ def _why_illegal(problem: RowsProblem) -> Refusal | None:
 
 
 def _not_empty(rows: Rows) -> tuple[Guard, ...]:
-    """Return the guards that keep a sum of any length from being one of nothing."""
+    """Return the guards that keep a reduction of dynamic length from being empty."""
     if rows.columns.is_const:
         return ()
     return (Guard(rows.columns * -1, "<=", -1, "nothing would be reduced"),)
 
 
 def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | None:
-    """Return an output whose elements a loop would write that has no turn, if there is one."""
+    """Return an output whose elements a loop without iterations would have to write, if any."""
     hints = fusion.hints
     if rows.rows.evaluate(hints) and rows.columns.evaluate(hints):
         return None
@@ -293,7 +294,7 @@ def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | Non
 
 
 def _variance_elements(fusion: Fusion) -> Iterator[int]:
-    """Yield how many elements each variance of a fusion is of."""
+    """Yield the number of elements of each variance of a fusion."""
     for node in fusion.nodes:
         if node.op.combine is Combine.MOMENTS:
             yield product(node.inputs[0].shape).evaluate(fusion.hints)

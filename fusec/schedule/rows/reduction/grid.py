@@ -1,4 +1,4 @@
-"""How many blocks share a result, how they make it of their parts, and how long that takes."""
+"""How many blocks share a result, how they combine its parts, and how long that takes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fusec.schedule.space import power_above
 from fusec.target.costs import GridReduceCost
 
 MOST_WAVES = 8
-"""Waves of blocks beyond which how full the last one is matters little."""
+"""Waves of blocks beyond which the occupancy of the last one matters little."""
 
 
 @dataclass(frozen=True)
 class GridReduction:
     """Blocks that may share their results with others.
 
-    blocks: those that have results of their own; busy, resident: blocks that keep an SM busy, and
-    that it holds; draw: how much more than its share of the bandwidth an SM draws; stream: seconds
-    in which busy SMs read all; vain: the part of that which a further block reads in vain; threads,
+    blocks: those with distinct results; busy, resident: blocks that saturate an SM, and that fit on
+    it; `draw`: how much more than its share of the bandwidth an SM can use; stream: seconds in
+    which busy SMs read all; vain: the part of that which another block reads redundantly; threads,
     step, cost: as for `seconds`.
     """
 
@@ -35,7 +35,7 @@ class GridReduction:
     cost: GridReduceCost
 
     def splits(self, most: int) -> int:
-        """Return by how many blocks each result is best shared, `most` at most."""
+        """Return the best number of blocks per result, at most `most`."""
         per_sm = [*range(1, self.resident + 1)]
         per_sm += [self.resident * waves for waves in range(2, MOST_WAVES + 1)]
         wanted = [k * self.sms // self.blocks + up for k in per_sm for up in (0, 1)]
@@ -43,10 +43,10 @@ class GridReduction:
         return min(found, key=lambda number: (self.seconds(number), number))
 
     def seconds(self, splits: int) -> float:
-        """Return about how long it takes with results that so many blocks share.
+        """Return the approximate seconds with `splits` blocks per result.
 
-        All blocks that are resident read at the same pace. Of the last ones, as of fewer than keep
-        the SMs busy, none reads faster.
+        All resident blocks read at the same rate. The last ones, like any that do not fill the SMs,
+        read no faster.
         """
         blocks, places = self.blocks * splits, self.sms * self.resident
         waves, last = divmod(blocks, places)
@@ -61,7 +61,7 @@ class GridReduction:
 
 
 def fan_of(method: str, splits: int) -> int:
-    """Return of how many blocks the last one combines the parts: of all, or about the root.
+    """Return how many blocks' parts the last one combines: all, or about the square root.
 
     A power of two, so that the sums of a group are a tree over neighbours.
     """
@@ -69,9 +69,9 @@ def fan_of(method: str, splits: int) -> int:
 
 
 def seconds(method: str, splits: int, threads: int, step: float, cost: GridReduceCost) -> float:
-    """Return the seconds that a result waits for after its parts are there.
+    """Return the seconds from the last partial result to the combined result.
 
-    threads: those that take parts side by side; step: in seconds, for each part that one takes.
+    threads: those that add parts in parallel; step: seconds per part that one adds.
     """
     if splits == 1:
         return 0.0
@@ -88,6 +88,6 @@ def seconds(method: str, splits: int, threads: int, step: float, cost: GridReduc
 
 
 def quickest(splits: int, threads: int, step: float, cost: GridReduceCost) -> str:
-    """Return the method for parts of any kind with which a result waits least."""
+    """Return the fastest of the methods that the cost model compares."""
     methods = (m.name for m in REDUCTION_METHODS.values() if m.compared)
     return min(methods, key=lambda method: seconds(method, splits, threads, step, cost))

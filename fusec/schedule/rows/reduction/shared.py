@@ -1,4 +1,4 @@
-"""How blocks combine the results that they share: what is legal, in which order, and where."""
+"""How blocks combine the results that they share: legality, order, and workspaces."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 BULK_BYTES = 16
-"""What the addresses and sizes of bulk copies are multiples of."""
+"""Alignment of the addresses and sizes of bulk copies."""
 
 
 def check_method(problem: RowsProblem, p: ReductionParameters, target: Target) -> Refusal | None:
-    """Return why blocks cannot combine their partial results by the method that is set, or None."""
+    """Return why blocks cannot combine their partial results with the given method, or None."""
     rule, method = "grid_reduce", p.method
     if p.splits == 1 and p.grid_reduce != FIRST_METHOD:
         return Refusal(rule, "with one block per result there is nothing to combine")
@@ -50,7 +50,7 @@ def _combines(method: GridMethod, node: Node) -> bool:
 
 
 def _kind(node: Node) -> str:
-    """Return what a reduction combines, as messages say it."""
+    """Return what a reduction combines, in the words of messages."""
     combine = node.op.combine
     return f"`{node.op.name}`" if combine is None else f"the {combine.value}"
 
@@ -72,7 +72,7 @@ def reduced_nodes(problem: RowsProblem) -> list[Node]:
 
 
 def _no_half_partials(problem: RowsProblem, p: ReductionParameters) -> Refusal | None:
-    """Return why partial results cannot have 16 bits, or None."""
+    """Return why partial results cannot be 16 bits wide, or None."""
     rule = "workspace_dtype"
     if p.splits == 1:
         return Refusal(rule, "with one block per result there are no partial results")
@@ -96,7 +96,7 @@ def _no_half_partials(problem: RowsProblem, p: ReductionParameters) -> Refusal |
 
 
 def order_of(problem: RowsProblem, p: ReductionParameters) -> PlannedOrder:
-    """Return the order of a kernel's sums, which have one type where their parts have 16 bits."""
+    """Return the order of a kernel's sums; with 16-bit partial results they all have one type."""
     rows, half = problem.rows, ""
     if p.workspace_dtype == "half":
         half = stored_dtype(reduced_nodes(problem)[0], p).name
@@ -130,7 +130,7 @@ def stored_dtype(node: Node, p: ReductionParameters) -> DType:
 
 
 def padded_results(dtype: DType, p: ReductionParameters) -> int:
-    """Return how many results of a block one bulk copy combines: whole units of 16 bytes."""
+    """Return how many results of a block one bulk copy combines: whole 16-byte units."""
     unit = BULK_BYTES // dtype.size
     return -(-p.block_results // unit) * unit
 

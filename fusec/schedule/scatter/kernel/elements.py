@@ -1,4 +1,4 @@
-"""The statements of kernels that write elements at places that are data."""
+"""The statements of kernels that write elements at positions that are data."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ from fusec.schedule.scatter.family import ScatterPlan
 from fusec.schedule.scatter.kernel.siblings import SiblingsBody, siblings_body
 
 TARGET, WRITE = 0, 1
-"""Numbers of the parts that find an element's place, and that make and write its value."""
+"""Numbers of the phases that compute an element's destination, and its value and store."""
 
 CLAIM = Name("element") + Integer(1, "u")
-"""How an element is noted where it claims a place; 0 is no claim."""
+"""The mark with which an element claims a destination; 0 means unclaimed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterNodes:
-    """Elements of lines, and where they go.
+    """Elements of lines, and their destinations.
 
-    vector_width: lines side by side that a thread writes; lines: how many there are; line:
-    statements of a line; target: those that find an element's place, `target_text`; won: those that
-    leave it to another; source_lines: those that add an element to `sums`; order: the element at a
-    sorted position; write: those that write; siblings: what further blocks do; type: in which sums
-    are taken.
+    vector_width: adjacent lines that a thread writes; lines: number of lines; line: statements per
+    line; target: those that compute an element's destination, `target_text`; won: those that skip
+    it if another element wins; source_lines: those that add an element to `sums`; order: the
+    element at a sorted position; write: those that write; siblings: the work of further blocks;
+    type: in which sums are accumulated.
     """
 
     vector_width: int
@@ -76,7 +76,7 @@ class ScatterNodes:
 
 
 def nodes_of(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterNodes:
-    """Return the statements of a kernel that writes at places that are data."""
+    """Return the statements of a kernel that writes at positions that are data."""
     scatter, algorithm, step = plan.problem, plan.parameters.algorithm, kernel.step
     making = _Making(plan, kernel)
     target_text = making.target()
@@ -157,7 +157,7 @@ class _Making:
 
     @property
     def once(self) -> bool:
-        """Return whether places are looked at once for all lines."""
+        """Return whether destinations are computed once for all lines."""
         return self.step in ("clear", "claim") and self.scatter.in_place and self.scatter.of_slices
 
     def lines(self, *phases: int) -> tuple[Statement, ...]:
@@ -170,13 +170,13 @@ class _Making:
         return (*lines, *self.emitter.lanes(lanes), *(x for p in phases for x in take(p, "after")))
 
     def target(self) -> Expression:
-        """Emit what finds an element's place, and return that."""
+        """Emit the computation of an element's destination, and return that."""
         index = self.scatter.node.operands[1]
         at = self.scatter.index_at(of_var(self.element), self.width)
         return self.emitter.convert(self.lowering.operand(index, at, ()), I64, TARGET)
 
     def source(self, node: Node) -> Expression:
-        """Emit what a scatter writes, and return it in the compute type."""
+        """Emit the value that a scatter writes, and return it in the compute type."""
         source, dtype = node.operands[2], node.output.dtype.compute
         at = self.scatter.at(of_var(self.element), self.width) if source.shape else ()
         instance = self.lowering.operand(source, at, ())
@@ -202,7 +202,7 @@ class _Making:
         self.emitter.add(WRITE, scope, line)
 
     def claim(self) -> None:
-        """Emit the statement that claims an element's place, or clears the claims on it."""
+        """Emit the statement that claims an element's destination, or clears the claims on it."""
         claims = Pointer(self._workspace(), self._claim())
         noted = call("fusec::store_relaxed", claims, Integer(0, "u"))
         if self.step == "claim":
@@ -210,18 +210,18 @@ class _Making:
         self.emitter.add(WRITE + 1, "element", Evaluate(noted))
 
     def leave(self) -> None:
-        """Emit the statement that leaves a place to the element that won it."""
+        """Emit the statement that skips an element unless it has won its destination."""
         lost = Binary("!=", Element(self._workspace(), self._claim()), CLAIM)
         self.emitter.add(TARGET, "won", If(lost, (Leave("return"),), braces=False))
 
     def _target(self) -> Coordinates:
-        """Return the coordinates of an element's place."""
+        """Return the coordinates of an element's destination."""
         coordinates = list(self.scatter.at(of_var(self.element), self.width))
         coordinates[self.scatter.axis] = of_var(self.place)
         return tuple(coordinates)
 
     def write_after(self, after: After) -> None:
-        """Emit the statements that compute the outputs of a sum, and write them at its place."""
+        """Emit the computation of a sum's outputs, and their stores at its destination."""
         emitter, at = self.emitter, self._target()
         lowering, instances = after.at(at, self.place)
         sums = lowering.at(after.sums, at, ())
@@ -233,7 +233,7 @@ class _Making:
             emit_store(emitter, plan, WRITE + 1)
 
     def write(self, node: Node, value: Expression) -> None:
-        """Emit the statement that writes a value at its place."""
+        """Emit the statement that writes a value at its destination."""
         emitter, scatter = self.emitter, self.scatter
         output = node.output
         to = linearize(self._target(), scatter.fusion.effects.strides(output))
@@ -272,9 +272,9 @@ class _Making:
         emitter.add(WRITE + 1, "after", Evaluate(call("fusec::store", pointer, written)))
 
     def _claim(self) -> Expression:
-        """Return where the claims on a place are noted: by lines, or once for all of them.
+        """Return the index of the claims on a destination: per line, or once for all lines.
 
-        The claims lie densely whatever the strides of the output, as those of complex parts.
+        The claims are dense for all strides of the output, such as those of complex parts.
         """
         scatter = self.scatter
         if scatter.in_place and scatter.of_slices:

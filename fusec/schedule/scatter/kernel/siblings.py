@@ -1,4 +1,4 @@
-"""The statements of elementwise outputs that blocks behind those of a scatter compute."""
+"""The statements of elementwise outputs that additional blocks of a scatter compute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SiblingsBody:
 
 
 def siblings_body(scatter: Scatter, kernel: Kernel, *, wide: bool) -> SiblingsBody | None:
-    """Return what is done beside a scatter, or None."""
+    """Return the elementwise work fused with a scatter, or None."""
     part = scatter.siblings
     if part is None:
         return None

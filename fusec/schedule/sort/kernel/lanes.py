@@ -1,4 +1,4 @@
-"""The statements of top-k whose rows lanes of a warp share."""
+"""The statements of top-k with rows shared by the lanes of a warp."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from fusec.schedule.sort.top import TopParameters, bind
 
 @dataclass(frozen=True, kw_only=True)
 class LanesNodes:
-    """Rows that adjacent threads hold in registers, from what makes them to what follows.
+    """Rows that adjacent threads hold in registers, from their producers to their consumers.
 
-    rows: how many there are; phases: what is summed over a row before it is ordered; row, vector,
-    lane: the statements that make `value`, the element at `column + v`; gather: those that make the
-    value at `found` again; after: what is summed over the results; write: what follows at
-    `position`.
+    rows: their number; phases: reductions over a row before it is sorted; row, vector, lane: the
+    statements that compute `value`, the element at `column + v`; gather: those that recompute the
+    value at `found`; after: reductions over the results; write: the consumers at `position`.
     """
 
     rows: Expression
@@ -93,7 +92,7 @@ class _Making:
         return emitter
 
     def keys(self) -> tuple[tuple[Phase, ...], tuple[tuple[Statement, ...], ...], Expression]:
-        """Return the sums over a row, the statements that make an element, and that."""
+        """Return the sums over a row, the statements that compute an element, and its value."""
         parts = self.parts
         binding, (chunk, lane) = bind(parts, self.p.vector_width)
         scopes = Scope("vector", frozenset({chunk})), Scope("lane", frozenset({lane}))
@@ -113,7 +112,7 @@ class _Making:
         )
 
     def gather(self) -> tuple[Statement, ...]:
-        """Return what makes the value at `found` again, if it is read."""
+        """Return the statements that recompute the value at `found`, if it is read."""
         parts = self.parts
         results = parts.node.outputs
         if len(results) == 1 or results[0] not in read_results(parts):
@@ -131,7 +130,7 @@ class _Making:
         return (*rows, *emitter.take(phase, "element"), found_value)
 
     def results(self) -> tuple[tuple[Phase, ...], tuple[Statement, ...]]:
-        """Return the sums over the results of a row, and what is written at `position`."""
+        """Return the sums over the results of a row, and the stores at `position`."""
         parts = self.parts
         position = Var("position", parts.node.output.shape[parts.axis])
         emitter = self._emitter(Scope("part", frozenset()), Scope("lane", frozenset({position})))
@@ -151,7 +150,7 @@ class _Making:
 
 
 def _by_depth(fusion: Fusion, lowering: Lowering) -> tuple[tuple[Node, ...], ...]:
-    """Return the reductions of a fusion by the phase in which what they read is there."""
+    """Return the reductions of a fusion by the phase in which their operands are available."""
     groups: list[list[Node]] = []
     for node in fusion.nodes:
         if node.op.family == "reduction":

@@ -1,4 +1,4 @@
-"""The statements of sorts by digits."""
+"""The statements of radix sort passes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fusec.schedule.sort.parts import Parts
 
 @dataclass(frozen=True, kw_only=True)
 class SortNodes:
-    """What is done with an element that is read, and that is in order.
+    """The statements for an unsorted element and for a sorted one.
 
-    row: statements once per row; read: those that make `value`, the element at `column`; write:
-    what follows at `position` from the element at `found`.
+    row: statements once per row; read: those that compute `value`, the element at `column`; write:
+    the consumers at `position` of the element at `found`.
     """
 
     row: tuple[Statement, ...]
@@ -43,7 +43,7 @@ def nodes_of(plan: SortPlan, kernel: StepKernel[PassParameters]) -> SortNodes:
 def _bodies(
     parts: Parts, kernel: Kernel, sort: SortParameters, *, reads: bool, writes: bool
 ) -> tuple[tuple[Statement, ...], tuple[Statement, ...], Expression | None, tuple[Statement, ...]]:
-    """Return the statements of a row, those that make a key and its value, and the stores."""
+    """Return the statements of a row, those that compute a key and its value, and the stores."""
     tensor = parts.node.inputs[0]
     column, found = (Var(n, tensor.shape[parts.axis]) for n in ("column", "found"))
     position = Var("position", parts.node.output.shape[parts.axis])

@@ -1,4 +1,4 @@
-"""The statements of top-k whose rows blocks read into registers."""
+"""The statements of top-k with rows that blocks read into registers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fusec.schedule.sort.top import TopParameters, bind
 class TopNodes:
     """A block's part of a row, read once into registers.
 
-    row: statements once per row; vector, lane: those that make `value`, the element at
-    `column + v`; write: what follows at `position` from the element at `found`.
+    row: statements once per row; vector, lane: those that compute `value`, the element at `column +
+    v`; write: the consumers at `position` of the element at `found`.
     """
 
     row: tuple[Statement, ...]

@@ -1,4 +1,4 @@
-"""The stores of what is in order, an element of a row at a time."""
+"""The stores of sorted elements, one element of a row at a time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fusec.kernel.nodes import I64, Let, Name, Statement
 from fusec.schedule.sort.parts import Parts, read_results
 
 READ, WRITE = 0, 1
-"""Numbers of the loops that make keys, and that store what is in order."""
+"""Numbers of the loops that compute keys, and that store sorted elements."""
 
 
 PLACE = convert(I64, Name("found"))
-"""The place of an element, as a result."""
+"""The position of an element, as a result."""
 
 
 class Writing:
-    """What follows at `position` of a row from the element at `found`."""
+    """The consumers at `position` of a row of the element at `found`."""
 
     def __init__(self, parts: Parts, emitter: Emitter, found: Var, position: Var) -> None:
-        """Find what is stored; the place is known to the emitter, the value is read again."""
+        """Find the stores; the emitter knows the position, and the value is read again."""
         self.emitter = emitter
         self.gathered = parts.at(found).at_home(parts.node.inputs[0])
         self.after = parts.ordered(position)
@@ -36,7 +36,7 @@ class Writing:
 
     @property
     def roots(self) -> list[Instance]:
-        """Return what is computed."""
+        """Return the computed values."""
         stored = [s.instance for s in self.plans]
         return stored if self.value is None else [*stored, self.gathered]
 

@@ -1,4 +1,4 @@
-"""The statements of transposes through tiles whose lines and columns begin anywhere."""
+"""The statements of transposes through tiles with unaligned lines and columns."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from fusec.schedule.transpose.loads import (
 )
 
 ELEMENTS, RUN, AHEAD = 0, 1, 2
-"""The phases of an output's elements, of where its run begins, and of what is loaded before."""
+"""The phases of an output's elements, of the start of its run, and of prefetches."""
 
 
 @dataclass(frozen=True)
 class ShiftedTile:
-    """A tile in shared memory: array, element type, and how elements of a tensor come there.
+    """A tile in shared memory: array, element type, and how elements of a tensor are copied there.
 
-    copy_whole: what copies a vector if it lies in the tensor, and says if not; copy_elements: what
-    copies those elements that do; run: a pointer to the first one; step: elements from one column
-    to the next there. pitch, first, place: the variables of how far apart columns lie in the tile,
-    where its first one begins, and where a thread's vector begins.
+    copy_whole: copies a vector if it is within the tensor, and returns whether it is;
+    copy_elements: copies those elements that are; run: a pointer to the first one; step: elements
+    between columns there. pitch, first, place: the variables of the distance between columns in the
+    tile, the start of its first one, and the start of a thread's vector.
     """
 
     name: str
@@ -69,10 +69,10 @@ class ShiftedNodes:
 
     lines, columns: extents; setup: statements once per block; read: statements before an element of
     a tile is read; side: vectors of a line that a warp writes; line: statements before the run of a
-    line, `target`; write: those of an element, which leave it in the vector `value` of elements of
-    `type`. arrays, ahead_line, inside, ahead: what lies along the columns: what holds a thread's
-    vectors of it, the statements before their addresses, those that ask whether they lie in their
-    tensors, and those that load them.
+    line, `target`; write: those of an element, which store it in the vector `value` of elements of
+    `type`. arrays, ahead_line, inside, ahead: for loads that are contiguous along the columns: the
+    arrays of a thread's vectors, the statements before their addresses, the tests whether they are
+    within their tensors, and the loads.
     """
 
     side: int
@@ -93,12 +93,12 @@ class ShiftedNodes:
 
     @property
     def write_uses_column(self) -> bool:
-        """Return whether what is written depends on the number of its column."""
+        """Return whether the written values depend on the column index."""
         return uses_column(self.write)
 
 
 def nodes_of(plan: TransposePlan, kernel: Kernel) -> ShiftedNodes:
-    """Return the statements of a transpose kernel whose vectors are shifted."""
+    """Return the statements of a transpose kernel with peeled vectors."""
     names = parameter_names(kernel.argument_names)
     reader, tiles = _reader(plan, names)
     writer, target, value = _writer(plan, names, tiles)
@@ -126,8 +126,9 @@ def nodes_of(plan: TransposePlan, kernel: Kernel) -> ShiftedNodes:
 def _side(plan: TransposePlan) -> int:
     """Return how many vectors of a line a warp writes.
 
-    They lie in shared memory at distances of 16 bytes times the pitch of the columns: where that is
-    odd, eight of them meet no bank twice; else more lines, which begin elsewhere each, do better.
+    In shared memory the distance between them is 16 bytes times the pitch of the columns: if that
+    is odd, eight of them have no bank conflict; else more lines, each with another start, are
+    better.
     """
     p, crossing = plan.parameters, plan.problem
     lowering, (column, line, lane) = read_lowering(crossing, 1)
@@ -143,7 +144,7 @@ def _side(plan: TransposePlan) -> int:
 
 
 def _emitter(plan: TransposePlan, names: Names, outer: Var, inner: Var, text: str) -> Emitter:
-    """Return what emits elements by themselves; text: what the inner variable is called."""
+    """Return the emitter of separate elements; text: the name of the inner variable."""
     crossing = plan.problem
     batch = Var("batch", product(a.extent for a in crossing.others))
     scopes = (
@@ -160,7 +161,7 @@ def _emitter(plan: TransposePlan, names: Names, outer: Var, inner: Var, text: st
 
 
 def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTile, ...]]:
-    """Return the tiles and where the elements of their columns lie."""
+    """Return the tiles and the addresses of the elements of their columns."""
     lowering, (column, line, lane) = read_lowering(plan.problem, 1)
     for output in plan.fusion.outputs:
         lowering.at_home(output.value)
@@ -189,7 +190,7 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTi
 def _writer(
     plan: TransposePlan, names: Names, tiles: tuple[ShiftedTile, ...]
 ) -> tuple[Emitter, Pointer, str]:
-    """Return what emits an element, the pointer to a line's run, and the vector's name."""
+    """Return the emitter of an element, the pointer to a line's run, and the vector's name."""
     lowering, (line, column, lane) = write_lowering(plan.problem, 1)
     emitter = _emitter(plan, names, line, column, "column")
     (store,) = plan_stores(lowering, plan.fusion.outputs, emitter.store_kind)

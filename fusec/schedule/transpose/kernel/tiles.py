@@ -20,9 +20,10 @@ from fusec.schedule.transpose.problem import Crossing
 
 @dataclass(frozen=True)
 class TileLoad:
-    """A tile in shared memory: array, element type, what loads a vector along lines.
+    """A tile in shared memory: array, element type, and the load of a vector along lines.
 
-    read, taken: what holds a thread's vectors along lines, and along columns; at: where one lies.
+    read, taken: the arrays of a thread's vectors along lines, and along columns; at: the index of
+    one.
     """
 
     name: str
