@@ -33,7 +33,7 @@ enum sequence_parallel_mlp_error {
   SEQUENCE_PARALLEL_MLP_ERROR_OLD_DRIVER = 3,   // the driver is older than CUDA 13.0
   SEQUENCE_PARALLEL_MLP_ERROR_GPU = 4,          // the kernels are for other GPUs: sm_90a
   SEQUENCE_PARALLEL_MLP_ERROR_WORKSPACE = 5,    // the workspace is too small or misaligned
-  SEQUENCE_PARALLEL_MLP_ERROR_RANKS = 7,        // a communicator is NULL or has the wrong number of ranks
+  SEQUENCE_PARALLEL_MLP_ERROR_RANKS = 7,        // a communicator is missing or of other ranks
   SEQUENCE_PARALLEL_MLP_ERROR_SIZES = 10000,    // and above: the kernels do not support these sizes
   SEQUENCE_PARALLEL_MLP_ERROR_POINTER = 20000,  // and above: a pointer is NULL or misaligned
   SEQUENCE_PARALLEL_MLP_ERROR_CUDA = 30000,     // and above: plus a CUresult of the driver
