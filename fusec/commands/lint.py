@@ -15,9 +15,6 @@ from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import F64
 from fusec.ir.graph import Const, Fusion, Input, Node, Value
 from fusec.ir.sharding import STREAM
-from fusec.schedule.former import present
-from fusec.schedule.registry import find_scheduler
-from fusec.schedule.space import setting_text
 
 LEAST_SLOWER = 1.2
 """Minimum ratio of predicted times for which a slowdown is reported."""
@@ -211,8 +208,14 @@ def lint_plan(program: Compilation) -> Iterator[Diagnostic]:
 
 def lint_schedules(program: Compilation) -> Iterator[Diagnostic]:
     """Yield a warning for each setting of `schedules:` that has a former name or value."""
-    known = [find_scheduler(name).former for name in {*program.schedulers}]
     set_ = [(o.name, o.value) for o in program.original.schedules]
+    if not set_:
+        return
+    from fusec.schedule.former import present
+    from fusec.schedule.registry import find_scheduler
+    from fusec.schedule.space import setting_text
+
+    known = [find_scheduler(name).former for name in {*program.schedulers}]
     if not any(present(former, *each) != dict([each]) for former in known for each in set_):
         return
     found: dict[tuple[Span | None, str], dict[str, str]] = {}
