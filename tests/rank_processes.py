@@ -72,9 +72,9 @@ def results(processes: list[Any], folder: Path, seconds: float = 30.0) -> list[A
     return found
 
 
-def run(size: int, work: Callable[[Links], Any], folder: Path, timeout: float = 10.0) -> list[Any]:
+def run(size: int, work: Callable[[Links], Any], folder: Path, timeout: float = 30.0) -> list[Any]:
     """Return what each rank's function returns; the first error is raised."""
-    found = results(start(size, work, folder, timeout), folder)
+    found = results(start(size, work, folder, timeout), folder, 2 * timeout)
     for rank, result in enumerate(found):
         if isinstance(result, BaseException):
             raise AssertionError((folder / f"{rank}.trace").read_text()) from result
