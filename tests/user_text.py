@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import io
 import json
 import re
-import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -68,8 +66,8 @@ def python_texts() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "fusec").rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         found = [(n.lineno, n.value.value) for n in ast.walk(ast.parse(source)) if _is_text(n)]
-        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        found += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+        comments = (m for m in _TOKEN.finditer(source) if m[0].startswith("#"))
+        found += [(source.count("\n", 0, m.start()) + 1, m[0]) for m in comments]
         for line, text in found:
             yield f"{path.relative_to(ROOT)}:{line}", _prose(" ".join(text.split()))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+import user_text
 from user_text import python_texts, user_texts
 
 REJECTED = {
@@ -126,6 +128,17 @@ def test_docstrings_and_comments_have_standard_terms() -> None:
 def test_private_phrases_are_found(text: str, term: str) -> None:
     (found,) = rejected(text)
     assert term in found
+
+
+def test_docstrings_and_comments_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fusec").mkdir()
+    head = '"""Of a module."""\nX = "# text"\n"""Of a constant."""\n'
+    source = f'{head}def f():  # of a line\n    """Of f."""\n'
+    (tmp_path / "fusec" / "a.py").write_text(source)
+    monkeypatch.setattr(user_text, "ROOT", tmp_path)
+    found = {place.removeprefix("fusec/a.py:"): text for place, text in python_texts()}
+    expected = {"1": "Of a module.", "3": "Of a constant.", "5": "Of f.", "4": "# of a line"}
+    assert found == expected
 
 
 def test_all_kinds_of_text_are_read(texts: list[tuple[str, str]]) -> None:
