@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
 
 import click
 from paths import ROOT
@@ -65,17 +64,13 @@ def python_texts() -> Iterator[tuple[str, str]]:
     """Yield the place and the text of each docstring and comment of the package."""
     for path in sorted((ROOT / "fusec").rglob("*.py")):
         source = path.read_text(encoding="utf-8")
-        found = [(n.lineno, n.value.value) for n in ast.walk(ast.parse(source)) if _is_text(n)]
+        alone = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Expr)]
+        constants = [n.value for n in alone if isinstance(n.value, ast.Constant)]
+        found = [(c.lineno, c.value) for c in constants if isinstance(c.value, str)]
         comments = (m for m in _TOKEN.finditer(source) if m[0].startswith("#"))
         found += [(source.count("\n", 0, m.start()) + 1, m[0]) for m in comments]
         for line, text in found:
             yield f"{path.relative_to(ROOT)}:{line}", _prose(" ".join(text.split()))
-
-
-def _is_text(node: ast.AST) -> TypeGuard[Any]:
-    """Return whether a statement is a docstring, of a constant as well."""
-    is_constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return is_constant and isinstance(node.value.value, str)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _prose(text: str) -> str:
