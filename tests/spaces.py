@@ -7,8 +7,6 @@ the figures with the tree of fusec (commit first; FUSEC_TREE names it where ther
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -314,15 +312,11 @@ def failures(
     return wrong
 
 
-def _tree() -> str:
-    command = ["git", "rev-parse", "HEAD:fusec"]
-    found = subprocess.run(command, cwd=RECORD.parent, capture_output=True, text=True, check=True)
-    return found.stdout.strip()
-
-
 def main(names: Sequence[str]) -> int:
     """Run every schedule of some cases, or of all and record them."""
-    tree = os.environ.get("FUSEC_TREE") or _tree()
+    from benchmarks.segmentation import tree
+
+    measured = tree()
     families: dict[str, Any] = {}
     record: dict[str, Any] = json.loads(RECORD.read_text())
     for name in names or CASES:
@@ -332,7 +326,7 @@ def main(names: Sequence[str]) -> int:
         cases = len(space.records)
         families[name] = {"cases": cases, "passed": cases - len(failed), "failed": failed}
         print(name, cases, *failed, sep="\n  " if failed else " ", flush=True)
-    record["trees"] |= dict.fromkeys(families, tree)
+    record["trees"] |= dict.fromkeys(families, measured)
     record["families"] |= families
     RECORD.write_text(json.dumps(record, indent=1) + "\n")
     return 1 if any(f["failed"] for f in families.values()) else 0
